@@ -1,4 +1,4 @@
-"""Small stand-ins: a body that does what a script says, and a Horde that remembers what it was told."""
+"""Test doubles: a scripted body, and a Horde that records its calls."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class ToyBody(gymnasium.Env[np.ndarray, int]):
     Args:
         faults: Age to flags of info at that age, such as {7: {"gap": 1}}.
         drive_steps: Frames of a drive to the centre.
-        tells_observations: Whether the drive's observations can be had.
+        tells_observations: Whether it has the observations of a drive.
         on_step: Called on entering a step, after the action "left".
     """
 
@@ -64,7 +64,7 @@ class ToyBody(gymnasium.Env[np.ndarray, int]):
         )
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
-        """Stay where the body is, or drive."""
+        """Stay, or drive to the centre."""
         super().reset(seed=seed)
         self.manoeuvre_frames = []
         observations = []
@@ -98,9 +98,9 @@ def age_of(observation: np.ndarray) -> int:
 
 
 class SpyHorde:
-    """Honours the Horde's contract and writes down its calls: ("begin", age) and ("learn", age, action, b, age, end).
+    """Has the methods of a Horde and records its calls: ("begin", age) and ("learn", age, action, b, age, end).
 
-    Its predictions say when they were made: 1000 x updates + age at the observation.
+    Its predictions are 1000 x updates + age at the observation.
     """
 
     def __init__(self, questions: list[GVF], on_learn: Callable[[], None] | None = None) -> None:
@@ -117,10 +117,10 @@ class SpyHorde:
         self._updates = 0
 
     def catch_up(self) -> None:
-        """Do nothing: no step waits."""
+        """Do nothing: no step is deferred."""
 
     def begin(self, observation: np.ndarray, tiles: np.ndarray) -> np.ndarray:
-        """Write the call down."""
+        """Record the call."""
         self._held = age_of(observation)
         self.calls.append(("begin", self._held))
         self.predictions = self._predict()
@@ -135,7 +135,7 @@ class SpyHorde:
         *,
         terminated: bool = False,
     ) -> np.ndarray:
-        """Write the call down."""
+        """Record the call."""
         assert self._held is not None, "learn without begin"
         if self.on_learn is not None:
             self.on_learn()

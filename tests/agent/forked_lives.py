@@ -1,4 +1,4 @@
-"""Lives that go on in a forked process: `python -m` prints what the fork learned, then what its parent did."""
+"""Print the weights of lives that continue in a forked process, then those of its parent: `python -m`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ DEADLINE_S = 200.0
 
 
 class Lives:
-    """Two engines of several threads and a table of policies, which have worked before somebody forks."""
+    """Two multi-threaded engines and a table of policies, used before the fork."""
 
     def __init__(self) -> None:
         self.stream, questions = workload.stream(40), workload.constant_action_questions()[:300]
@@ -25,7 +25,7 @@ class Lives:
         self.go_on(0, 5)
 
     def go_on(self, first: int, last: int) -> list[str]:
-        """Learn on, and return what there is then."""
+        """Continue, and return hashes of the weights and a sum of ratios."""
         for t in range(first, last):
             for learner in self.learners:
                 learner(t)
@@ -35,7 +35,7 @@ class Lives:
 
 
 def in_fork(_: int) -> list[str]:
-    """Go on with the lives that were forked, and begin new ones."""
+    """Continue the forked lives, and run new ones."""
     assert lives is not None
     return [*lives.go_on(5, 12), *Lives().go_on(5, 12)]
 

@@ -1,4 +1,4 @@
-"""Bodies that are made in a process of their own, by `gymnasium.make("tests.agent.process_bodies:...")`."""
+"""Bodies for separate processes, made by `gymnasium.make("tests.agent.process_bodies:...")`."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ class RobotError(Exception):
 
 
 class RobotLost(RobotError, RuntimeError):
-    """Its __init__ takes what no message could tell."""
+    """Its __init__ cannot be called with a message."""
 
     def __init__(self, port: str, silent_s: float) -> None:
         super().__init__(f"no frame from {port} for {silent_s:.1f} s")
 
 
 class Odd(gymnasium.Env[np.ndarray, int]):
-    """Does what the action says: tells an odd info, fails, dies, or only counts."""
+    """Each action returns another info, raises, or ends the process."""
 
     def __init__(self, broken: bool = False, dies: bool = False) -> None:
         if broken:
@@ -39,7 +39,7 @@ class Odd(gymnasium.Env[np.ndarray, int]):
         self._ended = threading.Event()
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
-        """Wait for an order where the options say so."""
+        """Reset the count; with the option "wait", wait for `end_manoeuvre`."""
         super().reset(seed=seed)
         self.n = 0
         if options == {"wait": True}:
@@ -54,7 +54,7 @@ class Odd(gymnasium.Env[np.ndarray, int]):
         return np.full((2, 3), self.n / 1000, np.float32)
 
     def step(self, action: Any) -> Any:
-        """Do what the action says."""
+        """Return, raise or die, depending on the action."""
         self.n += 1
         infos: dict[Any, dict[str, Any]] = {
             0: {"t": 0.1 * self.n, "n": self.n, "odd": bool(self.n % 2)},
@@ -88,7 +88,7 @@ class DiesInStep(ToyBody):
 
 
 class DiesInReset(ToyBody):
-    """Never sees the world."""
+    """Its process ends in the first reset."""
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
         """Die."""

@@ -1,4 +1,4 @@
-"""Two short lives, eager and deferred, whose weights a test compares between processes: `python -m` prints hashes."""
+"""Two short lives, eager and deferred; run by `python -m`, it prints hashes of their weights."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from horde_agent.bench import workload
 
 
 class Recorded:
-    """A Horde that lives through a recorded stream: call it with the number of each transition."""
+    """A Horde and a recorded stream: call it with the number of each transition."""
 
     def __init__(self, questions: Sequence[GVF], stream: workload.Stream, mode: Any = "eager", **config: Any) -> None:
         self.stream, rules = stream, LearnerConfig(**config)
@@ -25,7 +25,7 @@ class Recorded:
 
 
 def hashes() -> list[str]:
-    """Return the SHA-256 of what each life has learned."""
+    """Return the SHA-256 of the weights of each life."""
     stream, lives = workload.stream(301), []
     for mode in ("eager", "deferred"):
         learning = Recorded(workload.constant_action_questions()[:300], stream, mode)

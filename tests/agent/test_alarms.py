@@ -1,4 +1,4 @@
-"""Alarms call a command, once each, and change nothing in a life."""
+"""Alarms call a command once each, and do not change the run."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from tests.agent.doubles import ToyBody
 
 
 def look(alarms: Alarms, step: int, observation: list[float], **life: Any) -> None:
-    told = {"deadlines_missed": 0, "horde": SimpleNamespace(n_waiting=0, n_diverged=0, diverged=[])} | life
+    counts = {"deadlines_missed": 0, "horde": SimpleNamespace(n_waiting=0, n_diverged=0, diverged=[])} | life
     row = Row(step, 0.1 * step, np.array(observation, np.float32), 0, 1.0, Phase.BEHAVE, Flag.NONE, (0, 0, 0))
-    alarms.after_step(SimpleNamespace(row=row, life=SimpleNamespace(**told)))  # type: ignore[arg-type]
+    alarms.after_step(SimpleNamespace(row=row, life=SimpleNamespace(**counts)))  # type: ignore[arg-type]
 
 
 @pytest.fixture
@@ -28,7 +28,7 @@ def alarms(tmp_path: Path) -> Alarms:
     return Alarms("true", tmp_path, ["light", "overheating"], 0.1)
 
 
-def test_each_alarm_is_told_once_an_hour(alarms: Alarms) -> None:
+def test_each_alarm_is_raised_once_an_hour(alarms: Alarms) -> None:
     for step in range(0, 200, 10):
         look(
             alarms,
@@ -47,8 +47,8 @@ def test_a_sensor_that_never_varied_is_not_silent_and_one_that_did_is(alarms: Al
     assert list(alarms.raised) == [("silent", "step 6,500: light has been constant for 600 s")]
 
 
-def test_a_sensor_that_falls_silent_for_years_fills_no_memory(alarms: Alarms, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It moves once in a quarter of an hour: of what was told 150 times the newest sentences are held."""
+def test_the_number_of_alarms_in_memory_is_bounded(alarms: Alarms, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The sensor changes every quarter of an hour, which raises 150 alarms; the newest 100 are kept."""
     monkeypatch.setattr(Alarms, "_call", lambda *_: None)
     for step in range(0, 150 * 9_000, 1_000):
         look(alarms, step, [step // 9_000 % 2, 0.0])
@@ -56,24 +56,24 @@ def test_a_sensor_that_falls_silent_for_years_fills_no_memory(alarms: Alarms, mo
     assert alarms.raised[-1][1].startswith("step 1,347,000: light")
 
 
-def test_nobody_is_asked_who_diverged_while_steps_wait(alarms: Alarms) -> None:
-    """To ask would take them, and cut the batches at another place."""
+def test_divergence_is_not_checked_while_steps_are_deferred(alarms: Alarms) -> None:
+    """Reading it would flush them, and change the batches."""
     look(alarms, 10, [0.0, 0.0], horde=SimpleNamespace(n_waiting=3))
     assert not alarms.raised
 
 
-def test_a_full_disk_is_told_of(alarms: Alarms, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_raises_an_alarm(alarms: Alarms, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=5e6))
     look(alarms, 1000, [0.0, 0.0])
     assert alarms.raised[0][0] == "disk"
     assert "5 MB free" in alarms.raised[0][1]
 
 
-def test_the_command_hears_name_and_sentence_and_the_life_is_the_same(
+def test_the_command_receives_name_and_message_and_the_weights_are_the_same(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    script = tmp_path / "told.sh"
-    script.write_text(f'#!/bin/sh\necho "$1: $2" >> {tmp_path}/told\n')
+    script = tmp_path / "alarm.sh"
+    script.write_text(f'#!/bin/sh\necho "$1: $2" >> {tmp_path}/alarms\n')
     script.chmod(0o755)
     hashes = []
     for words in ([], ["--on-alarm", str(script)]):
@@ -82,12 +82,12 @@ def test_the_command_hears_name_and_sentence_and_the_life_is_the_same(
         assert cli.main([*f"learn --steps 400 --horizon 8 --out {out}".split(), *words]) == 0
         hashes.append(json.loads((out / "summary.json").read_text())["weights_sha256"])
     end = time.monotonic() + 10.0
-    while not (tmp_path / "told").exists() and time.monotonic() < end:
+    while not (tmp_path / "alarms").exists() and time.monotonic() < end:
         time.sleep(0.01)
-    assert "deadline: step 2" in (tmp_path / "told").read_text()
+    assert "deadline: step 2" in (tmp_path / "alarms").read_text()
     assert hashes[0] == hashes[1]
 
 
-def test_a_command_that_is_none_is_refused_before_the_life(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unknown_command_is_refused_before_the_run(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["learn", "--on-alarm", "no-such-command-anywhere --loud"]) == 2
     assert "there is no such command" in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""The first life on a machine compiles its kernels; every later one finds them in the cache."""
+"""The first process compiles the kernels, later ones read them from the cache; weights are the same."""
 
 from __future__ import annotations
 
@@ -17,45 +17,41 @@ from tests.agent.short_lives import hashes
 
 ROOT = Path(__file__).resolve().parents[2]
 
-compiled = pytest.mark.skipif(numba.config.DISABLE_JIT, reason="an interpreter compiles nothing")
+compiled = pytest.mark.skipif(numba.config.DISABLE_JIT, reason="needs compiled kernels")
 
 
 def lived(**environment: str) -> list[str]:
-    """Return the hashes of a process of its own."""
+    """Return the hashes of another process."""
     command, own = [sys.executable, "-m", "tests.agent.short_lives"], {**os.environ, **environment}
     return subprocess.run(command, env=own, cwd=ROOT, capture_output=True, text=True, check=True).stdout.split()
 
 
 @compiled
-def test_a_life_is_bit_for_bit_that_of_the_process_that_compiled_its_kernels() -> None:
-    """`make test` begins with an empty cache: this process compiles what the others find there.
-
-    They run other copies of the same kernels, which a compiler that may fuse operations rounds differently.
-    """
+def test_cached_kernels_round_as_the_process_that_compiled_them() -> None:
+    """`make test` begins with an empty cache: this process compiles the kernels that the others read from it."""
     here = hashes()
-    assert len(set(here)) == 2  # the modes round differently; both are there
+    assert len(set(here)) == 2  # the modes round differently
     assert lived() == here
-    assert lived(NUMBA_THREADING_LAYER="workqueue") == here  # as where OpenMP is not installed
+    assert lived(NUMBA_THREADING_LAYER="workqueue") == here  # as without OpenMP
 
 
 @compiled
 @pytest.mark.slow
-def test_the_first_life_is_bit_for_bit_that_of_every_later_one(tmp_path: Path) -> None:
+def test_the_first_and_a_later_process_have_the_same_weights(tmp_path: Path) -> None:
     first, later = (lived(NUMBA_CACHE_DIR=str(tmp_path)) for _ in range(2))
     assert first == later
 
 
 @compiled
 @pytest.mark.slow
-def test_a_life_is_bit_for_bit_the_same_on_a_processor_without_wide_vectors(tmp_path: Path) -> None:
-    """Nor with fused operations of its own: slower, but what is rounded once is rounded once there too."""
+def test_a_processor_without_wide_vectors_has_the_same_weights(tmp_path: Path) -> None:
     plain = lived(NUMBA_CACHE_DIR=str(tmp_path), NUMBA_CPU_NAME="generic", NUMBA_CPU_FEATURES="")
     assert plain == hashes()
 
 
 @compiled
 def test_a_cached_kernel_notices_a_change_in_the_file_of_a_kernel_that_it_calls(tmp_path: Path) -> None:
-    """Numba's own cache does not: an upgrade that changes some files would go on with the old kernels."""
+    """Numba's own cache does not: after an upgrade it would use the old kernels."""
     package = tmp_path / "horde_agent"
     shutil.copytree(Path(horde_agent.__file__).parent, package, ignore=shutil.ignore_patterns("__pycache__"))
     head = "from horde_agent.kernels._jit import inner_kernel, kernel\n"
@@ -73,8 +69,8 @@ def test_a_cached_kernel_notices_a_change_in_the_file_of_a_kernel_that_it_calls(
     assert said == [["1.0", "0"], ["1.0", "1"], ["2.0", "0"]]
 
 
-def test_a_list_of_cached_kernels_that_cannot_be_read_counts_as_empty() -> None:
-    """It names types that kernels were compiled for: of a program that is not here, say."""
+def test_an_index_of_the_cache_that_cannot_be_read_counts_as_empty() -> None:
+    """It may contain types of a module that is not installed."""
 
     def names_another_program() -> None:
         raise ModuleNotFoundError("No module named 'another'")

@@ -1,4 +1,4 @@
-"""The life and its battery: when it docks, what is learned across a stay, and what happens when docking is in vain."""
+"""Docking: when, learning before and after a stay at the dock, and failures."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ from horde_agent.record import Flag, Phase, Recorder
 from tests.agent.doubles import N_ACTIONS, SpyHorde, ToyBody, toy_questions
 
 NEVER = ExcursionConfig(probability=0.0)
-STAY_STEPS = 40  # of which a charging body keeps the frames 1, 2, 20, 39, 40
+STAY_STEPS = 40  # frames 1, 2, 20, 39 and 40 are recorded
 
 
 class BatteryBody(ToyBody):
-    """A toy whose battery empties: low after `capacity` steps since its last successful stay at the dock.
+    """A toy with a battery: low after `capacity` steps since its last successful stay at the dock.
 
     Args:
         capacity: Steps from full to low; urgent three steps later.
         helps: For each stay, whether it fills the battery; the last one holds from then on.
-        can_dock: Whether it says that it has the manoeuvre.
+        can_dock: Whether its metadata list the manoeuvre.
     """
 
     def __init__(self, capacity: int = 30, helps: tuple[bool, ...] = (True,), *, can_dock: bool = True) -> None:
@@ -80,7 +80,7 @@ def life_of(body: gymnasium.Env[Any, Any], horde: Any, **further: Any) -> Life:
     return Life(body, horde, StickyRandom(N_ACTIONS), np.random.default_rng(0), **settings)
 
 
-def test_a_low_battery_sends_the_life_to_the_dock_and_it_lives_on() -> None:
+def test_a_low_battery_sends_the_life_to_the_dock_and_it_continues() -> None:
     """Capacity 30, a stay of 40: lows at 30, 100, 170. Nothing is learned across a stay; all its steps count."""
     body, horde = BatteryBody(), SpyHorde(toy_questions())
     with life_of(body, horde) as life:
@@ -94,7 +94,7 @@ def test_a_low_battery_sends_the_life_to_the_dock_and_it_lives_on() -> None:
 
 
 def test_the_stay_is_recorded_at_the_steps_of_its_frames() -> None:
-    """The departure at 30, then the frames 1, 2, 20, 39 of the stay; the 40th is where behaviour goes on."""
+    """The departure at 30, then the frames 1, 2, 20, 39 of the stay; behaviour continues at the 40th."""
     recorder = Recorder(3)
     with life_of(BatteryBody(), SpyHorde(toy_questions()), recorder=recorder) as life:
         life.run(80)
@@ -109,8 +109,8 @@ def test_the_stay_is_recorded_at_the_steps_of_its_frames() -> None:
     assert (after["phase"].item(), after["flags"].item() & Flag.GAP) == (Phase.BEHAVE, Flag.GAP)
 
 
-def test_it_charges_no_longer_than_the_life_lasts() -> None:
-    """3 s after the stay begins the life of 60 steps is over; what the toy's stay exceeds it by is not counted."""
+def test_it_charges_until_the_end_of_the_run_at_most() -> None:
+    """The run of 60 steps ends 3 s after the stay begins; further steps of the stay are not counted."""
     body = BatteryBody()
     with life_of(body, SpyHorde(toy_questions())) as life:
         life.run(60)
@@ -118,8 +118,7 @@ def test_it_charges_no_longer_than_the_life_lasts() -> None:
     assert life.steps == 60
 
 
-def test_a_stay_that_the_end_of_a_run_cut_short_is_no_failure() -> None:
-    """It goes on in the next run, at once."""
+def test_a_stay_cut_short_by_the_end_of_a_run_is_not_a_failure() -> None:
     body = BatteryBody(helps=(False, True))
     with life_of(body, SpyHorde(toy_questions())) as life:
         life.run(60)
@@ -129,7 +128,7 @@ def test_a_stay_that_the_end_of_a_run_cut_short_is_no_failure() -> None:
     assert (life.dockings.n_done, life.dockings.n_failed) == (1, 0)
 
 
-def test_an_excursion_is_finished_first() -> None:
+def test_an_excursion_is_finished_before_docking() -> None:
     """Low at 1, in the middle of an excursion of 2 steps: that one is scored, its drive done, and then it docks."""
     body = BatteryBody(capacity=1)
     with life_of(body, SpyHorde(toy_questions()), excursions=ExcursionConfig(1.0, 2)) as life:
@@ -140,7 +139,7 @@ def test_an_excursion_is_finished_first() -> None:
     assert life.student.errors.n_excursions >= 1
 
 
-def test_an_urgent_battery_breaks_an_excursion_off() -> None:
+def test_an_urgent_battery_interrupts_an_excursion() -> None:
     """Excursion 0..20; low at 2, urgent at 5: it ends there, discarded, without a drive to the centre."""
     body, horde = BatteryBody(capacity=2), SpyHorde(toy_questions())
     with life_of(body, horde, excursions=ExcursionConfig(1.0, 20)) as life:
@@ -151,8 +150,8 @@ def test_an_urgent_battery_breaks_an_excursion_off() -> None:
     assert horde.learned == []
 
 
-def test_what_did_not_help_is_tried_again_after_a_pause() -> None:
-    """Stays at 30 and, after 40 steps of it and 20 of pause, at 90; the life is lived in between."""
+def test_a_failed_docking_is_repeated_after_a_pause() -> None:
+    """Stays at 30 and, after 40 steps of it and 20 of pause, at 90; it behaves and learns in between."""
     body, horde = BatteryBody(helps=(False, True)), SpyHorde(toy_questions())
     with life_of(body, horde, docking=DockingConfig(pause_s=2.0, attempts=2)) as life:
         life.run(150)
@@ -162,8 +161,8 @@ def test_what_did_not_help_is_tried_again_after_a_pause() -> None:
     assert life.steps == 150
 
 
-def test_in_vain_too_often_the_life_ends_with_a_sentence(caplog: pytest.LogCaptureFixture) -> None:
-    """Three attempts, from 30, 80 and 130 on; the last one is over at 170. What was learned is kept."""
+def test_too_many_failures_in_a_row_end_the_life(caplog: pytest.LogCaptureFixture) -> None:
+    """Three attempts, from 30, 80 and 130 on; the last one ends at 170."""
     body, horde = BatteryBody(helps=(False,)), SpyHorde(toy_questions())
     with (
         caplog.at_level(logging.WARNING),
@@ -175,7 +174,7 @@ def test_in_vain_too_often_the_life_ends_with_a_sentence(caplog: pytest.LogCaptu
     assert "the life ends after 170 steps: the battery is low, and 3 dockings in a row" in caplog.text
 
 
-def test_failures_that_are_not_in_a_row_are_no_reason_to_end() -> None:
+def test_failures_that_are_not_in_a_row_do_not_end_the_life() -> None:
     body = BatteryBody(capacity=5, helps=(False, True, False, True, False, True))
     with life_of(body, SpyHorde(toy_questions()), docking=DockingConfig(pause_s=0.5, attempts=2)) as life:
         life.run(400)
@@ -190,7 +189,7 @@ def test_a_body_without_a_dock_is_never_sent_there(body: Any) -> None:
     assert life.student.learning_steps == 20
 
 
-def test_a_life_that_is_asked_to_end_ends_its_stay() -> None:
+def test_stop_ends_a_stay() -> None:
     body = BatteryBody()
     with life_of(body, SpyHorde(toy_questions())) as life:
         life.run(5)
@@ -198,7 +197,7 @@ def test_a_life_that_is_asked_to_end_ends_its_stay() -> None:
     assert body.n_ended == 1
 
 
-def test_learning_again_from_the_record_of_a_life_that_docked_gives_the_same() -> None:
+def test_relearning_the_record_of_a_life_that_docked_gives_the_same_weights_and_scores() -> None:
     body, recorder, often = BatteryBody(), Recorder(3), ExcursionConfig(probability=0.1, horizon=5)
     face = Interface.of(body)
 
@@ -214,12 +213,6 @@ def test_learning_again_from_the_record_of_a_life_that_docked_gives_the_same() -
     assert again.weights_sha256() == lived.weights_sha256()
     assert student.learning_steps == life.student.learning_steps
     np.testing.assert_array_equal(student.errors.nmsre(), life.student.errors.nmsre())
-
-
-@pytest.mark.parametrize(("settings", "words"), [({"pause_s": -1.0}, "pause"), ({"attempts": 0}, "1 attempt")])
-def test_impossible_settings_are_refused(settings: dict[str, Any], words: str) -> None:
-    with pytest.raises(ValueError, match=words):
-        DockingConfig(**settings)
 
 
 def test_it_waits_for_the_pause_even_when_urgent() -> None:

@@ -1,4 +1,4 @@
-"""What happens to a life is told in a table beside its record: once, with its step."""
+"""events.jsonl has each event of a run once, with its step."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ def lived(monkeypatch: pytest.MonkeyPatch, words: str, **settings: Any) -> int:
     return cli.main(words.split())
 
 
-def test_gaps_stops_and_faults_are_told_once_with_their_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A robot that is stopped for three steps from step 20 on, and loses its link at step 40; drives are no gaps."""
+def test_gaps_and_stops_are_logged_once_with_their_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A robot that applies no action for three steps from step 20 on, and has a gap at step 40."""
     stands = {age: {"applied": 0} for age in (20, 21, 22)}
     run = tmp_path / "a"
     words = f"learn --steps 60 --seed 1 --excursion-probability 0 --snapshot-every never --out {run}"
     assert lived(monkeypatch, words, faults={**stands, 40: {"gap": 1}}) == 0
-    told = [(event["event"], event["step"]) for event in events(run)]
-    assert told == [("began", 0), ("disobeyed", 20), ("gap", 40), ("snapshot", 60), ("ended", 60)]
+    logged = [(event["event"], event["step"]) for event in events(run)]
+    assert logged == [("began", 0), ("disobeyed", 20), ("gap", 40), ("snapshot", 60), ("ended", 60)]
 
 
-def test_a_fault_is_told_with_its_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_is_logged_with_its_message(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def on_step(age: int) -> None:
         if age == 30:
             raise type("HordeEnvError", (Exception,), {})("the robot is gone")
@@ -49,8 +49,8 @@ def test_a_fault_is_told_with_its_words(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 @pytest.mark.sim
-def test_what_is_lived_once_more_is_not_told_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Killed without a snapshot, a life is redone from its beginning; the steps that were told are told once."""
+def test_replayed_steps_are_not_logged_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a snapshot, the resumed run is replayed from its beginning."""
     run = tmp_path / "a"
 
     def disobeys(events: Events, event: Any) -> None:
@@ -61,6 +61,6 @@ def test_what_is_lived_once_more_is_not_told_again(tmp_path: Path, monkeypatch: 
     assert cli.main(f"learn --steps 40 --questions nexting --snapshot-every never --out {run}".split()) == 0
     shutil.rmtree(run / "checkpoint")
     assert cli.main(f"resume {run} --steps 50".split()) == 0
-    told = [event["event"] for event in events(run)]
-    assert told.count("disobeyed") == 1
-    assert told == ["began", "disobeyed", "snapshot", "ended", "resumed", "snapshot", "ended"]
+    logged = [event["event"] for event in events(run)]
+    assert logged.count("disobeyed") == 1
+    assert logged == ["began", "disobeyed", "snapshot", "ended", "resumed", "snapshot", "ended"]

@@ -1,4 +1,4 @@
-"""When excursions begin and end, what they measure, and how that is scored."""
+"""When excursions begin, which policies they test, and the scores of their returns."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from horde_agent.measures.returns import PolicyUnderTest, TestExcursion, policie
 from horde_agent.policies import Behaviour, ConstantAction, StickyRandom, Uniform
 from horde_agent.questions import policies
 from horde_agent.record import NO_ACTION, Phase, RecordLost
-from tests.agent.doubles import ToyBody, constant, toy_questions
+from tests.agent.doubles import ToyBody, constant
 
 
 def policy_under_test(action: int = 0, gamma: tuple[float, ...] = (0.0, 0.5)) -> PolicyUnderTest:
@@ -38,7 +38,7 @@ def excursion_of(
 
 
 SEEN, TILES = np.zeros(1), np.zeros(1, dtype=np.int64)
-"""What policies are shown that look at nothing."""
+"""A state, for policies that ignore it."""
 
 
 def under_test(actions: Iterable[int], n_actions: int = 5) -> list[PolicyUnderTest]:
@@ -46,18 +46,6 @@ def under_test(actions: Iterable[int], n_actions: int = 5) -> list[PolicyUnderTe
 
 
 # ---- the state machine ----------------------------------------------------------------------------------------------
-
-
-def test_an_excursion_is_exactly_horizon_steps_and_then_a_drive() -> None:
-    machine = Excursions(under_test(range(3), 3), ExcursionConfig(probability=1.0, horizon=50))
-    behaviour, rng = StickyRandom(3), np.random.default_rng(0)
-
-    choices = [machine.choose(behaviour, rng, SEEN, TILES, broken=False) for _ in range(51)]
-
-    assert [choice.phase for choice in choices] == [Phase.EXCURSION] * 50 + [Phase.CENTRE]
-    assert len({choice.action for choice in choices[:50]}) == 1
-    assert {choice.b for choice in choices[:50]} == {1.0}, "the probability with which such a policy draws its action"
-    assert choices[50].action == NO_ACTION
 
 
 def test_interruptions_come_before_one_behaviour_action_in_fifty_and_choose_policies_evenly() -> None:
@@ -76,36 +64,6 @@ def test_interruptions_come_before_one_behaviour_action_in_fifty_and_choose_poli
     assert (np.abs(counts - n_begun / 5) < 4 * np.sqrt(n_begun * 0.2 * 0.8)).all()
 
 
-def test_a_broken_step_ends_an_excursion_at_once() -> None:
-    machine = Excursions(under_test([1], 3), ExcursionConfig(probability=1.0))
-    behaviour, rng = StickyRandom(3), np.random.default_rng(0)
-    machine.choose(behaviour, rng, SEEN, TILES, broken=False)
-
-    assert machine.choose(behaviour, rng, SEEN, TILES, broken=True).phase is Phase.CENTRE
-
-
-def test_b_is_a_fresh_fifth_after_a_break_and_sticky_else() -> None:
-    """Five actions, repeat 0.5: 0.2 without a last action, then 0.6 for the last action and 0.1 for the others."""
-    machine = Excursions([], None)
-    behaviour, rng = StickyRandom(5), np.random.default_rng(2)
-    last = None
-    for k in range(400):
-        broken = k % 10 == 0
-        choice = machine.choose(behaviour, rng, SEEN, TILES, broken=broken)
-        expected = 0.2 if broken else (0.6 if choice.action == last else 0.1)
-        assert choice.b == pytest.approx(expected, abs=1e-12)
-        last = choice.action
-
-
-def test_without_policies_to_test_the_behaviour_alone_draws() -> None:
-    machine, behaviour, rng = Excursions([]), StickyRandom(3), np.random.default_rng(3)
-    alone, its_rng = StickyRandom(3), np.random.default_rng(3)
-
-    assert [machine.choose(behaviour, rng, SEEN, TILES, broken=False)[1:3] for _ in range(100)] == [
-        alone.draw(its_rng) for _ in range(100)
-    ]
-
-
 @pytest.mark.parametrize("settings", [{"probability": 1.5}, {"probability": -0.1}, {"horizon": 0}])
 def test_settings_out_of_range_are_refused(settings: dict[str, float]) -> None:
     with pytest.raises(ValueError, match=r"excursion (probability|horizon) must"):
@@ -116,7 +74,7 @@ def test_settings_out_of_range_are_refused(settings: dict[str, float]) -> None:
 
 
 class ByBrightness:
-    """A policy that looks: action 1 with the probability that channel 0 reads."""
+    """Takes action 1 with the probability in channel 0."""
 
     n_actions = 3
 
@@ -125,8 +83,8 @@ class ByBrightness:
         return np.array([1.0 - bright, bright, 0.0])
 
 
-def test_every_policy_is_tested_in_the_order_of_the_questions_but_the_behaviour_itself_and_what_is_not_to_be() -> None:
-    """Returns that are no plain sum of a channel are marked: channel -1, gamma NaN, and the question beside them."""
+def test_policies_are_tested_in_the_order_of_their_questions_except_the_behaviour_and_untested_ones() -> None:
+    """A return that is not a sum of a channel has channel -1 and gamma NaN, and its question is in `others`."""
     looking = ByBrightness()
     questions = [
         GVF("b", constant(2), Channel(1), 0.5),
@@ -155,8 +113,8 @@ def test_every_policy_is_tested_in_the_order_of_the_questions_but_the_behaviour_
     assert [policy.label(["left", "right", "stay"]) for policy in policies] == ["stay", "even", "ByBrightness", "left"]
 
 
-def test_policies_of_one_name_are_told_apart_and_keep_their_names() -> None:
-    """The second of a class is number 2, also when the first one is no more."""
+def test_policies_of_one_class_are_numbered_and_keep_their_names() -> None:
+    """The second one is number 2, also after the first was removed."""
     first, second = ByBrightness(), ByBrightness()
     questions = [GVF("p", first, Channel(0), 0.5), GVF("q", second, Channel(0), 0.5)]
     one, two = policies_under_test(questions)
@@ -171,37 +129,12 @@ def test_thousands_of_random_policies_are_not_tested() -> None:
     assert policies_under_test(policies(face, np.random.default_rng(0), n=5)) == []
 
 
-def test_an_excursion_draws_from_the_policy_that_it_tests_and_says_with_what_probability() -> None:
-    """Where channel 0 reads .3, action 1 comes with probability .3 and action 0 with .7: binomial over 4,000 draws."""
-    tested = policies_under_test([GVF("q", ByBrightness(), Channel(0), 0.5)])
-    machine = Excursions(tested, ExcursionConfig(probability=1.0, horizon=4_000))
-    rng, seen = np.random.default_rng(4), np.array([0.3])
-    choices = [machine.choose(StickyRandom(3), rng, seen, TILES, broken=False) for _ in range(4_000)]
-
-    assert {choice.phase for choice in choices} == {Phase.EXCURSION}
-    assert {(choice.action, choice.b) for choice in choices} == {(0, 0.7), (1, 0.3)}
-    n_ones = sum(choice.action for choice in choices)
-    assert abs(n_ones - 1_200) < 4 * np.sqrt(4_000 * 0.3 * 0.7)
-
-
-def test_the_paper_tests_159_demons_per_policy() -> None:
-    assert [len(policy.demons) for policy in policies_under_test(toy_questions())] == [6, 6, 6]
-
-
-def test_the_return_is_the_discounted_sum_of_what_follows_the_first_observation() -> None:
-    """Rewards 1, 2, 3: gamma 0 sees 1; gamma .5 sees 1 + 1 + .75 = 2.75."""
-    test = excursion_of([1.0, 2.0, 3.0], [0.0, 0.0])
-
-    assert test.is_complete
-    assert test.returns.tolist() == [1.0, 2.75]
-
-
 def general_excursion(question: GVF, horizon: int = 3) -> TestExcursion:
     (policy,) = policies_under_test([question])
     return TestExcursion(policy, np.zeros(1), step=0, horizon=horizon)
 
 
-def test_the_return_of_a_question_with_functions_is_the_sum_that_a_gvf_poses() -> None:
+def test_the_return_of_a_question_with_functions_follows_its_definition() -> None:
     """Observations (c, gamma, z) reached: (1, .5, 7), (2, .25, 8), (3, 0, 9).
 
     1 + .5 x 7, then .5 (2 + .75 x 8), then .125 (3 + 1 x 9): 4.5 + 4 + 1.5 = 10. With the outcome's share as gamma
@@ -216,7 +149,7 @@ def test_the_return_of_a_question_with_functions_is_the_sum_that_a_gvf_poses() -
     assert test.returns.tolist() == [10.0]
 
 
-def test_the_return_of_a_feature_counts_it_and_that_of_a_prediction_asks_for_it() -> None:
+def test_the_return_of_a_feature_or_a_prediction_sums_its_values() -> None:
     """Gamma .5; feature 3 is on at the first and third state reached: 1 + .25. Predictions 2, 4, 8: 2 + 2 + 2."""
     feature = general_excursion(GVF("q", constant(0), Feature(3), 0.5))
     prediction = general_excursion(GVF("q", constant(0), Prediction("other"), 0.5))
@@ -234,7 +167,7 @@ def test_the_return_of_a_feature_counts_it_and_that_of_a_prediction_asks_for_it(
     assert asked == [("other", [3, 5]), ("other", [4, 5]), ("other", [3, 6])]
 
 
-def test_a_true_end_completes_the_return_and_pays_the_outcome() -> None:
+def test_a_termination_completes_the_return_with_the_outcome() -> None:
     """Gamma .5, cumulant 1, outcome 4: one step with 1 + .5 x 4, then an end with .5 (1 + 4)."""
     test = general_excursion(GVF("q", constant(0), Channel(0), 0.5, outcome=4.0), horizon=50)
     test.observe(np.ones(1), TILES)
@@ -245,8 +178,8 @@ def test_a_true_end_completes_the_return_and_pays_the_outcome() -> None:
 
 
 @pytest.mark.parametrize("nonsense", [float("nan"), -0.5, 1.5])
-def test_a_demon_whose_function_gave_nonsense_is_not_scored_by_that_excursion(nonsense: float) -> None:
-    """Its neighbour is; and in the next excursion both are."""
+def test_an_invalid_continuation_leaves_its_demon_out_of_that_excursion(nonsense: float) -> None:
+    """The other demon is scored, and in the next excursion both are."""
     gammas = iter([nonsense, 0.5, 0.5])
     questions = [
         GVF("odd", constant(0), Channel(0), lambda o, t: next(gammas)),
@@ -265,14 +198,6 @@ def test_a_demon_whose_function_gave_nonsense_is_not_scored_by_that_excursion(no
     assert errors.nmsre().tolist() == [1.0, 1.0], "returns of 1 that do not vary"
 
 
-def test_predictions_are_those_of_the_first_observation_whatever_becomes_of_the_array() -> None:
-    predictions = np.array([1.0, 2.0])
-    test = TestExcursion(policy_under_test(), predictions, step=0, horizon=1)
-    predictions[:] = 9.0
-
-    assert test.predictions.tolist() == [1.0, 2.0]
-
-
 # ---- NMSRE -----------------------------------------------------------------------------------------------------------
 
 
@@ -281,11 +206,11 @@ def test_the_error_trace_starts_at_the_first_error_and_has_tau_ten() -> None:
     assert error_trace(np.array([[1.0], [4.0], [0.0]])).ravel() == pytest.approx([1.0, 1.3, 1.17])
 
 
-def test_a_question_whose_returns_do_not_vary_scores_exactly_one() -> None:
+def test_constant_returns_score_exactly_one() -> None:
     assert normalise(np.array([5.0, 5.0]), np.array([1e-13, 2.0])).tolist() == [1.0, 2.5]
 
 
-def test_returns_that_vary_a_little_are_no_constant() -> None:
+def test_returns_with_a_small_variance_are_not_constant() -> None:
     """A magnetometer's returns have a variance of some 1e-6: an error of 4e-6 is four of them, and no score of 1.
 
     Returns 0, 1e-5, 0, 1e-5 have a variance of 2.5e-11; predictions of 0 leave a trace of 0, .1, .09, .181 x 1e-10.
@@ -298,8 +223,8 @@ def test_returns_that_vary_a_little_are_no_constant() -> None:
     assert errors.online_mean() == pytest.approx(errors.nmsre()[0])
 
 
-def test_the_trace_waits_where_a_demon_was_not_tested() -> None:
-    """NaN, 1, NaN, 4: nothing yet, 1, 1 still, 1.3. The variance is that of the returns that there were."""
+def test_the_error_trace_skips_untested_excursions() -> None:
+    """Errors NaN, 1, NaN, 4: trace NaN, 1, 1, 1.3. The variance ignores NaN."""
     nan = np.nan
     np.testing.assert_array_equal(error_trace(np.array([[nan], [1.0], [nan]])).ravel(), [nan, 1.0, 1.0])
     assert error_trace(np.array([[nan], [1.0], [nan], [4.0]]))[-1, 0] == pytest.approx(1.3)
@@ -326,8 +251,8 @@ def test_a_demon_that_was_tested_once_has_no_score() -> None:
     assert errors.nmsre().tolist() == [4.0 + (16.0 - 4.0) / 10.0]
 
 
-def test_an_excursion_before_which_a_demon_predicted_nothing_does_not_test_it() -> None:
-    """Its shard was away. Of returns 0, 7, 2, predictions 1, NaN, 1, the first and the last are left: NMSRE 1."""
+def test_a_nan_prediction_is_not_a_test() -> None:
+    """Returns 0, 7, 2, predictions 1, NaN, 1: the first and the last count, NMSRE 1."""
     errors = ReturnErrors([policy_under_test(gamma=(0.0, 0.0))], n_demons=2)
     for g, predicted in ((0.0, 1.0), (7.0, np.nan), (2.0, 1.0)):
         errors.add(excursion_of([g], [predicted, g], (0.0, 0.0)))
@@ -336,35 +261,12 @@ def test_an_excursion_before_which_a_demon_predicted_nothing_does_not_test_it() 
     assert errors.online_mean() == 0.5
 
 
-def test_always_predicting_the_mean_return_scores_about_one() -> None:
-    rng = np.random.default_rng(0)
-    errors = ReturnErrors([policy_under_test(gamma=(0.0,))], n_demons=1)
-    returns = rng.permutation(np.repeat([-1.0, 1.0], 50))
-    for g in returns:
-        errors.add(excursion_of([g], [0.0], (0.0,)))
-
-    assert errors.nmsre().tolist() == [1.0]
-
-
 def online_means(errors: ReturnErrors) -> np.ndarray:
     return np.concatenate([rows["online"] for rows in errors.table])
 
 
-def test_online_and_two_pass_nmsre_agree_once_all_is_seen() -> None:
-    """The online variance is that of the returns so far: after the last one it is that of all of them."""
-    rng = np.random.default_rng(4)
-    errors = ReturnErrors([policy_under_test()], n_demons=2)
-    for _ in range(30):
-        errors.add(excursion_of(rng.random(3).tolist(), rng.random(2).tolist()))
-
-    means = online_means(errors)
-    assert np.isnan(means[0]), "one excursion has no variance"
-    assert means[-1] == errors.latest_mean
-    assert errors.latest_mean == pytest.approx(float(errors.nmsre().mean()), rel=1e-9)
-
-
-def test_excursions_that_wait_for_room_count_all_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The disk takes three, then none, then all: in a file and in memory they score as if there were no file."""
+def test_excursions_that_wait_for_disk_space_are_scored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three are written, then none, then all: the scores are those without a file."""
     rng, takes = np.random.default_rng(4), True
 
     def append_to(path: Path, data: bytes, size: int) -> None:
@@ -392,7 +294,7 @@ def test_excursions_that_wait_for_room_count_all_the_same(tmp_path: Path, monkey
     assert online_means(recorded).tobytes() == online_means(alone).tobytes()
 
 
-def test_a_demon_set_aside_is_left_out_of_the_online_mean() -> None:
+def test_a_diverged_demon_is_left_out_of_the_online_mean() -> None:
     errors = ReturnErrors([policy_under_test(gamma=(0.0, 0.0))], n_demons=2)
     for reward in (0.0, 2.0):
         errors.add(excursion_of([reward], [np.nan, reward], (0.0, 0.0)), diverged=[0])

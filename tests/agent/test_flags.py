@@ -1,4 +1,4 @@
-"""How an observation came about, and what is learned from: one table for a life, a callback, a log and its replay."""
+"""The flags of an observation, and the transitions that are learned from."""
 
 from __future__ import annotations
 
@@ -36,15 +36,15 @@ def test_flags_are_made_from_info(info: dict[str, Any], ends: dict[str, bool], f
     assert flags_of(RobotInfo.of(info), **ends) == flags
 
 
-def test_only_whole_steps_of_the_behaviour_are_learned_from() -> None:
-    """An end is learned to; a gap, an old frame and a refused command are not, whatever else is flagged."""
+def test_only_unbroken_steps_of_the_behaviour_are_learned_from() -> None:
+    """Not across a gap, a stale frame or an action that was not applied; other flags do not matter."""
     for came_by, flags in itertools.product(Phase, range(32)):
         whole = not flags & (Flag.GAP | Flag.NOT_APPLIED | Flag.STALE)
         assert is_broken(flags) is not whole
         assert is_learned(came_by, flags) is (came_by is Phase.BEHAVE and whole)
 
 
-def test_rows_are_judged_as_steps_are() -> None:
+def test_rows_and_steps_have_the_same_rules() -> None:
     pairs = list(itertools.product([int(p) for p in Phase], range(32)))
     came_by, flags = (np.array(column, dtype=np.uint8) for column in zip(*pairs, strict=True))
     assert are_broken(flags).tolist() == [is_broken(f) for _, f in pairs]

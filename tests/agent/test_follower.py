@@ -1,4 +1,4 @@
-"""A student that follows a life: it learns what the record would teach it, and the life never waits for it."""
+"""A follower learns the same as from the record, and the life never waits for it."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def horde(names: str, face: Interface, **options: Any) -> Horde:
 
 
 class Slow(Horde):
-    """A Horde that learns nothing before it is let go on."""
+    """A Horde that waits in `begin` until `may_learn` is set."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
@@ -47,7 +47,7 @@ class Slow(Horde):
 
 
 def lived(follower: Follower, steps: int, recorder: Recorder | None = None, faults: Any = None) -> Life:
-    """Return a life with a Horde of its own, which is over."""
+    """Return a finished life with another Horde."""
     env = ToyBody(faults)
     face = Interface.of(env)
     options: dict[str, Any] = {"excursions": EXCURSIONS, "recorder": recorder, "observers": [follower]}
@@ -57,8 +57,8 @@ def lived(follower: Follower, steps: int, recorder: Recorder | None = None, faul
     return life
 
 
-def test_it_learns_what_the_record_would_teach_it(tmp_path: Path) -> None:
-    """Gaps, broken steps, drives and excursions included: weights, scores and counts are the same to the bit."""
+def test_it_learns_the_same_as_from_the_record(tmp_path: Path) -> None:
+    """With gaps, broken steps, drives and excursions: weights, scores and counts are the same to the bit."""
     face = Interface.of(ToyBody())
     far = Student(horde("age saw last", face, mode="deferred"), face, EXCURSIONS)
     faults = {90: {"gap": 1}, 200: {"applied": 0}, 333: {"stale": 1}}
@@ -74,8 +74,8 @@ def test_it_learns_what_the_record_would_teach_it(tmp_path: Path) -> None:
     assert follower.n_left_out == 0
 
 
-def test_the_life_waits_for_nobody() -> None:
-    """The far Horde does not learn one step before the life is over."""
+def test_the_life_does_not_wait_for_it() -> None:
+    """The follower's Horde learns its first step after the life has ended."""
     face = Interface.of(ToyBody())
     coder = face.coder
     questions = horde("age saw last", face).questions
@@ -91,8 +91,8 @@ def test_the_life_waits_for_nobody() -> None:
     assert follower.student.learning_steps == life.student.learning_steps
 
 
-def test_what_finds_no_room_is_counted_and_is_a_gap() -> None:
-    """Fifty rows wait while nothing is learned; the stream then goes on after a gap, so that no trace reaches over."""
+def test_rows_that_exceed_the_queue_are_counted_and_leave_a_gap() -> None:
+    """Fifty rows wait while nothing is learned; the stream then continues after a gap."""
     face = Interface.of(ToyBody())
     coder = face.coder
     slow = Slow(horde("saw", face).questions, n_features=coder.n_features, n_active=coder.n_active)
@@ -105,7 +105,7 @@ def test_what_finds_no_room_is_counted_and_is_a_gap() -> None:
     options: dict[str, Any] = {"interface": face, "excursions": ExcursionConfig(0.0), "observers": [follower]}
     with Life(env, horde("saw", face), StickyRandom(3, 0.5), np.random.default_rng(0), **options) as life:
         assert life.run(1) is None
-        assert slow.has_begun.wait(60.0)  # one row is in hand, none waits
+        assert slow.has_begun.wait(60.0)  # the first row was taken from the queue
         life.run(80)
         slow.may_learn.set()
         while follower.n_waiting:
@@ -117,7 +117,7 @@ def test_what_finds_no_room_is_counted_and_is_a_gap() -> None:
     assert ages == [0, 81, *range(1, 51), *range(82, 102)]
 
 
-def test_a_student_that_fails_ends_nothing_but_itself(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_error_of_the_student_ends_the_follower_only(caplog: pytest.LogCaptureFixture) -> None:
     face = Interface.of(ToyBody())
     broken = horde("saw", face)
     broken.learn = lambda *args, **kw: 1 / 0  # type: ignore[method-assign]

@@ -1,4 +1,4 @@
-"""The life: what reaches the Horde, in what order, and that a recorded life teaches the same."""
+"""A life: the calls of the Horde and their order, and learning again from the record."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ def real_horde(env: gymnasium.Env[Any, Any], family: Any = excursions) -> tuple[
     return Horde(family(face), n_features=face.coder.n_features, n_active=face.coder.n_active), face
 
 
-# ---- what is learned -------------------------------------------------------------------------------------------------
+# ---- learning -------------------------------------------------------------------------------------------------------
 
 
-def test_every_transition_of_an_unbroken_life_is_learned_once_the_last_one_included() -> None:
+def test_every_transition_is_learned_once_including_the_last_one() -> None:
     body, horde = ToyBody(), SpyHorde(toy_questions())
     with toy_life(body, horde) as life:
         life.run(20)
@@ -51,10 +51,10 @@ def test_every_transition_of_an_unbroken_life_is_learned_once_the_last_one_inclu
 
 
 @pytest.mark.parametrize("fault", [{"gap": 1}, {"applied": 0}, {"stale": 1}])
-def test_nothing_is_learned_across_a_gap_or_an_old_frame_or_what_the_body_did_not_do(
+def test_nothing_is_learned_across_a_gap_a_stale_frame_or_an_action_not_applied(
     fault: Mapping[str, int],
 ) -> None:
-    """The step that ends at age 7 is broken: traces are cleared there, and the next draw is a fresh third."""
+    """The step that ends at age 7 is broken: a new stream begins there, and b of the next action is 1/3."""
     horde = SpyHorde(toy_questions())
     with toy_life(ToyBody({7: fault}), horde) as life:
         life.run(12)
@@ -68,7 +68,7 @@ def test_nothing_is_learned_across_a_gap_or_an_old_frame_or_what_the_body_did_no
 
 
 def test_learning_is_suspended_in_excursions_and_drives() -> None:
-    """Ages at which a behaviour action was taken, and no others, are learned from."""
+    """Only steps with a behaviour action are learned from."""
     body, horde, recorder = ToyBody(), SpyHorde(toy_questions()), Recorder(3)
     with toy_life(body, horde, excursions=OFTEN, recorder=recorder) as life:
         life.run(400)
@@ -100,7 +100,7 @@ def test_an_excursion_scores_the_predictions_of_its_first_observation_after_the_
 
 
 def test_a_gap_inside_discards_the_excursion_and_drives_back() -> None:
-    """An excursion at every chance: from age 0 for 5 steps; broken at age 3, the first one counts for nothing."""
+    """Excursions of 5 steps from age 0 on; a gap at age 3 discards the first one."""
     body, horde = ToyBody({3: {"gap": 1}}), SpyHorde(toy_questions())
     with toy_life(body, horde, excursions=ExcursionConfig(1.0, 5)) as life:
         life.run(20)
@@ -113,7 +113,7 @@ def test_a_gap_inside_discards_the_excursion_and_drives_back() -> None:
 
 
 @pytest.mark.parametrize("fault", [{"gap": 1}, {"applied": 0}, {"stale": 1}])
-def test_an_excursion_whose_last_step_is_broken_counts_for_nothing(fault: Mapping[str, int]) -> None:
+def test_an_excursion_with_a_broken_last_step_is_discarded(fault: Mapping[str, int]) -> None:
     """Its fifth term would complete it at age 5."""
     body, horde = ToyBody({5: fault}), SpyHorde(toy_questions())
     with toy_life(body, horde, excursions=ExcursionConfig(1.0, 5)) as life:
@@ -123,8 +123,8 @@ def test_an_excursion_whose_last_step_is_broken_counts_for_nothing(fault: Mappin
     assert (life.student.errors.n_discarded, life.student.errors.n_excursions) == (1, 0)
 
 
-def test_the_drive_is_counted_but_never_beyond_the_time_that_was_asked_for() -> None:
-    """Excursion 0..5, drive 5..9: of a life of 7 steps, two of the drive's four count."""
+def test_steps_of_a_drive_are_counted_up_to_the_end_of_the_run() -> None:
+    """Excursion 0..5, drive 5..9: in a run of 7 steps, two of the drive's four count."""
     body = ToyBody()
     with toy_life(body, SpyHorde(toy_questions()), excursions=ExcursionConfig(1.0, 5)) as life:
         life.run(7)
@@ -156,17 +156,17 @@ def test_on_policy_questions_run_no_excursions() -> None:
 # ---- ends of episodes ------------------------------------------------------------------------------------------------
 
 
-def test_a_termination_is_learned_as_one_and_the_next_stream_begins_anew() -> None:
+def test_a_termination_is_learned_from_and_a_new_stream_begins() -> None:
     horde = SpyHorde(toy_questions())
     with toy_life(ToyBody({5: {"terminated": 1}}), horde) as life:
         life.run(8)
 
     assert [call[5] for call in horde.learned] == [False] * 4 + [True] + [False] * 3
     assert horde.calls[6] == ("begin", 5)
-    assert horde.learned[5][3] == pytest.approx(1 / 3), "a fresh draw after the reset"
+    assert horde.learned[5][3] == pytest.approx(1 / 3), "no last action after the reset"
 
 
-def test_a_truncation_keeps_its_last_transition_and_is_a_gap_then() -> None:
+def test_the_last_transition_before_a_truncation_is_learned_and_a_gap_follows() -> None:
     horde = SpyHorde(toy_questions())
     with toy_life(TimeLimit(ToyBody(), 5), horde) as life:
         life.run(8)
@@ -177,7 +177,7 @@ def test_a_truncation_keeps_its_last_transition_and_is_a_gap_then() -> None:
 
 
 def test_a_truncation_inside_an_excursion_discards_it_without_a_drive() -> None:
-    """After a plain reset there is nowhere to drive back from."""
+    """The reset has placed the body."""
     body = ToyBody()
     with toy_life(TimeLimit(body, 3), SpyHorde(toy_questions()), excursions=ExcursionConfig(1.0, 5)) as life:
         life.run(9)
@@ -187,15 +187,15 @@ def test_a_truncation_inside_an_excursion_discards_it_without_a_drive() -> None:
 
 
 class Silent(ToyBody):
-    """A body that tells nothing in `info`, as most environments do not."""
+    """A body with an empty `info`, as most environments have."""
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
         return super().reset(seed=seed)[0], {}
 
 
 @pytest.mark.parametrize("end", ["terminated", "truncated"])
-def test_a_reset_is_a_gap_though_nobody_says_so(end: str) -> None:
-    """The first observation of each episode is recorded as one, the draw from there is fresh, and none is counted."""
+def test_a_reset_is_a_gap_without_info(end: str) -> None:
+    """The first observation of each episode is recorded as one; it is not counted as a fault."""
     recorder, horde = Recorder(3), SpyHorde(toy_questions())
     with toy_life(Silent({5: {end: 1}}), horde, recorder=recorder) as life:
         life.run(8)
@@ -233,7 +233,7 @@ def test_a_life_in_pieces_is_the_same_life() -> None:
 
 
 @pytest.mark.parametrize("faults", [{}, {40: {"gap": 1}, 90: {"applied": 0}, 150: {"terminated": 1}}])
-def test_learning_again_from_the_record_gives_the_same_weights_and_scores(faults: Mapping[int, Any]) -> None:
+def test_relearning_the_record_gives_the_same_weights_and_scores(faults: Mapping[int, Any]) -> None:
     body, recorder = ToyBody(faults), Recorder(3)
     horde, face = real_horde(body)
     with toy_life(body, horde, 5, OFTEN, recorder=recorder) as life:
@@ -249,26 +249,13 @@ def test_learning_again_from_the_record_gives_the_same_weights_and_scores(faults
     assert student.errors.n_discarded == life.student.errors.n_discarded
 
 
-def test_cartpole_terminates_and_is_learned_again_the_same() -> None:
-    env, recorder = gymnasium.make("CartPole-v1"), Recorder(4)
-    horde, face = real_horde(env)
-    with Life(env, horde, StickyRandom(2), np.random.default_rng(0), recorder=recorder) as life:
-        life.run(100)
-    again, _ = real_horde(env)
-
-    relearn(recorder.stream(), again, face)
-
-    assert (recorder.stream().rows["flags"] & Flag.TERMINATED).any()
-    assert again.weights_sha256() == horde.weights_sha256()
-
-
 # ---- acting and learning at once -------------------------------------------------------------------------------------
 
 
 def test_learning_runs_while_the_step_waits_and_after_the_action_left() -> None:
-    """The body's step returns only once learning has begun: without overlap this test times out.
+    """The body's step returns only after learning has begun: without overlap this test times out.
 
-    The interpreter hands its lock over when a thread waits, or after the switch interval, which is out of play here.
+    The long switch interval leaves waiting as the only reason for a switch between threads.
     """
     order: list[str] = []
     learning = threading.Event()
@@ -294,7 +281,7 @@ def test_learning_runs_while_the_step_waits_and_after_the_action_left() -> None:
     assert order == ["act 0", "act 1", "learn", "act 2", "learn", "act 3", "learn", "learn"]
 
 
-def test_an_error_in_learning_ends_the_life_where_it_was_started() -> None:
+def test_an_error_in_learning_is_raised_by_run() -> None:
     def on_learn() -> None:
         raise ArithmeticError("no such weight")
 
@@ -374,7 +361,7 @@ def test_the_gap_after_a_drive_is_no_fault_and_its_checksum_errors_count() -> No
 
 
 def test_losses_of_the_link_are_summed_over_steps_and_drives() -> None:
-    """The body tells of each step alone; one that has no link tells nothing, and then there is no number."""
+    """`info` has those of one step; without them the sums are None."""
 
     class Far(ToyBody):
         def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
@@ -395,10 +382,10 @@ def test_losses_of_the_link_are_summed_over_steps_and_drives() -> None:
 
 
 @pytest.mark.parametrize(("fault", "begins"), [({"gap": 1}, 0), ({"stale": 1}, 3), ({"applied": 0}, 3)])
-def test_no_excursion_begins_from_a_body_out_of_reach_or_one_that_does_not_obey(
+def test_no_excursion_begins_at_a_stale_frame_or_after_an_action_not_applied(
     fault: Mapping[str, int], begins: int
 ) -> None:
-    """At ages 0 to 2 the fault lasts; an excursion would begin at each step. A gap alone says that one may begin."""
+    """At ages 0 to 2 the fault lasts; an excursion would begin at each step, and may begin after a gap."""
     recorder = Recorder(3)
     body = ToyBody(dict.fromkeys(range(3), fault))
     with toy_life(body, SpyHorde(toy_questions()), excursions=ExcursionConfig(1.0, 50), recorder=recorder) as life:
@@ -407,8 +394,8 @@ def test_no_excursion_begins_from_a_body_out_of_reach_or_one_that_does_not_obey(
     assert phases.index(Phase.EXCURSION) == begins
 
 
-def test_a_body_that_disobeys_for_a_minute_ends_the_life_in_a_sentence(caplog: pytest.LogCaptureFixture) -> None:
-    """From age 100 on it shows that it does not obey: 600 steps later the life ends, and keeps what it has."""
+def test_no_applied_action_for_a_minute_ends_the_life(caplog: pytest.LogCaptureFixture) -> None:
+    """`obeyed` is 0 from age 100 on: 600 steps later the life ends with its record."""
     disobeys = {k: {"applied": 0, "obeyed": 0} for k in range(100, 1000)}
     recorder, horde = Recorder(3), SpyHorde(toy_questions())
     sentence = r"ends after 699 steps, 60 s .*`obeyed` = 0"
@@ -421,10 +408,8 @@ def test_a_body_that_disobeys_for_a_minute_ends_the_life_in_a_sentence(caplog: p
     assert len(recorder.stream()) == 700
 
 
-def test_a_body_that_is_kept_from_what_it_is_asked_is_complained_of_and_waited_for(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    """Heat, or a person's stop: said once after a minute, and again after the next one; a shorter pause is not."""
+def test_a_body_that_pauses_for_a_minute_is_logged_and_waited_for(caplog: pytest.LogCaptureFixture) -> None:
+    """Heat or a safety stop: logged after a minute; the shorter pause is not."""
     kept = {k: {"applied": 0, "obeyed": 1} for k in [*range(100, 900), *range(1000, 1599)]}
     with toy_life(ToyBody(kept), SpyHorde(toy_questions())) as life:
         life.run(2000)
@@ -434,7 +419,7 @@ def test_a_body_that_is_kept_from_what_it_is_asked_is_complained_of_and_waited_f
 
 
 def test_a_robot_that_drives_in_every_reset_counts_those_steps_within_the_run() -> None:
-    """It drives four steps before its life and four more after the truncation at age 10."""
+    """It drives four steps before the first one and four after the truncation at age 10."""
 
     class Robot(ToyBody):
         def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
@@ -449,12 +434,12 @@ def test_a_robot_that_drives_in_every_reset_counts_those_steps_within_the_run() 
     assert recorder.stream().rows["step"].tolist() == [1, 2, 3, *range(4, 10), 10, 11, 12]
 
 
-def test_a_body_that_cannot_be_opened_leaves_nothing_to_be_ended() -> None:
+def test_a_body_that_cannot_be_opened_raises_its_error() -> None:
     class Absent(ToyBody):
         def reset(self, **_: Any) -> Any:
-            raise ConnectionError("nobody is there")
+            raise ConnectionError("not connected")
 
-    with pytest.raises(ConnectionError, match="nobody"), toy_life(Absent(), SpyHorde(toy_questions())) as life:
+    with pytest.raises(ConnectionError, match="not connected"), toy_life(Absent(), SpyHorde(toy_questions())) as life:
         life.run(3)
 
 

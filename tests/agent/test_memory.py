@@ -1,4 +1,4 @@
-"""Memory is there before the robot moves."""
+"""Memory of weights is pre-faulted before the steps that need it."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ STATM = Path("/proc/self/statm")
 
 
 def resident() -> int:
-    """Return the bytes of memory behind this process."""
+    """Return the resident memory of this process in bytes."""
     return int(STATM.read_text().split()[1]) * mmap.PAGESIZE
 
 
 def share_behind(numbers: NDArray[Any]) -> float:
-    """Return the share of an array's pages that have memory behind them, as the system says."""
+    """Return the share of an array's pages that are resident."""
     first = numbers.ctypes.data // mmap.PAGESIZE * mmap.PAGESIZE
     n_bytes = numbers.ctypes.data + numbers.nbytes - first
     pages = (ctypes.c_ubyte * -(-n_bytes // mmap.PAGESIZE))()
@@ -32,13 +32,10 @@ def share_behind(numbers: NDArray[Any]) -> float:
     return float(np.mean(np.frombuffer(pages, np.uint8) & 1))
 
 
-@pytest.mark.skipif(not STATM.exists(), reason="this system does not tell how much memory is in use")
+@pytest.mark.skipif(not STATM.exists(), reason="needs /proc")
 @pytest.mark.parametrize(("engine", "n_rows"), [(SpanEngine, 4 * CHUNK), (PlainEngine, 10_000)])
-def test_no_step_of_a_life_waits_for_the_memory_of_its_weights(engine: Any, n_rows: int) -> None:
-    """Zeros that nobody wrote to have none behind them: a step would wait for it, 0.4 s with 50,000 demons.
-
-    The span engine has it behind the rows of the features that can be on first, and no more.
-    """
+def test_the_first_rows_of_weights_are_resident(engine: Any, n_rows: int) -> None:
+    """Otherwise a step waits for memory, 0.4 s with 50,000 demons. The span engine pre-faults the first rows only."""
     n_demons, n_features = 800, 10_000
     before = resident()
     made = engine(np.arange(n_demons), n_features, 0.1, 0.001, LearnerConfig(vector_mspbe=False))
@@ -51,10 +48,10 @@ def test_no_step_of_a_life_waits_for_the_memory_of_its_weights(engine: Any, n_ro
 
 
 @pytest.mark.parametrize(("n_parts", "waits"), [(1, False), (4, False), (64, True)])
-def test_memory_lies_behind_rows_before_features_are_first_on(
+def test_rows_are_resident_before_their_features_are_first_active(
     monkeypatch: pytest.MonkeyPatch, n_parts: int, waits: bool
 ) -> None:
-    """Features come so fast that a chunk lasts for eight steps: in four parts it is there in time, in 64 not."""
+    """A chunk of rows is used up in eight steps: pre-faulting it in four parts is in time, in 64 it is not."""
     n_features, n_active, n_demons, waited = 8 * CHUNK, CHUNK // 2, 16, False
     engine = SpanEngine(np.arange(n_demons), n_features, 0.1, 0.001, LearnerConfig(vector_mspbe=False))
     monkeypatch.setattr(span, "_PARTS", n_parts)
@@ -72,8 +69,8 @@ def test_memory_lies_behind_rows_before_features_are_first_on(
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_touching_changes_nothing(dtype: str) -> None:
-    """Nor what is there already: minus zero stays minus zero, and what is not a number the same one."""
+def test_pre_faulting_changes_no_number(dtype: str) -> None:
+    """Not even the bits of -0.0 and NaN."""
     rows = aligned_zeros((40_000,), np.dtype(dtype))
     rows[:] = np.random.default_rng(0).normal(size=rows.size)
     rows[::1024], rows[::512] = -0.0, np.nan

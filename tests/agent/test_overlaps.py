@@ -1,4 +1,4 @@
-"""What all demons share of the past, kept as bits: against a walk through the times, one by one."""
+"""Active features of past states, stored as bits, against a loop over the times."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def _overlaps(span: Any, last: int, time: int, out: Any) -> None:
 
 
 class Past:
-    """An engine that has seen some states, most features of which stay; and who was on at each time, by row."""
+    """An engine after `n_times` states that change slowly, and the active rows at each time."""
 
     def __init__(self, n_times: int, seed: int = 0, n_changed: int = 5) -> None:
         self.rng = rng = np.random.default_rng(seed)
@@ -51,14 +51,14 @@ class Past:
             self.is_on[t, self.engine._row_of[state]] = True
 
     def runs(self, which: int) -> dict[int, list[int]]:
-        """Return the ends of the runs that are listed, by row."""
+        """Return the ends of the listed runs, by row."""
         span, n = self.span, int(self.span.n_runs[which])
         listed = zip(span.run_row[which, :n], span.run_first[which], span.run_last[which], strict=False)
         return {int(row): span.run_ends[which, first:last].tolist() for row, first, last in listed}
 
 
 def walked(is_on: NDArray[np.bool_], has_coefficient: NDArray[np.bool_]) -> list[int]:
-    """Return the ends of the runs among the times with a coefficient, time by time."""
+    """Return the ends of the runs among the times with a coefficient."""
     ends, was_on = [], False
     values = is_on[has_coefficient]
     for number, on in enumerate(values):
@@ -81,8 +81,8 @@ def test_features_are_rows_in_the_order_in_which_they_are_first_on() -> None:
 
 @pytest.mark.parametrize("n_times", [1, 20, 90])
 @pytest.mark.parametrize("n_changed", [0, 3, N_ACTIVE])
-def test_what_went_on_and_off_and_what_states_share(n_times: int, n_changed: int) -> None:
-    """At the first time everything went on; 90 times are more than the ring has."""
+def test_changed_features_and_overlaps_of_states(n_times: int, n_changed: int) -> None:
+    """At the first time every active feature is new; 90 times exceed the ring."""
     past, last = Past(n_times, 1, n_changed), n_times - 1
     assert len(past.span.bits) == 64
     span, slot = past.span, last & 1
@@ -103,7 +103,7 @@ def test_what_went_on_and_off_and_what_states_share(n_times: int, n_changed: int
 @pytest.mark.parametrize("busy", [0.02, 0.3, 1.0])
 @pytest.mark.parametrize(("n_tail", "n"), [(0, 50), (0, 1), (7, 0), (20, 35), (1, 2)])
 def test_runs_are_those_of_the_times_with_a_coefficient(n_tail: int, n: int, busy: float) -> None:
-    """A tail, then steps that are pending, between which nobody learned; the present is the last, and often on."""
+    """A tail, then pending steps, some of them idle; the present is the last time."""
     past, last = Past(90, n), 89
     for _ in range(5):
         first, since = last - n - n_tail, last - n

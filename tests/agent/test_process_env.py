@@ -1,4 +1,4 @@
-"""An environment in a process of its own: the same numbers, the same errors, and no process left behind."""
+"""An environment in a separate process: the same results and errors, and no process is left."""
 
 from __future__ import annotations
 
@@ -17,8 +17,6 @@ import numpy as np
 import pytest
 
 from horde_agent import cli
-from horde_agent.horde import Horde
-from horde_agent.interface import Interface
 from horde_agent.life import bodies
 from horde_agent.life import process_env as apart
 from horde_agent.life.excursions import ExcursionConfig
@@ -26,7 +24,6 @@ from horde_agent.life.life import Life, StepEvent
 from horde_agent.life.process_env import EnvironmentGone, ProcessEnv
 from horde_agent.policies import StickyRandom
 from horde_agent.processes import python
-from horde_agent.questions import excursions
 from horde_agent.record import Recorder
 from horde_agent.runs.config import LearnConfig
 from tests.agent.doubles import N_ACTIONS, SpyHorde, toy_questions
@@ -49,7 +46,7 @@ def odd(shared: ProcessEnv) -> ProcessEnv:
 
 
 def is_alive(pid: int) -> bool:
-    """Whether a process is there and no zombie."""
+    """Return whether a process exists and is not a zombie."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except OSError:
@@ -67,7 +64,7 @@ def ends(pid: int, within_s: float = 30.0) -> bool:
 
 
 def test_steps_are_those_of_the_same_environment_here(odd: ProcessEnv) -> None:
-    """Through infos that change their keys and types, numbers too large for a word, texts, and other observations."""
+    """With infos of changing keys and types, large numbers, texts, and observations of another dtype."""
     here = gymnasium.make(ODD)
     here.reset()
     for action in [0, 0, 0, 1, 1, 0, 2, 2, 0, 3, 3, 7, 7, 8, 8, 0, 0]:
@@ -77,17 +74,6 @@ def test_steps_are_those_of_the_same_environment_here(odd: ProcessEnv) -> None:
         assert observation.tobytes() == expected.tobytes()
         assert list(map(type, mine)) == list(map(type, others))
         assert repr(mine) == repr(others)
-
-
-def test_an_observation_is_the_callers_to_keep(odd: ProcessEnv) -> None:
-    first = [odd.step(0)[0] for _ in range(3)][-1]
-    odd.step(0)
-    assert first[0, 0] == np.float32(0.003)
-
-
-def test_a_reset_hands_on_seed_and_options(odd: ProcessEnv) -> None:
-    _, info = odd.reset(seed=7, options={"manoeuvre": "centre"})
-    assert info == {"seed": 7, "options": {"manoeuvre": "centre"}}
 
 
 def test_spaces_and_metadata_are_the_environments(odd: ProcessEnv) -> None:
@@ -106,14 +92,14 @@ def test_spaces_and_metadata_are_the_environments(odd: ProcessEnv) -> None:
     toy.close()
 
 
-def test_an_order_reaches_a_manoeuvre_that_is_under_way(odd: ProcessEnv) -> None:
-    """The order is in the pipe before the reset begins to wait for it; without it the wait would be told as False."""
+def test_end_manoeuvre_reaches_a_reset_under_way(odd: ProcessEnv) -> None:
+    """The order is in the pipe before the reset waits for it; without it `ended` would be False."""
     odd.end_manoeuvre()
     assert odd.reset(options={"wait": True})[1] == {"ended": True}
 
 
-def test_an_answer_that_nobody_fetched_is_not_taken_for_the_next_one(odd: ProcessEnv) -> None:
-    """As after Ctrl-C between `send` and `receive`, with an answer in the block and one over the line."""
+def test_a_reply_that_was_not_read_is_skipped(odd: ProcessEnv) -> None:
+    """As after Ctrl-C between `send` and `receive`."""
     for action in (0, 3):
         odd.send(action)
         _, info = odd.reset(seed=5)
@@ -123,7 +109,7 @@ def test_an_answer_that_nobody_fetched_is_not_taken_for_the_next_one(odd: Proces
 # ---- the same errors -------------------------------------------------------------------------------------------------
 
 
-def test_an_error_keeps_its_names_its_sentence_and_its_traceback(odd: ProcessEnv) -> None:
+def test_an_error_has_its_class_names_message_and_traceback(odd: ProcessEnv) -> None:
     with pytest.raises(RuntimeError, match=r"^no frame from /dev/robot for 0\.5 s") as caught:
         odd.step(4)
     names = [kind.__name__ for kind in type(caught.value).__mro__]
@@ -133,17 +119,17 @@ def test_an_error_keeps_its_names_its_sentence_and_its_traceback(odd: ProcessEnv
         odd.step(5)
     with pytest.raises(ValueError, match="action must be whole, not 'left'"):
         odd.step("left")
-    assert odd.step(0)[4]["n"] == 4  # and it goes on
+    assert odd.step(0)[4]["n"] == 4
 
 
-def test_an_environment_that_cannot_be_made_says_why_here(shared: ProcessEnv) -> None:
+def test_errors_in_making_the_environment_are_raised_here(shared: ProcessEnv) -> None:
     with pytest.raises(FileNotFoundError, match="there is no such robot"):
         ProcessEnv(ODD, broken=True)
     with pytest.raises(gymnasium.error.NameNotFound):
         ProcessEnv("Nothing-v0")
 
 
-def test_an_environment_whose_process_dies_is_told_from_one_that_fails() -> None:
+def test_the_end_of_the_process_is_another_error_than_those_of_the_environment() -> None:
     env = ProcessEnv(ODD)
     env.reset()
     with pytest.raises(EnvironmentGone, match=r"exit code 3\)") as caught:
@@ -159,7 +145,7 @@ def test_an_environment_whose_process_dies_is_told_from_one_that_fails() -> None
 
 @pytest.mark.parametrize("end", [ProcessEnv.close, None])
 def test_the_process_ends_with_its_environment(end: Callable[[ProcessEnv], None] | None) -> None:
-    """Closed twice, or forgotten without a word."""
+    """Closed twice, or garbage collected."""
     env: ProcessEnv | None = ProcessEnv(ODD)
     assert env is not None
     pid = env._process.pid
@@ -181,7 +167,7 @@ if __name__ == "__main__":
     env.reset()
     try:
         print(env._process.pid, flush=True)
-        while True:  # a read that began just after the signal would never hear of it
+        while True:  # a read that begins just after the signal would block
             time.sleep(0.05)
     except KeyboardInterrupt:
         print(env.step(0)[4]["n"], flush=True)
@@ -191,7 +177,7 @@ if __name__ == "__main__":
 
 @pytest.fixture
 def agent(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
-    """An agent in a session of its own, as in a terminal; its environment's process is told on its first line."""
+    """An agent in a new session, as in a terminal; it prints the id of the environment's process first."""
     script = tmp_path / "agent.py"
     script.write_text(SCRIPT)
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
@@ -209,7 +195,7 @@ def test_the_process_ends_when_the_agent_is_killed(agent: subprocess.Popen[str])
     assert ends(pid)
 
 
-def test_ctrl_c_in_a_terminal_reaches_the_agent_alone(agent: subprocess.Popen[str]) -> None:
+def test_ctrl_c_in_a_terminal_reaches_the_agent_only(agent: subprocess.Popen[str]) -> None:
     """SIGINT goes to the whole foreground group; the environment answers a step after it."""
     assert agent.stdout is not None
     pid = int(agent.stdout.readline())
@@ -219,7 +205,7 @@ def test_ctrl_c_in_a_terminal_reaches_the_agent_alone(agent: subprocess.Popen[st
     assert ends(pid)
 
 
-# ---- where it is started ------------------------------------------------------------------------------------------
+# ---- start ------------------------------------------------------------------------------------------
 
 
 STEP = """
@@ -234,7 +220,7 @@ if __name__ == "__main__":
 
 
 def step_from(folder: Path, **options: Any) -> subprocess.CompletedProcess[str]:
-    """Take a step with the agent's script elsewhere, and `folder` the current one."""
+    """Take a step in an agent with `folder` as the current one and its script in another."""
     script = folder.parent / "script"
     script.mkdir()
     (script / "agent.py").write_text(STEP)
@@ -246,7 +232,6 @@ def step_from(folder: Path, **options: Any) -> subprocess.CompletedProcess[str]:
 
 
 def test_modules_in_the_current_folder_are_not_imported(tmp_path: Path) -> None:
-    """Somebody's random.py, or a checkout of another gymnasium."""
     here = tmp_path / "here"
     (here / "gymnasium").mkdir(parents=True)
     for trap in ("random.py", "gymnasium/__init__.py", "numpy.py"):
@@ -256,7 +241,7 @@ def test_modules_in_the_current_folder_are_not_imported(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("module", ["horde_agent.life.process_env", "horde_agent.watch.server"])
-def test_no_process_that_is_started_imports_modules_of_the_current_folder(module: str, tmp_path: Path) -> None:
+def test_no_child_process_imports_modules_of_the_current_folder(module: str, tmp_path: Path) -> None:
     (tmp_path / "logging.py").write_text("raise SystemExit('foreign code runs')")
     command, environment = python(module, str(tmp_path / "no-run"))
     assert command.count("-P") == 1
@@ -270,8 +255,8 @@ def test_no_process_that_is_started_imports_modules_of_the_current_folder(module
 
 
 @pytest.mark.parametrize("closed", [(0,), (0, 1, 2)])
-def test_it_is_started_where_standard_files_are_closed(tmp_path: Path, closed: tuple[int, ...]) -> None:
-    """`horde learn <&-`: the block of memory took the number of standard input, which the process then overwrote."""
+def test_it_starts_with_closed_standard_files(tmp_path: Path, closed: tuple[int, ...]) -> None:
+    """`horde learn <&-`: the socket must not take the number of a standard file."""
     here = tmp_path / "here"
     here.mkdir()
     done = step_from(here, preexec_fn=lambda: [os.close(number) for number in closed])
@@ -280,10 +265,10 @@ def test_it_is_started_where_standard_files_are_closed(tmp_path: Path, closed: t
 
 
 @pytest.mark.parametrize("when", ["make", "reset"])
-def test_a_process_that_dies_before_the_first_observation_is_told_in_one_sentence(
+def test_a_process_that_dies_before_the_first_observation_is_reported_in_one_sentence(
     when: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Killed for lack of memory, say. Nothing was lived, so nothing is left."""
+    """Killed for lack of memory, for example; no file is left."""
     monkeypatch.chdir(tmp_path)
     name = "tests.agent.process_bodies:" + ("DiesInReset-v0" if when == "reset" else "Odd-v0")
     settings = {"dies": True} if when == "make" else {}
@@ -308,8 +293,8 @@ def toy_life(env: gymnasium.Env[Any, Any], horde: SpyHorde, steps: int) -> bytes
     return recorder.stream().rows.tobytes()
 
 
-def test_a_life_apart_is_the_life_here() -> None:
-    """The record, and every call of the Horde, with excursions and drives."""
+def test_a_life_with_a_separate_process_is_the_same() -> None:
+    """The record and every call of the Horde, with excursions and drives."""
     env, one, other = ProcessEnv(TOY), SpyHorde(toy_questions()), SpyHorde(toy_questions())
     rows = toy_life(env, one, 300)
     env.close()
@@ -319,22 +304,19 @@ def test_a_life_apart_is_the_life_here() -> None:
 
 
 def test_learning_happens_while_the_body_moves() -> None:
-    """Every update comes between `send` and `receive`, but those before a drive, which needs no answer first."""
+    """Every update is between `send` and `receive`, except the last one, after the run."""
     env = ProcessEnv(TOY)
     asked: list[bool] = []
     horde = SpyHorde(toy_questions(), on_learn=lambda: asked.append(env._awaits_reply))
     life = Life(env, horde, StickyRandom(N_ACTIONS), np.random.default_rng(0), excursions=ExcursionConfig(0.0))  # type: ignore[arg-type]
     life.run(50)
-    assert asked == [True] * 49 + [False]  # the last one is seen when the run is over
+    assert asked == [True] * 49 + [False]
     life.close()
     env.close()
 
 
-def test_a_life_whose_body_dies_records_each_observation_once() -> None:
-    """Killed after the row of step 5: a further row for that observation would teach that the robot had not moved.
-
-    The observation of step 6 may have been on its way by then.
-    """
+def test_each_observation_is_recorded_once_when_the_process_dies() -> None:
+    """Killed after the row of step 5; the observation of step 6 may have been sent by then."""
     env, recorder = ProcessEnv(TOY), Recorder(3)
 
     def kill(event: StepEvent) -> None:
@@ -353,26 +335,10 @@ def test_a_life_whose_body_dies_records_each_observation_once() -> None:
     assert recorder.stream().rows["step"].tolist() in ([*range(6)], [*range(7)])
 
 
-@pytest.mark.sim
-def test_the_simulators_life_apart_is_the_life_here_bit_for_bit() -> None:
-    def live(env: gymnasium.Env[Any, Any]) -> tuple[bytes, str]:
-        face, recorder = Interface.of(env), Recorder(57)
-        horde = Horde(excursions(face, (0.0, 0.8)), n_features=face.coder.n_features, n_active=face.coder.n_active)
-        config = ExcursionConfig(probability=0.05, horizon=10)
-        rng, behaviour = np.random.default_rng(3), StickyRandom(5)
-        with Life(env, horde, behaviour, rng, interface=face, excursions=config, recorder=recorder) as life:
-            life.run(600)
-        env.close()
-        return recorder.stream().rows.tobytes(), horde.weights_sha256()
-
-    name = "horde_env:CritterbotPen-v0"
-    assert live(ProcessEnv(name)) == live(gymnasium.make(name))
-
-
 @pytest.mark.parametrize(
     ("cores", "realtime", "is_apart"), [({0, 1}, False, True), ({0}, False, False), ({0, 1}, True, False)]
 )
-def test_the_simulator_lives_apart_where_that_gains_something(
+def test_the_simulator_has_a_separate_process_if_that_is_faster(
     monkeypatch: pytest.MonkeyPatch, cores: set[int], realtime: bool, is_apart: bool
 ) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: cores, raising=False)

@@ -238,9 +238,7 @@ def test_after_a_shard_is_killed_horde_resume_continues_to_the_same_bits(whole: 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
-def test_a_signal_ends_a_sharded_run_with_its_tables_and_processes(
-    number: int, code: int, tmp_path: Path
-) -> None:
+def test_a_signal_ends_a_sharded_run_with_its_tables_and_processes(number: int, code: int, tmp_path: Path) -> None:
     """SIGTERM goes to the one process, as from an init system; Ctrl-C to Ray's processes too, as from a terminal."""
     run = tmp_path / "run"
     line = [sys.executable, "-m", "horde_agent.cli", *LIFE.split(), "--steps=1000000", "--shards=2", f"--out={run}"]

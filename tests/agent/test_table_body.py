@@ -1,4 +1,4 @@
-"""Any robot's log as a stream to learn from: a table, and a file that maps its columns to channels."""
+"""Any robot's log as an environment: a table, and a file that maps its columns to channels."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_parquet_and_csv_are_the_same_stream(tmp_path: Path, columns: Path) -> N
 def test_predictions_are_learned_from_any_robots_log(
     tmp_path: Path, columns: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The light of the next row follows from the phase of this one: NMSRE far below that of the mean, 1."""
+    """The light of the next row follows from the phase of this one: NMSRE far below 1."""
     monkeypatch.setattr(cli, "write_report", lambda path: path / "report.html")
     log = write(tmp_path / "log.csv", table(400))
     run = tmp_path / "run"

@@ -1,4 +1,4 @@
-"""Durations, samples and what is shown on a terminal and in a log."""
+"""Durations, samples, valid estimates, and progress on a terminal and in a log."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_percentiles_are_in_milliseconds() -> None:
     assert durations.summary_ms() == pytest.approx({"p50": 50.0, "p99": 99.0, "max": 100.0}, rel=1e-6)
 
 
-def test_a_long_life_takes_no_more_memory_for_its_durations() -> None:
+def test_the_memory_of_durations_is_bounded() -> None:
     """Log-uniform between 0.1 ms and 100 ms: half are below 3.162 ms, 99 % below 93.3 ms."""
     rng, durations = np.random.default_rng(0), Durations()
     for seconds in (1e-4 * 1000.0 ** rng.random(300_000)).tolist():
@@ -49,11 +49,7 @@ def test_a_long_life_takes_no_more_memory_for_its_durations() -> None:
     assert durations.summary_ms() == pytest.approx({"p50": 4.0, "p99": 90.5, "max": 2500.0}, rel=0.02)
 
 
-def test_nothing_measured_has_no_percentiles() -> None:
-    assert Durations().summary_ms() is None
-
-
-def test_measures_are_sampled_once_in_so_many_steps() -> None:
+def test_measures_are_sampled_at_an_interval() -> None:
     sampler = Sampler(every=10)
     horde = SpyHorde(toy_questions())
     with Life(ToyBody(), horde, StickyRandom(N_ACTIONS), np.random.default_rng(0), observers=[sampler]) as life:
@@ -62,8 +58,8 @@ def test_measures_are_sampled_once_in_so_many_steps() -> None:
     assert [s.step for s in sampler.samples] == [10, 20, 30]
 
 
-def test_samples_of_a_long_life_take_the_bytes_of_their_numbers() -> None:
-    """Three million steps: 3,000 samples of five numbers, 40 bytes each; as objects they took some 230."""
+def test_a_sample_takes_forty_bytes() -> None:
+    """Three million steps: 3,000 samples of five numbers."""
     sampler, horde = Sampler(), SpyHorde(toy_questions())
     horde.mspbe_scalar = np.full(horde.n_demons, 0.25)
     student: Any = SimpleNamespace(horde=horde, learning_steps=7, catch_up=lambda: None)
@@ -80,7 +76,7 @@ def test_samples_of_a_long_life_take_the_bytes_of_their_numbers() -> None:
     assert [type(number) for number in sampler.samples[0]] == [int, int, float, float, int]
 
 
-def test_a_demon_set_aside_is_left_out_of_the_mean() -> None:
+def test_a_diverged_demon_is_left_out_of_the_mean() -> None:
     horde = SpyHorde(toy_questions())
     horde.mspbe_scalar = np.full(horde.n_demons, 2.0)
     horde.mspbe_scalar[3] = np.nan
@@ -90,8 +86,8 @@ def test_a_demon_set_aside_is_left_out_of_the_mean() -> None:
     assert (taken.mspbe_scalar_mean, taken.n_diverged) == (2.0, 1)
 
 
-def test_an_estimate_is_valid_after_so_many_updates_of_its_own() -> None:
-    """At alpha 0.1 and ratio 0.5 it takes 20 updates with rho > 0; the terminal says how many have had them."""
+def test_an_estimate_is_valid_after_enough_updates_of_its_demon() -> None:
+    """At alpha 0.1 and ratio 0.5 it takes 20 updates with rho > 0; progress shows the number of valid ones."""
     body = ToyBody()
     coder = Interface.of(body).coder
     config = LearnerConfig(secondary_ratio=0.5)
@@ -116,7 +112,7 @@ def test_an_estimate_is_valid_after_so_many_updates_of_its_own() -> None:
     assert f"({watch.is_valid.sum()} of {horde.n_demons} valid yet)" in said
 
 
-def test_an_estimate_is_valid_from_exactly_so_many_updates_on_and_never_of_a_demon_set_aside() -> None:
+def test_an_estimate_is_valid_from_exactly_20_updates_on_and_never_of_a_diverged_demon() -> None:
     """At alpha 0.1 and ratio 0.5: 20. Before the watch were 5 of each."""
     totals = np.full((3, 4), 5.0)
     horde = SimpleNamespace(
@@ -133,7 +129,7 @@ def test_an_estimate_is_valid_from_exactly_so_many_updates_on_and_never_of_a_dem
 
 
 def shown(console: Console, steps: int, elapsed_s: float, diverged: list[str]) -> dict[str, str]:
-    """Show three sound questions beside "a"; online NMSRE 1.3 / .25, .9 / .25 and 1 / 2.5e-11."""
+    """Show "a", which has diverged, and three questions with online NMSRE 1.3 / .25, .9 / .25 and 1 / 2.5e-11."""
     horde = SimpleNamespace(max_trace=9.99, diverged=diverged, names=["q", "r", "s", "a"])
     policy = PolicyUnderTest(0, np.arange(4), np.array([0, 0, 1, 1]), np.zeros(4))
     errors = ReturnErrors([policy], 4)
@@ -146,7 +142,7 @@ def shown(console: Console, steps: int, elapsed_s: float, diverged: list[str]) -
     return dict(progress.facts(steps, elapsed_s, horde, errors))  # type: ignore[arg-type]
 
 
-def test_progress_tells_speed_time_left_and_health() -> None:
+def test_progress_shows_speed_scores_and_time_left() -> None:
     """250 of 1000 steps in 0.5 s: 500 steps/s, 50 times real time at 10 Hz, 1.5 s left (shown as 2)."""
     facts = shown(Console(file=io.StringIO()), 250, 0.5, ["a", "b", "c", "d"])
 
@@ -162,8 +158,8 @@ def test_progress_tells_speed_time_left_and_health() -> None:
     }
 
 
-def test_what_is_not_known_yet_is_said_in_words() -> None:
-    """At first no question was tested twice; at worst none is left. Never "nan"."""
+def test_unknown_values_are_shown_in_words() -> None:
+    """No question was tested twice, or every demon diverged; "nan" is never shown."""
     body = ToyBody()
     horde = SpyHorde(toy_questions())
     student = Student(horde, Interface.of(body))  # type: ignore[arg-type]
@@ -171,7 +167,7 @@ def test_what_is_not_known_yet_is_said_in_words() -> None:
     progress.watch = SimpleNamespace(is_valid=np.zeros(horde.n_demons, dtype=bool))  # type: ignore[assignment]
 
     for n in (0, 1):
-        if n:  # of each question's first test there is no variance yet
+        if n:  # one test has no variance
             student.errors.n_tests[:9] = 1
         facts = dict(progress.facts(10, 0.1, horde, student.errors))  # type: ignore[arg-type]
         assert facts["NMSRE (online)"] == "not yet: no question was tested twice"
@@ -184,7 +180,7 @@ def test_what_is_not_known_yet_is_said_in_words() -> None:
 
 
 @pytest.mark.parametrize("is_terminal", [True, False])
-def test_progress_is_plain_lines_where_there_is_no_terminal(is_terminal: bool) -> None:
+def test_progress_is_plain_lines_without_a_terminal(is_terminal: bool) -> None:
     file = io.StringIO()
     progress = Progress(100, 0.1, Console(file=file, force_terminal=is_terminal, width=120), every_s=0.0)
     horde = SpyHorde(toy_questions())
@@ -199,8 +195,8 @@ def test_progress_is_plain_lines_where_there_is_no_terminal(is_terminal: bool) -
         assert len(file.getvalue().splitlines()) == 4
 
 
-def test_the_time_of_a_batch_is_shared_out_among_its_updates(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Noting takes 1 ms, a batch of four 9 ms more, a batch of the two left over 4 ms when somebody asks."""
+def test_the_time_of_a_batch_is_divided_among_its_updates(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Deferring a step takes 1 ms, a batch of four 9 ms more, and the last batch of two 4 ms."""
     now = [0.0]
     monkeypatch.setattr("horde_agent.life.student.time", SimpleNamespace(perf_counter=lambda: now[0]))
     horde = SpyHorde(toy_questions())
@@ -222,7 +218,7 @@ def test_the_time_of_a_batch_is_shared_out_among_its_updates(monkeypatch: pytest
     for age in range(1, 7):
         student.set_action(Phase.BEHAVE, 0, 0.5, age)
         student.observe(np.full(3, age / 1000, dtype=np.float32), 0)
-        now[0] += 1.0  # what happens between updates is no learning
+        now[0] += 1.0  # time between updates does not count
     student.catch_up()
     student.catch_up()
 
