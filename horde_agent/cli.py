@@ -45,13 +45,13 @@ from horde_agent.runs.config import (
     run_of,
 )
 from horde_agent.runs.ending import Ended, SignalHandler, handling_signals, unfailing
-from horde_agent.runs.jobs.reliving import recorded_settings, relearn_run
-from horde_agent.runs.jobs.session import Job, Unwritten, learn_from_log, live, try_port
+from horde_agent.runs.jobs.session import Session, Unwritten, recorded_settings, relearning, try_port
+from horde_agent.runs.jobs.sources import Log, Robot
 from horde_agent.runs.jobs.warm import CompileNotice, warm
 from horde_agent.runs.keeping.doctor import examine
 from horde_agent.runs.keeping.folder import RunFolder, own_version
 from horde_agent.runs.keeping.resume import Resumption, refuse_over, resumption, settings
-from horde_agent.runs.keeping.run import make_run
+from horde_agent.runs.keeping.run import Run, make_run
 from horde_agent.runs.showing.report import NEARLY_CONSTANT_IS, NMSRE_IS, unscored, write_report
 from horde_agent.watch.server import LivePage, WatchConfig, need_extras, open_beside, watch
 
@@ -183,7 +183,7 @@ def _run(words: list[str], signals: SignalHandler) -> None:
             _export(command)
         case LearnConfig(backend="replay") if is_life(run_of(command.log)):
             asked, lived = recorded_settings(replace(command, log=run_of(command.log)))
-            _relive(resolve(asked), lived)
+            _learn(resolve(asked), signals, lived)
         case WatchConfig():
             watch(command)
         case _:
@@ -317,59 +317,57 @@ def _config_file(words: Sequence[str]) -> Path | None:
     return file
 
 
-def _learn(config: LearnConfig, signals: SignalHandler) -> None:
-    """Check the settings, run the job in a new folder, and print a summary."""
+def _learn(config: LearnConfig, signals: SignalHandler, lived: LearnConfig | None = None) -> None:
+    """Learn in a new folder, and print a summary.
+
+    Args:
+        config: Resolved settings.
+        signals: Handles signals.
+        lived: Settings of the recorded run to learn from, if any.
+    """
     if config.watch:
         need_extras()
-    folder = RunFolder.create(config)
+    folder, session = RunFolder.create(config), None
+    config = replace(config, out=folder.path)
     with ExitStack() as at_end, folder.locked():
         try:
-            job = _prepared(replace(config, out=folder.path), folder, signals)
-        except BaseException:
-            folder.give_back()
+            session = _prepared(config, folder, signals) if lived is None else _relearning(config, lived, folder)
+            summary = _finished(session, at_end)
+        except BaseException as error:
+            if session is None or isinstance(error, BadInput):
+                folder.give_back()
             raise
-        try:
-            summary = _finished(job, at_end)
-        except BadInput:
-            folder.give_back()
-            raise
-        _say(job.console, summary, folder, _drawn(folder, signals))
+        _say(session.console, summary, folder, _drawn(folder, signals))
 
 
-def _relive(config: LearnConfig, lived: LearnConfig) -> None:
-    """Learn from a recorded run, in a new folder."""
-    console, folder = Console(stderr=True), RunFolder.create(config)
-    with folder.locked():
-        try:
-            with user_errors():
-                summary = relearn_run(replace(config, out=folder.path), lived, folder, console)
-        except BadInput:
-            folder.give_back()
-            raise
-        _say(console, summary, folder, _drawn(folder))
+def _relearning(config: LearnConfig, lived: LearnConfig, folder: RunFolder) -> Session:
+    with user_errors():
+        session = relearning(config, lived, folder, Console(stderr=True))
+        session.begin()
+    return session
 
 
-def _finished(job: Job, at_end: ExitStack) -> dict[str, Any]:
-    """Run a job, stop the robot in any case, and return the summary; the live page ends with `at_end`."""
+def _finished(session: Session, at_end: ExitStack) -> dict[str, Any]:
+    """Learn, stop the robot in any case, and return the summary; the live page ends with `at_end`."""
     try:
-        if job.run.config.watch:
-            page = open_beside(job.run.folder.path, lambda line: job.console.print(line, highlight=False))
-            at_end.push(lambda error, *_: _end_page(page, job, is_error=error is not None))
-        return _completed(job)
+        if session.run.config.watch:
+            page = open_beside(session.run.folder.path, lambda line: session.console.print(line, highlight=False))
+            at_end.push(lambda error, *_: _end_page(page, session, is_error=error is not None))
+        return _completed(session)
     finally:
         try:
-            job.stop_body()
-            job.obey_second_ctrl_c()
+            session.close_source()
+            session.obey_second_ctrl_c()
         finally:
-            job.run.close()
+            session.run.close()
 
 
-def _end_page(page: LivePage, job: Job, *, is_error: bool) -> None:
+def _end_page(page: LivePage, session: Session, *, is_error: bool) -> None:
     """End the live page: at Ctrl-C in a terminal, at once after an error or a signal or without a terminal."""
     try:
-        if not is_error and not job.signals.seen and _is_at_terminal():
-            job.console.print(f"the page stays at {page.address} until Ctrl-C", highlight=False, soft_wrap=True)
-            job.signals.wait_after_end(page.wait)
+        if not is_error and not session.signals.seen and _is_at_terminal():
+            session.console.print(f"the page stays at {page.address} until Ctrl-C", highlight=False, soft_wrap=True)
+            session.signals.wait_after_end(page.wait)
     finally:
         page.close()
 
@@ -401,20 +399,25 @@ def _resume(command: ResumeConfig, signals: SignalHandler) -> None:
         if command.ray is not None and config.shards is None:
             raise BadInput(f"--ray {command.ray}: the demons of {folder.path} are not in shards; omit it")
         refuse_over(folder, resumed, config.steps)
-        job = _prepared(config, folder, signals, resumed)
-        if command.add is not None or command.remove is not None:
+        session = _prepared(config, folder, signals, resumed)
+        robot = session.source
+        if isinstance(robot, Robot) and (command.add is not None or command.remove is not None):
             learns = command.learn_from_record
-            job.snapshot_writer.pending = lambda: job.change(command.add, command.remove, learns=learns)
-        summary = _finished(job, at_end)
-        _say(job.console, summary, folder, _drawn(folder, signals))
+            robot.snapshot_writer.pending = lambda: robot.change(command.add, command.remove, learns=learns)
+        summary = _finished(session, at_end)
+        _say(session.console, summary, folder, _drawn(folder, signals))
 
 
-def _prepared(config: LearnConfig, folder: RunFolder, signals: SignalHandler, resumed: Resumption | None = None) -> Job:
-    """Return a job after the first observation, so that errors show before the run."""
+def _prepared(
+    config: LearnConfig, folder: RunFolder, signals: SignalHandler, resumed: Resumption | None = None
+) -> Session:
+    """Return a session after the first observation, so that errors show before the run."""
     console = Console(stderr=True)
     notice = CompileNotice(console)
     with user_errors():
-        env, run = _make_env(config), None
+        env = _make_env(config)
+        run: Run | None = None
+        source: Log | Robot | None = None
         try:
             try_port(env, config)
             with notice.installed():
@@ -424,39 +427,37 @@ def _prepared(config: LearnConfig, folder: RunFolder, signals: SignalHandler, re
                 behaviour = StickyRandom(len(run.interface.actions), config.repeat)
                 for warning in heavy_traces(run.horde.questions, behaviour):
                     console.print(f"trace rule plain: {warning}")
-            job = Job(run, env, console, signals, notice, resumed)
+            source = Log(run, console, env) if config.backend == "replay" else Robot(run, env, console, resumed)
+            session = Session(run, source, console, signals, notice)
+            session.begin()
         except BaseException:
-            env.close()
+            (env.close if source is None else source.abandon)()
             if run is not None:
                 run.close()
             raise
-        try:
-            job.begin()
-        except BaseException:
-            job.abandon()
-            raise
     if config.physics is not None:
         console.print(_physics_line(config.physics), highlight=False)
-    return job
+    return session
 
 
-def _completed(job: Job) -> dict[str, Any]:
-    """Run a job and return its summary; an error becomes one sentence that names the run's files.
+def _completed(session: Session) -> dict[str, Any]:
+    """Learn and return the summary; an error becomes one sentence that names the run's files.
 
     Raises:
         Fault: If the robot or the disk failed.
-        Ended: At a second signal; a note names the run's folder.
+        Ended: At a second signal; a note names the report, if there are tables.
     """
-    folder = job.run.folder
+    folder = session.run.folder
     try:
-        return (learn_from_log if job.run.config.backend == "replay" else live)(job)
+        return session.learn()
     except Unwritten as error:
         fault = error.__cause__  # what had ended the life, if not the writing itself
         first = f"{_sentence(fault)} " if isinstance(fault, Exception) and fault is not error.why else ""
         more = f"The log is in {folder.log}: `horde report {folder.path}` learns from it again."
         raise Fault(f"{first}{error} {more}") from error
     except Ended as error:
-        error.add_note(f"The run until then is in {_drawn(folder)}")
+        if folder.summary.is_file():
+            error.add_note(f"The run until then is in {_drawn(folder)}")
         raise
     except ShardLost as error:
         raise Fault(

@@ -359,10 +359,16 @@ def rows_of(parts: Iterable[Stream]) -> Iterator[tuple[Any, ...]]:
         yield from zip(part.rows["observation"], *columns, part.rows["policy"].tolist(), strict=True)
 
 
-def predict_along(stream: Stream, horde: AnyHorde, interface: Interface) -> Floats:
+def predict_along(stream: Stream, horde: AnyHorde, interface: Interface, before: Floats | None = None) -> Floats:
     """Return the predictions at each row of a stream, by the present weights; nothing is learned.
 
     Predictions that are fed back begin again after each gap, as in a life.
+
+    Args:
+        stream: The rows.
+        horde: Predicts.
+        interface: Its tile coder is used.
+        before: Predictions at the row before the first one, shape (n_demons,); None if there is none.
 
     Returns:
         Shape (n_rows, n_demons).
@@ -373,7 +379,8 @@ def predict_along(stream: Stream, horde: AnyHorde, interface: Interface) -> Floa
     observations = stream.rows["observation"]
     broken = are_broken(stream.rows["flags"])
     for t, observation in enumerate(observations):
-        begins = t == 0 or fed_back is None or broken[t]
-        tiles = begin(observation) if begins else interface.encode(observation, out[t - 1, fed_back])
+        begins = before is None or fed_back is None or broken[t]
+        tiles = begin(observation) if begins else interface.encode(observation, before[fed_back])  # type: ignore[index]
         out[t] = horde.predict(tiles)
+        before = out[t]
     return out

@@ -67,18 +67,22 @@ class TruncatedReturn:
         self.value, self._discount = self.value[..., questions], self._discount[questions]
 
 
-def returns_along(cumulants: Floats, gamma: Floats | float, follows: Bools | None = None) -> Floats:
+def returns_along(
+    cumulants: Floats, gamma: Floats | float, follows: Bools | None = None, last: Floats | float = 0.0
+) -> Floats:
     """Return the return from each row of a stream, truncated at gaps and at its end.
 
     Args:
         cumulants: c_t on reaching each row, shape (n_rows, ...).
         gamma: Constant continuations, a number or of shape (...).
         follows: True if the next row follows, shape (n_rows,); None if all but the last do.
+        last: Return from the last row, if the stream continues.
 
     Returns:
-        Returns in the shape and units of the cumulants; 0 if no row follows, as in the last one.
+        Returns in the shape and units of the cumulants; 0 if no row follows.
     """
     returns = np.zeros_like(cumulants)
+    returns[-1:] = last
     for t in range(len(cumulants) - 2, -1, -1):
         if follows is None or follows[t]:
             returns[t] = cumulants[t + 1] + gamma * returns[t + 1]

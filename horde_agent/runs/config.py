@@ -9,7 +9,7 @@ import re
 import shlex
 import shutil
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -218,21 +218,25 @@ def read_config(path: Path) -> LearnConfig:
     Raises:
         BadInput: If the file is missing, is not TOML, or has an unknown or wrongly typed setting.
     """
+    return read_run_config(path)[0]
+
+
+def read_run_config(path: Path) -> tuple[LearnConfig, bool]:
+    """Read the settings of a run as `read_config` does; also return whether the file is whole, with its versions."""
     try:
         table = tomllib.loads(path.read_text(encoding="utf-8-sig"))  # some editors write a byte order mark
     except FileNotFoundError:
         raise BadInput(f"there is no config file {path}") from None
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise BadInput(f"the config file {path} cannot be read: {error}") from error
-    is_resolved = "versions" in table
-    settings = {k: v for k, v in table.items() if not (is_resolved and (k == "out" or isinstance(v, dict)))}
+    is_whole = "versions" in table
+    settings = {k: v for k, v in table.items() if not (is_whole and (k == "out" or isinstance(v, dict)))}
     types = {name: kind for name, kind in get_type_hints(LearnConfig).items() if name != "config"}
     for name, value in settings.items():
         if name not in types:
-            near = difflib.get_close_matches(name, types, n=1)
-            raise BadInput(f"unknown setting {name!r} in {path}" + (f"; did you mean {near[0]!r}?" if near else ""))
+            raise BadInput(f"unknown setting {name!r} in {path}{_did_you_mean(name, types)}")
         settings[name] = _typed(name, value, types[name], path)
-    return LearnConfig(**settings)
+    return LearnConfig(**settings), is_whole
 
 
 def _typed(name: str, value: object, kind: Any, path: Path) -> Any:
@@ -390,8 +394,7 @@ def _check_questions(questions: str, backend: str) -> None:
     if is_own and not is_file(Path(questions)):
         raise BadInput(f"there is no question file {questions}")
     if not is_own and questions not in FAMILIES:
-        near = difflib.get_close_matches(questions, FAMILIES, n=1)
-        hint = f"; did you mean {near[0]!r}?" if near else ""
+        hint = _did_you_mean(questions, FAMILIES)
         raise BadInput(f"unknown questions {questions!r}: choose {', '.join(FAMILIES)} or a .toml file{hint}")
     if backend == "replay" and questions in ("excursions", "policies"):
         raise BadInput(
@@ -402,9 +405,12 @@ def _check_questions(questions: str, backend: str) -> None:
 
 def _one_of(what: str, value: str, known: tuple[str, ...]) -> None:
     if value not in known:
-        near = difflib.get_close_matches(value, known, n=1)
-        hint = f"; did you mean {near[0]!r}?" if near else ""
-        raise BadInput(f"unknown {what} {value!r}: choose {', '.join(known)}{hint}")
+        raise BadInput(f"unknown {what} {value!r}: choose {', '.join(known)}{_did_you_mean(value, known)}")
+
+
+def _did_you_mean(name: str, known: Iterable[str]) -> str:
+    near = difflib.get_close_matches(name, list(known), n=1)
+    return f"; did you mean {near[0]!r}?" if near else ""
 
 
 def _check_folder(out: Path | None) -> None:

@@ -12,8 +12,9 @@ from horde_agent.life.flags import are_followed
 from horde_agent.life.student import Student
 from horde_agent.questions import nexting
 from horde_agent.record import Flag, Phase, Recorder, Row, Stream
+from horde_agent.runs.jobs import holdout
 from horde_agent.runs.jobs.curves import holdout_traces
-from horde_agent.runs.jobs.holdout import LEARNED_SHARE, known_returns, learn_and_score, read_log, returns_of
+from horde_agent.runs.jobs.holdout import LEARNED_SHARE, Holdout, known_returns, read_log, returns_of
 from tests.agent.doubles import SpyHorde, ToyBody, age_of
 
 FACE = Interface.of(ToyBody())
@@ -29,6 +30,13 @@ def stream_of(rewards: list[float], flags: dict[int, int] | None = None, action:
         flag = (flags or {}).get(k, Flag.GAP if k == 0 else Flag.NONE)
         recorder.write(Row(k, 0.1 * k, observation, action, 1.0, phase, flag, (np.nan,) * 3))
     return recorder.stream()
+
+
+def learn_and_score(stream: Stream, student: Student, passes: int, observer: Any = None, size: int = 13) -> Holdout:
+    """Learn from a stream in parts of `size` rows, and score."""
+    rows = [stream[k : k + size] for k in range(0, len(stream), size)]
+    holdout.learn(rows, student, passes, observer)
+    return holdout.score(rows, student)
 
 
 def test_a_return_begins_with_the_reading_after_it_undiscounted() -> None:
@@ -61,8 +69,7 @@ def test_the_first_seventy_percent_are_learned_from_and_no_more(n: int, split: i
     assert LEARNED_SHARE == 0.7
     assert [(call[1], call[4]) for call in horde.learned] == [(k, k + 1) for k in range(split - 1)] * 2
     assert seen == [*range(split)] * 2
-    assert score.predictions.shape == score.returns.shape == (n - split - 1, 3)
-    assert score.n_scored == n - split - 1
+    assert (score.n_learned, score.n_scored) == (split, n - split - 1)
 
 
 @pytest.mark.parametrize("flag", BROKEN)
@@ -73,7 +80,7 @@ def test_broken_rows_are_neither_learned_nor_scored(flag: int) -> None:
     student = Student(horde, FACE)
     score = learn_and_score(stream_of([1.0] * 100, {30: flag, 80: flag}), student, passes=1)
     assert [call[1] for call in horde.learned] == [k for k in range(69) if k != 29]
-    assert np.isnan(score.returns[:, 1]).tolist() == [k == 79 for k in range(70, 99)]
+    assert score.shown[1][:, 0].tolist() == [k - 70 for k in range(70, 99) if k != 79]
     assert score.n_scored == 28
 
 
@@ -92,9 +99,31 @@ def test_the_score_is_the_squared_error_over_the_variance_of_the_returns() -> No
     assert score.variance[0] == pytest.approx(variance)
     assert score.nmsre[0] == pytest.approx((15 / 16 + 13 * 9 / 16) / 28 / variance)
     assert score.nmsre_of_mean[0] == pytest.approx(0.25 / variance)
-    lines = holdout_traces(score, horde, FACE.names, 0.1)
+    lines = holdout_traces(score.shown, score.channel, horde, FACE.names, 0.1)
     assert len(lines) == 28
     assert {line[5] for line in lines} == {0.0, 1.0}
+
+
+@pytest.mark.parametrize("size", [1, 7, 1000])
+def test_scores_do_not_depend_on_the_parts_in_which_a_log_is_read(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Returns at gamma .9 run across several parts, and end at gaps; so does a prediction that is fed back."""
+    monkeypatch.setattr(holdout, "MOST_ROWS", 5)
+    rewards, flags = np.random.default_rng(0).random(200).tolist(), {20: Flag.GAP, 160: Flag.STALE}
+    stream = stream_of(rewards, flags)
+    horde: Any = SpyHorde(nexting(FACE, (0.5, 0.9)))
+    horde.predict = lambda tiles: np.full(6, 0.3)
+    found = learn_and_score(stream, Student(horde, FACE), 0, size=size)
+    learned, held_out = stream[:140], stream[140:]
+    channel, gamma = known_returns(horde)
+    known, scored = (are_followed(part.rows["flags"]) for part in (learned, held_out))
+    actual, mean = returns_of(held_out, channel, gamma)[scored], returns_of(learned, channel, gamma)[known].mean(axis=0)
+    variance = actual.var(axis=0)
+    np.testing.assert_allclose(found.variance, variance, rtol=1e-9)
+    vary = variance > 0
+    of_mean = ((mean - actual) ** 2).mean(axis=0)[vary] / variance[vary]
+    np.testing.assert_allclose(found.nmsre_of_mean[vary], of_mean, rtol=1e-9)
+    for demon, shown in found.shown.items():
+        np.testing.assert_allclose(shown[:, 2], actual[:, demon], rtol=1e-12)
 
 
 def test_what_follows_is_learned() -> None:

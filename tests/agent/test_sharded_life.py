@@ -20,7 +20,7 @@ from rich.console import Console
 
 from horde_agent import cli
 from horde_agent.cluster import ShardedHorde
-from horde_agent.runs.jobs.unfinished import learn_again
+from horde_agent.runs.jobs.session import complete
 from horde_agent.runs.keeping import run as runs
 from horde_agent.runs.keeping.doctor import examine
 from horde_agent.runs.keeping.folder import RunFolder
@@ -139,7 +139,7 @@ def test_missing_tables_are_learned_again_without_a_cluster(
     monkeypatch.setattr(runs, "ShardedHorde", None)
     summary = json.loads((sharded / "summary.json").read_text())
     (sharded / "summary.json").unlink()
-    learn_again(RunFolder(sharded), Console(quiet=True))
+    complete(RunFolder(sharded), Console(quiet=True))
     assert json.loads((sharded / "summary.json").read_text())["weights_sha256"] == summary["weights_sha256"]
 
 

@@ -19,8 +19,8 @@ from horde_agent.questions import nexting
 from horde_agent.runs.config import LearnConfig
 from horde_agent.runs.ending import Cause, End
 from horde_agent.runs.jobs.holdout import Holdout
-from horde_agent.runs.jobs.session import NOT_TIMED
-from horde_agent.runs.jobs.tables import _details, _learned, time_summary, write_reading
+from horde_agent.runs.jobs.sources import NOT_RECORDED, Outcome
+from horde_agent.runs.jobs.tables import _details, _learned, write_tables
 from horde_agent.runs.keeping.folder import SUMMARY_KEYS, RunFolder
 from horde_agent.runs.keeping.run import Run
 from tests.agent.doubles import ToyBody
@@ -40,16 +40,19 @@ def test_a_score_on_a_log_is_of_the_questions_that_are_sound(run: Run) -> None:
     score = Holdout(
         channel=np.array([0, 1, 2, 0, 1, 2]),
         gamma=np.array([0.0, 0.0, 0.0, 0.5, 0.5, 0.5]),
-        predictions=np.zeros((2, 6)),
-        returns=np.ones((2, 6)),
+        n_steps=60,
+        n_learned=40,
+        n_scored=2,
+        shown={},
         variance=np.array([1.0, 2.0, 0.0, 4.0, 5.0, 6.0]),
         nmsre=np.array([0.1, 0.5, 1.0, 2.0, 0.5, 4.0]),
         nmsre_of_mean=np.array([0.2, 0.6, 1.0, 3.0, 0.4, 5.0]),
     )
     student: Any = SimpleNamespace(learning_steps=30, n_updated=90)
-    timed = time_summary(60, 0.1, 2.0, Durations(), Durations())
-    facts = timed | NOT_TIMED | {"gaps": 3}
-    summary = write_reading(run, student, score, 12.5, facts)
+    student.catch_up, student.learn_s = lambda: None, Durations()
+    robot = NOT_RECORDED | {"gaps": 3}
+    outcome = Outcome(steps=60, end=End.of(Cause.LOG_END), robot=robot, score=score, passes=12.5)
+    summary = write_tables(run, student, outcome, 2.0)
 
     assert set(summary) == set(SUMMARY_KEYS)
     assert (summary["mean_nmsre"], summary["median_nmsre"], summary["share_nmsre_below_1"]) == (1.6, 1.0, 0.4)

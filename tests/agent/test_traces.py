@@ -13,7 +13,6 @@ from horde_agent.measures.passes import PolicyScores
 from horde_agent.measures.returns import PolicyUnderTest
 from horde_agent.record import Flag, Phase, Recorder, Row, Stream
 from horde_agent.runs.jobs import curves as traces
-from horde_agent.runs.jobs.holdout import Holdout
 from tests.agent.doubles import ToyBody
 
 HORIZON = 12
@@ -81,17 +80,9 @@ def test_an_excursion_that_is_not_recorded_to_its_end_is_passed_over() -> None:
 
 
 def test_held_out_steps_are_shown_beside_the_logs_own_returns() -> None:
-    holdout = Holdout(
-        channel=np.array([0, 0, 2]),
-        gamma=np.array([0.0, 0.8, 0.5]),
-        predictions=np.array([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]]),
-        returns=np.array([[10.0, 20.0, 30.0], [40.0, 50.0, 60.0]]),
-        variance=np.ones(3),
-        nmsre=np.ones(3),
-        nmsre_of_mean=np.ones(3),
-    )
+    shown = {1: np.array([[0, 2.0, 20.0], [1, 5.0, 50.0]]), 2: np.array([[0, 3.0, 30.0], [1, 6.0, 60.0]])}
     horde: Any = SimpleNamespace(names=["a0", "a8", "c5"])
-    found = traces.holdout_traces(holdout, horde, ["a", "b", "c"], 0.1)
+    found = traces.holdout_traces(shown, np.array([0, 0, 2]), horde, ["a", "b", "c"], 0.1)
     panel = "held-out part of the log"
     assert found == [
         ["a8", "a", panel, 0.0, 2.0, 20.0],
@@ -102,14 +93,15 @@ def test_held_out_steps_are_shown_beside_the_logs_own_returns() -> None:
 
 
 @pytest.mark.parametrize(
-    ("channels", "known", "shown"),
+    ("channels", "channel", "shown"),
     [
         (["x", "light_0", "y", "rotational_velocity", "z"], [0, 1, 2, 3, 4], [1, 3, 0]),
-        (["x", "light_0", "y", "rotational_velocity", "z"], [4, 2, 0], [4, 2, 0]),
+        (["x", "light_0", "y", "rotational_velocity", "z"], [4, 2, 0], [0, 1, 2]),
         (["x", "y"], [1, 1], [1]),
     ],
 )
 def test_three_sensors_are_shown_those_that_can_be_pictured_first(
-    channels: list[str], known: list[int], shown: list[int]
+    channels: list[str], channel: list[int], shown: list[int]
 ) -> None:
-    assert traces.shown_channels(channels, known) == shown
+    gamma = np.linspace(0.1, 0.2, len(channel))  # the last question about a channel has the longest time scale
+    assert traces.shown_demons(channels, np.array(channel), gamma) == shown

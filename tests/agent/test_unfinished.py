@@ -20,7 +20,7 @@ from horde_agent.life.observers import Sampler
 from horde_agent.measures.excursion_table import FORMAT as EXCURSIONS
 from horde_agent.record import FORMAT, Phase, Recorder, Stream, read, snapshots
 from horde_agent.record.segments import encode_header, read_segment, record_files, sealed
-from horde_agent.runs.jobs import unfinished
+from horde_agent.runs.jobs import session, sources
 from horde_agent.runs.keeping.folder import RunFolder
 from horde_agent.runs.keeping.snapshot_writer import SnapshotWriter
 from tests.agent.doubles import ToyBody
@@ -195,7 +195,7 @@ def where(rows: np.ndarray, known: int, what: str) -> int:
 
 def tables_of(run: Path) -> dict[str, str]:
     """Learn from a record again, and return all that was written."""
-    unfinished.learn_again(RunFolder(run), Console(quiet=True))
+    session.complete(RunFolder(run), Console(quiet=True))
     return {table: (run / table).read_text() for table in TABLES}
 
 
@@ -257,14 +257,14 @@ def test_only_the_files_since_the_snapshot_are_learned_from(
 ) -> None:
     """What a month had recorded before is neither read nor learned from; from the beginning, a file at a time is."""
     run, given = without_tables(in_files, tmp_path), []
-    of_files = unfinished.read_in_parts
+    of_files = sources.read_in_parts
 
     def spy(*words: Any) -> Iterator[Stream]:
         for part in of_files(*words):
             given.append(int(part.header.get("first", 0)))
             yield part
 
-    monkeypatch.setattr(unfinished, "read_in_parts", spy)
+    monkeypatch.setattr(sources, "read_in_parts", spy)
     tables_of(run)
     known = n_known(in_files)
     assert set(given) == {first for first in range(0, 720, 90) if first > known - 90}
@@ -291,7 +291,7 @@ def test_the_log_of_a_life_stays_as_it_is_when_tables_are_made_from_it(
         excursions: read_segment(excursions, EXCURSIONS).records[-1:],
     }
     before = {path: path.read_bytes() for path in (alive / "log").iterdir()}
-    tables, learn = tables_of(killed), unfinished.replay_rows
+    tables, learn = tables_of(killed), sources.replay_rows
 
     def replay_rows(*words: Any) -> None:
         for file, records in later.items():
@@ -300,7 +300,7 @@ def test_the_log_of_a_life_stays_as_it_is_when_tables_are_made_from_it(
             before[file] += records.tobytes()
         learn(*words)
 
-    monkeypatch.setattr(unfinished, "replay_rows", replay_rows)
+    monkeypatch.setattr(sources, "replay_rows", replay_rows)
     assert tables_of(alive) == tables
     assert {path: path.read_bytes() for path in (alive / "log").iterdir()} == before
 

@@ -485,7 +485,7 @@ def test_a_page_that_cannot_be_opened_stops_the_body(monkeypatch: pytest.MonkeyP
     done, at_end = list[str](), ExitStack()
     run = SimpleNamespace(config=LearnConfig(watch=True), folder=SimpleNamespace(path=Path("run")), close=lambda: None)
     job: Any = SimpleNamespace(
-        run=run, stop_body=lambda: done.append("stopped"), obey_second_ctrl_c=lambda: done.append("obeyed")
+        run=run, close_source=lambda: done.append("stopped"), obey_second_ctrl_c=lambda: done.append("obeyed")
     )
     with pytest.raises(BadInput, match="no port is free"):
         cli._finished(job, at_end)

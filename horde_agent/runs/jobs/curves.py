@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -12,7 +12,7 @@ from horde_agent.life.student import predict_along
 from horde_agent.measures.passes import PolicyScores
 from horde_agent.measures.returns import NO_CHANNEL, returns_along
 from horde_agent.record import Phase, Stream
-from horde_agent.runs.jobs.holdout import Holdout
+from horde_agent.types import Floats, Integers
 
 COLUMNS = ("question", "channel", "panel", "t_s", "prediction", "actual")
 SHOWN = ("light_0", "ir_distance_0", "rotational_velocity")
@@ -21,11 +21,17 @@ SHOWN = ("light_0", "ir_distance_0", "rotational_velocity")
 _NEGLIGIBLE = 0.05  # maximum share of a shown return beyond the end of the excursion
 
 
-def shown_channels(channels: Sequence[str], known: Sequence[int]) -> list[int]:
-    """Return up to three channels to show: those in `SHOWN` that have questions, then others."""
-    preferred = [channels.index(name) for name in SHOWN if name in channels and channels.index(name) in known]
-    others = [channel for channel in dict.fromkeys(known) if channel not in preferred and channel != NO_CHANNEL]
-    return [*preferred, *others][:3]
+def shown_demons(channels: Sequence[str], channel: Integers, gamma: Floats) -> list[int]:
+    """Return up to three questions to show, at the longest time scale: about channels in `SHOWN`, then others.
+
+    Args:
+        channels: Names of the channels.
+        channel: Of each question, shape (n,).
+        gamma: Continuation of each question, shape (n,).
+    """
+    preferred = [channels.index(name) for name in SHOWN if name in channels and channels.index(name) in channel]
+    others = [c for c in dict.fromkeys(channel.tolist()) if c not in preferred and c != NO_CHANNEL]
+    return [int(np.argmax(np.where(channel == c, gamma, -np.inf))) for c in [*preferred, *others][:3]]
 
 
 def excursion_traces(
@@ -55,10 +61,8 @@ def excursion_traces(
             continue
         observations = stream.rows["observation"][first : first + horizon + 1]
         predictions = predict_along(stream[first : first + horizon], horde, interface)
-        for channel in shown_channels(channels, policy.channel.tolist()):
-            mine = np.flatnonzero(policy.channel == channel)
-            k = int(mine[np.argmax(policy.gamma[mine])])
-            demon, gamma = int(policy.demons[k]), float(policy.gamma[k])
+        for k in shown_demons(channels, policy.channel, policy.gamma):
+            demon, channel, gamma = int(policy.demons[k]), int(policy.channel[k]), float(policy.gamma[k])
             actual = returns_along(observations[:, channel].astype(np.float64), gamma)[:-1]
             n_shown = len(actual) - (0 if gamma == 0.0 else int(np.log(_NEGLIGIBLE) / np.log(gamma)))
             for t in range(max(n_shown, 0)):
@@ -74,20 +78,20 @@ def _last_whole(stream: Stream, course: PolicyScores, horizon: int) -> int | Non
     return int(whole[-1]) if whole.size else None
 
 
-def holdout_traces(holdout: Holdout, horde: AnyHorde, channels: Sequence[str], period_s: float) -> list[list[object]]:
+def holdout_traces(
+    shown: Mapping[int, Floats], channel: Integers, horde: AnyHorde, channels: Sequence[str], period_s: float
+) -> list[list[object]]:
     """Return the predictions and the returns along the held-out part of a log.
 
     Args:
-        holdout: The scored part.
+        shown: As in `Holdout`.
+        channel: Of each demon, shape (n_demons,).
         horde: The demons.
         channels: Names of the channels.
         period_s: Duration of a step, in seconds.
     """
-    lines: list[list[object]] = []
-    for channel in shown_channels(channels, holdout.channel.tolist()):
-        mine = np.flatnonzero(holdout.channel == channel)
-        demon = int(mine[np.argmax(holdout.gamma[mine])])
-        for t in np.flatnonzero(~np.isnan(holdout.returns[:, demon])).tolist():
-            facts = (t * period_s, float(holdout.predictions[t, demon]), float(holdout.returns[t, demon]))
-            lines.append([horde.names[demon], channels[channel], "held-out part of the log", *facts])
-    return lines
+    return [
+        [horde.names[demon], channels[channel[demon]], "held-out part of the log", t * period_s, prediction, actual]
+        for demon, rows in shown.items()
+        for t, prediction, actual in rows.tolist()
+    ]

@@ -1,52 +1,61 @@
-"""Nexting on a recorded stream: learn on its first part, predict its last part, score against its own returns.
+"""Nexting on a recorded log: learn on its first part, predict its last part, score against its own returns.
+
+The log is read in consecutive parts, several times. A return runs across their borders, so one pass computes how the
+return at the first row of each part depends on the part after it, and the next pass computes the returns.
 
 Source: Modayil, White & Sutton (2014), multi-timescale nexting: on-policy predictions (rho = 1) of every sensor.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterable, Iterator
+from itertools import chain, pairwise
 from typing import Any, NamedTuple
 
 import gymnasium
 import numpy as np
+from numpy.typing import NDArray
 
 from horde_agent.cluster import AnyHorde
 from horde_agent.life.flags import are_followed, flags_of
+from horde_agent.life.observers import RowObserver
 from horde_agent.life.robot import UNKNOWN_POSE, RobotInfo
 from horde_agent.life.student import Student, predict_along, relearn
-from horde_agent.measures.nmsre import nmsre_at_rest
+from horde_agent.measures.nmsre import normalise
 from horde_agent.measures.returns import is_sum_of_channel, returns_along
 from horde_agent.record import Flag, Phase, Recorder, Row, Stream
-from horde_agent.types import Floats, Integers
+from horde_agent.runs.config import BadInput
+from horde_agent.runs.jobs.curves import shown_demons
+from horde_agent.types import Bools, Floats, Integers
 
 LEARNED_SHARE = 0.7
 LEAST_ROWS = 11
+MOST_ROWS = 4096  # of a part
 
 
 class Holdout(NamedTuple):
-    """Scores of the predictions on the held-out part of a stream.
+    """Scores of the predictions on the held-out part of a log.
 
     Attributes:
+        n_steps: Number of steps of the log.
+        n_learned: Number of rows of the part that was learned from.
+        n_scored: Number of scored rows: the held-out ones with a next row.
         channel, gamma: Cumulant and continuation of each question, shape (n_demons,).
-        predictions, returns: Shape (n_held_out, n_demons); NaN in rows without a next row.
-        variance: Of the held-out returns that are scored, shape (n_demons,).
+        variance: Of the returns that are scored, shape (n_demons,).
         nmsre: Mean squared error / variance, exactly 1 if the returns do not vary, shape (n_demons,).
         nmsre_of_mean: The same for the constant predictor, the mean return of the learned part.
+        shown: For a few demons, by index: row of the held-out part, prediction and return, shape (n_scored, 3).
     """
 
+    n_steps: int
+    n_learned: int
+    n_scored: int
     channel: Integers
     gamma: Floats
-    predictions: Floats
-    returns: Floats
     variance: Floats
     nmsre: Floats
     nmsre_of_mean: Floats
-
-    @property
-    def n_scored(self) -> int:
-        """Number of scored rows: those with a next row."""
-        return int((~np.isnan(self.returns)).all(axis=1).sum())
+    shown: dict[int, Floats]
 
 
 def read_log(env: gymnasium.Env[Any, Any], recorder: Recorder, steps: int | None = None) -> int:
@@ -86,49 +95,147 @@ def returns_of(stream: Stream, channel: Integers, gamma: Floats) -> Floats:
     return returns_along(cumulants, gamma, are_followed(stream.rows["flags"]))
 
 
-def learn_and_score(
-    stream: Stream, student: Student, *, passes: int, observer: Callable[[Student, int], None] | None = None
-) -> Holdout:
-    """Learn from the first 70 % of a stream in several passes, and score the predictions on the rest.
-
-    The last 30 % is not learned from. Rows without a next row, for example the last one, are not scored.
+def learn(rows: Iterable[Stream], student: Student, passes: int, observer: RowObserver | None = None) -> None:
+    """Learn from the first 70 % of a log in several passes.
 
     Args:
-        stream: The recorded stream.
+        rows: The log, in consecutive parts.
         student: With a Horde whose questions have channels as cumulants and constant continuations.
-        passes: Number of passes over the first part.
-        observer: Called with the student and the step after each row that is learned from.
+        passes: Number of passes.
+        observer: Called with the student and the step after each row.
 
     Raises:
-        ValueError: If the stream is shorter than ten steps, or a question's return cannot be computed from it.
+        BadInput: If the log is shorter than ten steps, or a part of it has no two consecutive rows.
+        ValueError: If a question's return cannot be computed from it.
     """
-    if len(stream) < LEAST_ROWS:
-        raise ValueError(
-            f"a log of {max(len(stream) - 1, 0)} steps is too short to learn from and to score; {LEAST_ROWS - 1} are "
-            "needed"
-        )
-    horde = student.horde
-    channel, gamma = known_returns(horde)
-    split = round(LEARNED_SHARE * len(stream))
-    learned, held_out = stream[:split], stream[split:]
-    scored = are_followed(held_out.rows["flags"])
-    known = are_followed(learned.rows["flags"])
-    if not (scored.any() and known.any()):
-        raise ValueError("a part of the log has no two consecutive rows, so it cannot be learned from or scored")
+    known_returns(student.horde)
+    n_learned, _ = _split(rows)
+    for part in (_between(rows, 0, n_learned), _between(rows, n_learned, None)):
+        if not any(are_followed(extended["flags"]).any() for extended, _ in _with_next(part)):
+            raise BadInput("a part of the log has no two consecutive rows, so it cannot be learned from or scored")
     for _ in range(passes):
-        relearn(learned, horde, student.interface, student=student, observer=observer)
-    mean = returns_of(learned, channel, gamma)[known].mean(axis=0)
-    actual, predictions = returns_of(held_out, channel, gamma), predict_along(held_out, horde, student.interface)
-    variance = actual[scored].var(axis=0)
+        part = _between(rows, 0, n_learned)
+        relearn(part, student.horde, student.interface, student=student, observer=observer)
+
+
+def score(rows: Iterable[Stream], student: Student) -> Holdout:
+    """Score the predictions on the last 30 % of a log. Rows without a next row are not scored.
+
+    Args:
+        rows: The log, in consecutive parts.
+        student: Has learned from the first 70 %.
+    """
+    horde, interface = student.horde, student.interface
+    channel, gamma = known_returns(horde)
+    (n_learned, n_steps), k = _split(rows), 0
+    mean = _Moments(horde.n_demons)
+    for _, follows, returns in _with_returns(rows, 0, n_learned, channel, gamma):
+        mean.add(returns[follows])
+    actual, errors, of_mean = (_Moments(horde.n_demons) for _ in range(3))
+    shown: dict[int, list[Floats]] = {i: [] for i in shown_demons(interface.names, channel, gamma)}
+    before: Floats | None = None
+    for part, follows, returns in _with_returns(rows, n_learned, None, channel, gamma):
+        predictions = predict_along(part, horde, interface, before)
+        before = predictions[-1]
+        actual.add(returns[follows])
+        errors.add((predictions[follows] - returns[follows]) ** 2)
+        of_mean.add((mean.mean - returns[follows]) ** 2)
+        for i, pieces in shown.items():
+            number = k + np.flatnonzero(follows)
+            pieces.append(np.column_stack([number, predictions[follows, i], returns[follows, i]]))
+        k += len(part)
+    variance = actual.variance()
     return Holdout(
+        n_steps=n_steps,
+        n_learned=n_learned,
+        n_scored=actual.n,
         channel=channel,
         gamma=gamma,
-        predictions=predictions[:-1],
-        returns=np.where(scored[:, np.newaxis], actual, np.nan)[:-1],
         variance=variance,
-        nmsre=nmsre_at_rest(predictions[scored], actual[scored], variance),
-        nmsre_of_mean=nmsre_at_rest(mean, actual[scored], variance),
+        nmsre=normalise(errors.mean, variance),
+        nmsre_of_mean=normalise(of_mean.mean, variance),
+        shown={i: np.concatenate(pieces) for i, pieces in shown.items()},
     )
+
+
+class _Moments:
+    """Mean and variance of rows that are added in batches. Source: Chan, Golub & LeVeque (1979)."""
+
+    def __init__(self, n: int) -> None:
+        self.n, self.mean, self._squares = 0, np.zeros(n), np.zeros(n)
+
+    def add(self, values: Floats) -> None:
+        """Add values, shape (n_rows, n)."""
+        if not len(values):
+            return
+        mean, n = values.mean(axis=0), self.n + len(values)
+        away = mean - self.mean
+        self._squares += ((values - mean) ** 2).sum(axis=0) + away**2 * (self.n * len(values) / n)
+        self.mean = mean if not self.n else self.mean + away * (len(values) / n)
+        self.n = n
+
+    def variance(self) -> Floats:
+        return self._squares / self.n
+
+
+def _split(rows: Iterable[Stream]) -> tuple[int, int]:
+    """Return the number of rows to learn from, and the number of steps of the log.
+
+    Raises:
+        BadInput: If the log is too short.
+    """
+    n_rows, first, last = 0, None, 0
+    for part in rows:
+        if len(part):
+            first, last = part.rows["step"][0] if first is None else first, part.rows["step"][-1]
+        n_rows += len(part)
+    if n_rows < LEAST_ROWS:
+        raise BadInput(
+            f"a log of {max(n_rows - 1, 0)} steps is too short to learn from and to score; {LEAST_ROWS - 1} are needed"
+        )
+    return round(LEARNED_SHARE * n_rows), int(last - (first or 0))
+
+
+def _between(rows: Iterable[Stream], begin: int, end: int | None) -> Iterator[Stream]:
+    """Yield rows `begin` to `end` (excluded) in short parts."""
+    first = 0
+    for part in rows:
+        inside = part[max(begin - first, 0) : None if end is None else max(end - first, 0)]
+        first += len(part)
+        for k in range(0, len(inside), MOST_ROWS):
+            yield inside[k : k + MOST_ROWS]
+
+
+def _with_next(parts: Iterable[Stream]) -> Iterator[tuple[NDArray[Any], Stream]]:
+    """Yield each part with the first row of the next one appended, if there is one, and without it."""
+    for part, after in pairwise(chain(parts, [None])):
+        assert part is not None
+        yield part.rows if after is None else np.concatenate([part.rows, after.rows[:1]]), part
+
+
+def _with_returns(
+    rows: Iterable[Stream], begin: int, end: int | None, channel: Integers, gamma: Floats
+) -> Iterator[tuple[Stream, Bools, Floats]]:
+    """Yield each part of the rows `begin` to `end`, which of its rows have a next row, and the returns.
+
+    The returns, of shape (n_rows, n_demons), are truncated at gaps and at `end`.
+    """
+
+    def returns_of(extended: NDArray[Any], last: Floats | float) -> tuple[Bools, Floats]:
+        follows = are_followed(extended["flags"])
+        cumulants = extended["observation"][:, channel].astype(np.float64)
+        return follows, returns_along(cumulants, gamma, follows, last)
+
+    borders: list[tuple[Floats, Floats]] = []  # of each part: the return at its first row if 0 follows; its weight else
+    for extended, part in _with_next(_between(rows, begin, end)):
+        follows, returns = returns_of(extended, 0.0)
+        borders.append((returns[0], gamma ** len(part) * follows[: len(part)].all()))
+    after: list[Floats | float] = [0.0]
+    for first, weight in reversed(borders[1:]):
+        after.append(first + weight * after[-1])
+    for (extended, part), last in zip(_with_next(_between(rows, begin, end)), reversed(after), strict=True):
+        follows, returns = returns_of(extended, last)
+        yield part, follows[: len(part)], returns[: len(part)]
 
 
 def known_returns(horde: AnyHorde) -> tuple[Integers, Floats]:

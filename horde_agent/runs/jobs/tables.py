@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -21,7 +21,8 @@ from horde_agent.policies import Behaviour
 from horde_agent.record import A_DAY, read
 from horde_agent.runs.jobs import curves as traces
 from horde_agent.runs.jobs import holdout
-from horde_agent.runs.keeping.folder import SUMMARY_KEYS, RunFolder, own_version, write_csv, write_json
+from horde_agent.runs.jobs.sources import Outcome
+from horde_agent.runs.keeping.folder import SUMMARY_KEYS, own_version, write_csv, write_json
 from horde_agent.runs.keeping.run import Run
 from horde_agent.tiles import TileCoder
 from horde_agent.types import Bools, Floats, Integers
@@ -44,84 +45,94 @@ empty if unknown."""
 CURVE_COLUMNS = ("excursion", "step", "robot_time_s", "policy", "mean_nmsre", "mean_nmsre_online", "median_nmsre")
 
 
-def write_life(
-    run: Run,
-    student: Student,
-    samples: Sequence[Sample],
-    facts: dict[str, Any],
-    counts: dict[str, Any],
-    *,
-    has_tests: bool,
-) -> dict[str, Any]:
+def write_tables(run: Run, student: Student, outcome: Outcome, wall_s: float | None) -> dict[str, Any]:
     """Write the tables of a run and return its summary.
 
     Args:
         run: The run.
         student: Its learner.
-        samples: Of the MSPBE; the final one is added.
-        facts: The summary's values of time and robot faults.
-        counts: Further facts for details.json.
-        has_tests: Whether the environment supports test excursions.
+        outcome: Of its source.
+        wall_s: Duration of the run in seconds; None to leave all durations out.
     """
     student.catch_up()
     run.folder.seal(tables=False)
+    results = _tests(run, student, outcome) if outcome.score is None else _held_out(run, outcome.score, outcome.passes)
+    write_json(run.folder.details, _details(run) | results.details | dict(outcome.details))
+    sound = sound_demons(run.horde)
+    learn_s = student.learn_s if wall_s is not None else Durations()
+    facts = {
+        **time_summary(outcome.steps, run.interface.period_s, wall_s, learn_s, outcome.cycle_s),
+        **outcome.robot,
+        **_learned(run, student),
+        **nmsre_summary(results.nmsre, sound),
+        "n_nearly_constant": n_nearly_constant(results.nmsre, results.variance, results.steps, sound),
+        "n_excursions": results.n_excursions,
+    }
+    assert set(facts) == set(SUMMARY_KEYS), set(facts) ^ set(SUMMARY_KEYS)
+    summary = {key: facts[key] for key in SUMMARY_KEYS}
+    write_json(run.folder.summary, summary)
+    run.folder.seal()
+    return summary
+
+
+class _Results(NamedTuple):
+    """Scores of a life or a log, arrays of shape (n_demons,), and what else differs between them in the tables."""
+
+    nmsre: Floats
+    variance: Floats
+    steps: Floats
+    details: dict[str, Any]
+    n_excursions: int | None
+
+
+def _tests(run: Run, student: Student, outcome: Outcome) -> _Results:
+    """Write the questions, curves and traces of a life."""
     horde, interface, folder, errors = run.horde, run.interface, run.folder, student.errors
-    sound, tested = sound_demons(horde), policy_scores(errors.table)
+    tested = policy_scores(errors.table)
     nmsre, variance = final_nmsre(tested, horde.n_demons), variances(tested, horde.n_demons)
     steps = quantisation_steps(errors.policies, horde.n_demons, interface.steps)
     lines = question_lines(horde, nmsre, variance, errors.n_tests, run.watch, steps)
     write_csv(folder.questions, QUESTION_COLUMNS, lines)
-    curve = curve_lines(errors, tested, sound, interface.actions, interface.period_s)
+    curve = curve_lines(errors, tested, sound_demons(horde), interface.actions, interface.period_s)
     write_csv(folder.learning_curve, CURVE_COLUMNS, curve)
-    last = sample(facts["steps"], student.learning_steps, horde)
-    write_csv(folder.mspbe_curve, Sample._fields, [*samples, last])
+    last = sample(outcome.steps, student.learning_steps, horde)
+    write_csv(folder.mspbe_curve, Sample._fields, [*outcome.samples, last])
     followed = [course for course in tested if not course.policy.is_behaviour]
-    n_on_policy = sum(len(course.step) for course in tested if course.policy.is_behaviour)
     if followed:
         shown = traces.excursion_traces(read(folder.life, newest=A_DAY), horde, interface, followed, student.horizon)
         write_csv(folder.traces, traces.COLUMNS, shown)
-    scored = {
+    n_on_policy = sum(len(course.step) for course in tested if course.policy.is_behaviour)
+    details = {
         "n_discarded": errors.n_discarded,
         "n_on_policy_tests": n_on_policy,
         "n_tested_less_than_twice": int((errors.n_tests < 2).sum()),
-        "not_scored": not_scored(horde.questions, nmsre, has_excursions=has_tests),
+        "not_scored": not_scored(horde.questions, nmsre, has_excursions=outcome.has_tests),
     }
-    write_json(folder.details, _details(run, **scored, **counts))
-    summed = {**facts, **_learned(run, student), **nmsre_summary(nmsre, sound)}
-    summed["n_nearly_constant"] = n_nearly_constant(nmsre, variance, steps, sound)
-    return _write_summary(folder, summed | {"n_excursions": errors.n_excursions - n_on_policy if has_tests else None})
+    n_excursions = errors.n_excursions - n_on_policy if outcome.has_tests else None
+    return _Results(nmsre, variance, steps, details, n_excursions)
 
 
-def write_reading(
-    run: Run, student: Student, score: holdout.Holdout, passes: float, facts: dict[str, Any]
-) -> dict[str, Any]:
-    """Write the tables of a replayed log and return the summary.
-
-    Args:
-        run: The run.
-        student: Its learner.
-        score: On the held-out part.
-        passes: Number of passes over the rest.
-        facts: The summary's time and gaps.
-    """
-    horde, folder, sound = run.horde, run.folder, sound_demons(run.horde)
-    folder.seal(tables=False)
-    n_held_out = score.n_scored
+def _held_out(run: Run, score: holdout.Holdout, passes: float) -> _Results:
+    """Write the questions and traces of a log, scored on its held-out part."""
+    horde, sound = run.horde, sound_demons(run.horde)
     of_mean = nmsre_summary(score.nmsre_of_mean, sound)
-    n_tests = np.full(horde.n_demons, n_held_out)
     steps = run.interface.steps[score.channel]
+    n_tests = np.full(horde.n_demons, score.n_scored)
     lines = question_lines(horde, score.nmsre, score.variance, n_tests, run.watch, steps)
     lines = [[*line, float(of_mean)] for line, of_mean in zip(lines, score.nmsre_of_mean, strict=True)]
-    write_csv(folder.questions, [*QUESTION_COLUMNS, "nmsre_of_mean_predictor"], lines)
-    names = [channel.name for channel in run.interface.channels]
-    write_csv(folder.traces, traces.COLUMNS, traces.holdout_traces(score, horde, names, run.interface.period_s))
+    write_csv(run.folder.questions, [*QUESTION_COLUMNS, "nmsre_of_mean_predictor"], lines)
+    names, period_s = run.interface.names, run.interface.period_s
+    shown = traces.holdout_traces(score.shown, score.channel, horde, names, period_s)
+    write_csv(run.folder.traces, traces.COLUMNS, shown)
     better = float((score.nmsre < score.nmsre_of_mean)[sound].mean()) if sound.any() else None
-    notes = [_how_a_log_is_scored(passes, score, of_mean, better), *run.notes]
-    details = {"notes": notes, "passes": passes, "n_held_out": n_held_out, "mean_predictor": of_mean}
-    write_json(folder.details, _details(run, **details, share_better_than_mean_predictor=better))
-    summed = {**facts, **_learned(run, student), **nmsre_summary(score.nmsre, sound)}
-    summed["n_nearly_constant"] = n_nearly_constant(score.nmsre, score.variance, steps, sound)
-    return _write_summary(folder, summed | {"n_excursions": None})
+    details = {
+        "notes": [_how_a_log_is_scored(passes, score, of_mean, better), *run.notes],
+        "passes": passes,
+        "n_held_out": score.n_scored,
+        "mean_predictor": of_mean,
+        "share_better_than_mean_predictor": better,
+    }
+    return _Results(score.nmsre, score.variance, steps, details, None)
 
 
 def _how_a_log_is_scored(
@@ -140,15 +151,6 @@ def _how_a_log_is_scored(
     )
 
 
-def _write_summary(folder: RunFolder, facts: dict[str, Any]) -> dict[str, Any]:
-    """Write summary.json with its fixed keys in their order, and return it."""
-    assert set(facts) == set(SUMMARY_KEYS), set(facts) ^ set(SUMMARY_KEYS)
-    summary = {key: facts[key] for key in SUMMARY_KEYS}
-    write_json(folder.summary, summary)
-    folder.seal()
-    return summary
-
-
 def _learned(run: Run, student: Student) -> dict[str, Any]:
     """Return the summary's values of learning."""
     n = student.learning_steps
@@ -162,8 +164,8 @@ def _learned(run: Run, student: Student) -> dict[str, Any]:
     }
 
 
-def _details(run: Run, **further: Any) -> dict[str, Any]:
-    """Return the contents of details.json."""
+def _details(run: Run) -> dict[str, Any]:
+    """Return the entries of details.json that every run has."""
     return {
         "compile_s": run.compile_s,
         "channels": [channel.name for channel in run.interface.channels],
@@ -176,7 +178,6 @@ def _details(run: Run, **further: Any) -> dict[str, Any]:
         "unfinished": run.is_unfinished,
         "mspbe": run.watch.facts(),
         "shards": [shard._asdict() for shard in shards_of(run.horde)],
-        **further,
     }
 
 
@@ -251,13 +252,15 @@ def _horde_summary(horde: AnyHorde, coder: TileCoder) -> dict[str, Any]:
     }
 
 
-def time_summary(steps: int, period_s: float, wall_s: float, learn: Durations, cycle: Durations) -> dict[str, Any]:
+def time_summary(
+    steps: int, period_s: float, wall_s: float | None, learn: Durations, cycle: Durations
+) -> dict[str, Any]:
     """Return the summary's values of time."""
     return {
         "steps": steps,
         "robot_time_s": steps * period_s,
         "wall_s": wall_s,
-        "steps_per_s": steps / wall_s if wall_s > 0 else None,
+        "steps_per_s": steps / wall_s if wall_s else None,
         "learn_ms": learn.summary_ms(),
         "cycle_ms": cycle.summary_ms(),
     }

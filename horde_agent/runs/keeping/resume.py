@@ -7,8 +7,7 @@ and the run continues after a gap.
 
 from __future__ import annotations
 
-import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -16,16 +15,12 @@ from typing import Any, NamedTuple
 
 from horde_agent import questions as families
 from horde_agent.cluster.shards import check_snapshots
-from horde_agent.horde import Horde
 from horde_agent.interface import Interface
 from horde_agent.life.life import Life
-from horde_agent.life.observers import RowObserver
-from horde_agent.life.student import relearn, rows_of
-from horde_agent.record import DRIVES, Flag, Phase, Stream, read_in_parts, snapshots
+from horde_agent.record import Phase, snapshots
 from horde_agent.record.segments import file_at, record_files
-from horde_agent.runs.config import BadInput, LearnConfig, read_config
+from horde_agent.runs.config import BadInput, LearnConfig, read_run_config
 from horde_agent.runs.keeping.folder import RunFolder, digests, lived_steps, own_version
-from horde_agent.runs.keeping.run import Run
 from horde_agent.saving import State, untext
 
 _SHARDED = "life/student/horde/own/sharded"  # what a `ShardedHorde` stores, in a snapshot
@@ -77,8 +72,8 @@ def settings(folder: RunFolder, steps: int | None) -> LearnConfig:
     """
     if not folder.config.is_file():
         raise BadInput(f"{folder.path} contains no run to resume: config.toml is missing")
-    config = read_config(folder.config)
-    if "versions" not in tomllib.loads(folder.config.read_text(encoding="utf-8")):
+    config, is_whole = read_run_config(folder.config)
+    if not is_whole:
         raise BadInput(f"{folder.config} is cut off before its versions, so settings may be missing")
     if config.backend == "replay":
         raise BadInput(f"{folder.path} replayed a log and cannot be resumed; run `horde learn` again")
@@ -211,44 +206,3 @@ def new_changes(
             raise BadInput(f"the question file {add} cannot be read ({error.strerror})") from None
         changes.append({"add": copy.name})
     return changes
-
-
-def learn_from_record(life: Life, run: Run, names: set[str]) -> None:
-    """Learn theta of new questions from the run's recording.
-
-    They learn off-policy, with the recorded probabilities, in a separate Horde; the weights of the other questions do
-    not change.
-    """
-    new = [question for question in life.horde.questions if question.name in names]
-    horde, coder = life.horde, run.interface.coder
-    alone = Horde(new, n_features=coder.n_features, n_active=coder.n_active, config=horde.config, mode="deferred")
-    relearn(read_in_parts(run.folder.life), alone, run.interface)
-    theta = horde.weights()[0]
-    theta[[horde.names.index(question.name) for question in new]] = alone.weights()[0]
-    horde.reset_weights(theta)
-
-
-# ---- a robot that kept moving ----------------------------------------------------------------------------------------
-
-
-def replay_rows(life: Life, since: Iterable[Stream], observer: RowObserver) -> None:
-    """Learn from the rows since the snapshot, and set the life's position after the last one.
-
-    Args:
-        life: Restored from the snapshot.
-        since: The rows, in consecutive parts.
-        observer: Called with the student and the step after each row.
-    """
-    student, n_gaps, reached = life.student, 0, None
-    last = student.phase
-    for observation, action, b, phase, flags, step, policy in rows_of(since):
-        is_first = reached is None
-        if not (phase == last and phase in DRIVES):
-            if not (is_first and life.is_observed):
-                student.observe(observation, flags)
-            student.set_action(Phase(phase), action, b, step, policy)
-        observer(student, step)
-        n_gaps += int(last in _STEPS and bool(flags & Flag.GAP) and not is_first)
-        last, reached = Phase(phase), step
-    if reached is not None:
-        life.set_position(reached + int(last in _STEPS), n_gaps)

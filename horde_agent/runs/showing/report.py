@@ -1,6 +1,6 @@
 """report.html: what a run learned, from the files in its folder only.
 
-If the run was cut off before its tables were written, they are first learned again from its log (`unfinished`). Other
+If the run was cut off before its tables were written, they are first learned again from its log. Other
 missing or damaged files are listed on the page.
 """
 
@@ -22,8 +22,8 @@ from horde_agent.measures.nmsre import nmsre_text
 from horde_agent.measures.passes import MOST_DOTS, PolicyScores, curves, dots, policy_scores
 from horde_agent.record import A_DAY, Stream, read
 from horde_agent.runs.config import BadInput
-from horde_agent.runs.jobs import unfinished
-from horde_agent.runs.jobs.curves import shown_channels
+from horde_agent.runs.jobs.curves import shown_demons
+from horde_agent.runs.jobs.session import complete, has_gone_on, missing_tables
 from horde_agent.runs.keeping.folder import (
     RunFolder,
     missing_settings,
@@ -63,7 +63,7 @@ def write_report(path: Path, console: Console | None = None) -> Path:
     """
     folder, noted = RunFolder(path), Notes()
     _check_folder(folder)
-    if unfinished.missing_tables(folder):
+    if missing_tables(folder):
         _learn_again(folder, console or Console(stderr=True), noted)
     summary = _summary(folder)
     config = noted.read(folder.config, lambda file: tomllib.loads(file.read_text(encoding="utf-8"))) or {}
@@ -117,9 +117,9 @@ def _learn_again(folder: RunFolder, console: Console, noted: Notes) -> None:
         BadInput: If there is neither a summary nor a log to learn from.
     """
     known = _summary(folder) if folder.summary.is_file() else None
-    names, is_old = ", ".join(table.name for table in unfinished.missing_tables(folder)), unfinished.has_gone_on(folder)
+    names, is_old = ", ".join(table.name for table in missing_tables(folder)), has_gone_on(folder)
     try:
-        learned = unfinished.learn_again(folder, console)
+        learned = complete(folder, console)
     except (BadInput, OSError) as error:
         if known is None:
             raise BadInput(str(error)) from error
@@ -328,11 +328,9 @@ def _scatter_groups(
     names: dict[int, list[str]] = {}
     for course in tested:
         policy = course.policy
-        for channel in shown_channels(channels, policy.channel.tolist()):
-            mine = np.flatnonzero(policy.channel == channel)
-            k = int(mine[np.argmax(policy.gamma[mine])])
+        for k in shown_demons(channels, policy.channel, policy.gamma):
             columns.setdefault(course.number, []).append(k)
-            names.setdefault(course.number, []).append(f"{channels[channel]}, gamma {policy.gamma[k]:g}")
+            names.setdefault(course.number, []).append(f"{channels[policy.channel[k]]}, gamma {policy.gamma[k]:g}")
     found = dots(tests, tested, {number: np.array(places) for number, places in columns.items()})
     groups: dict[str, dict[str, tuple[Floats, Floats]]] = {}
     for number, (predictions, returns) in found.items():

@@ -1,0 +1,582 @@
+"""Sources of a run: a robot, recorded rows, or a log that is learned from in several passes.
+
+Recorded rows are any iterable of consecutive `Stream`s that can be iterated again, such as `Recording`, or a table that
+is read in chunks. Memory holds one of them at a time, so it does not grow with the length of a recording.
+"""
+
+from __future__ import annotations
+
+import logging
+import shutil
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import gymnasium
+import numpy as np
+from rich.console import Console
+
+from horde_agent.horde import Horde
+from horde_agent.life.excursions import ExcursionConfig
+from horde_agent.life.feed import Feed
+from horde_agent.life.life import Life
+from horde_agent.life.observers import Progress, RowObserver, Sample, Sampler, outside_drives
+from horde_agent.life.student import Student, relearn, rows_of
+from horde_agent.life.timing import Durations
+from horde_agent.measures.return_errors import ReturnErrors
+from horde_agent.policies import StickyRandom
+from horde_agent.record import DRIVES, Flag, Phase, Recorder, Stream, read_in_parts, row_dtype
+from horde_agent.record.rows import FORMAT
+from horde_agent.record.segments import read_header, started_files
+from horde_agent.runs.config import BadInput, seconds
+from horde_agent.runs.ending import Cause, End
+from horde_agent.runs.jobs import holdout
+from horde_agent.runs.keeping.events import Alarms, Events
+from horde_agent.runs.keeping.folder import unwritable
+from horde_agent.runs.keeping.resume import Resumption, change, new_changes, refuse_other_ranges
+from horde_agent.runs.keeping.run import Run, record_header
+from horde_agent.runs.keeping.snapshot_writer import SnapshotWriter
+from horde_agent.saving import inner
+
+_TABLES_BYTES = 2_000_000  # of tables, report and pictures, approximately
+_STEPS = (Phase.BEHAVE, Phase.EXCURSION)
+_DIFFERS = (
+    "the observation at step %d differs from the one recorded before the run was resumed: from that step on, the "
+    "recording contains the new observations"
+)
+_log = logging.getLogger(__name__)
+
+NOT_RECORDED: dict[str, Any] = dict.fromkeys(("deadlines_missed", "crc_errors", "link_losses", "s_without_link"))
+"""Values of the summary that a recording does not contain."""
+
+
+class Outcome(NamedTuple):
+    """What a source knows at its end, beyond its student, for the tables.
+
+    Attributes:
+        steps: The last step.
+        end: What ended the stream.
+        fault: The exception to raise after the tables were written; None without one.
+        robot: The summary's gaps and faults of the robot.
+        details: Further facts for details.json.
+        samples: Of the MSPBE; empty for a log.
+        cycle_s: Durations of the robot's cycles.
+        lived_before_s: Duration of the run in earlier processes, in seconds.
+        has_tests: Whether the environment supports test excursions.
+        score: On the held-out part of a log; None for a life.
+        passes: Number of passes over the other part.
+    """
+
+    steps: int
+    end: End
+    robot: Mapping[str, Any]
+    details: Mapping[str, Any] = {}
+    fault: BaseException | None = None
+    samples: Sequence[Sample] = ()
+    cycle_s: Durations = Durations()
+    lived_before_s: float = 0.0
+    has_tests: bool = False
+    score: holdout.Holdout | None = None
+    passes: float = 0.0
+
+
+class Source(ABC):
+    """A stream that a student learns from.
+
+    Attributes:
+        total: Number of steps, for the progress; None if it is unknown.
+        stopped_by: The first request to stop; None without one.
+    """
+
+    total: int | None = None
+
+    def __init__(self, run: Run, student: Student, console: Console) -> None:
+        self.run, self.student, self._console = run, student, console
+        self.stopped_by: Cause | None = None
+
+    def begin(self) -> None:  # noqa: B027  most have nothing to open
+        """Open the stream, after the kernels were compiled."""
+
+    @abstractmethod
+    def learn(self, progress: Progress) -> None:
+        """Pass the whole stream to the student, and show the progress."""
+
+    def stop(self, cause: Cause) -> None:
+        """Request an orderly end; safe in a signal handler. The cause is recorded unless an earlier request has one."""
+        self.stopped_by = self.stopped_by or cause
+        self.say("stopping after this step; press Ctrl-C again to abort")
+
+    def emergency_stop(self, reason: str) -> bool:  # noqa: ARG002
+        """Set the robot's emergency stop; return whether it has one."""
+        return False
+
+    def close(self) -> None:  # noqa: B027
+        """Stop and close the robot. Closing twice does nothing."""
+
+    def abandon(self) -> None:
+        """Close everything; the run does not start."""
+        self.close()
+
+    @abstractmethod
+    def finish(self, fault: BaseException | None) -> Outcome:
+        """Finish the files and return what the tables need; raise the fault of `learn` if there can be none."""
+
+    def say(self, words: str) -> None:
+        """Print a message."""
+        self._console.print(words, highlight=False, soft_wrap=True)
+
+
+# ---- a robot ---------------------------------------------------------------------------------------------------------
+
+
+class Robot(Source):
+    """A robot that acts, learns and is recorded; from the snapshot `resumed`, or from its start when None.
+
+    Raises:
+        BadInput: If the disk has too little free space, the folder cannot be written, or the recording is damaged after
+            the snapshot.
+    """
+
+    def __init__(
+        self, run: Run, env: gymnasium.Env[Any, Any], console: Console, resumed: Resumption | None = None
+    ) -> None:
+        config, interface = run.config, run.interface
+        self.env, self._resumed = env, resumed
+        self.life = new_life(env, run, np.random.default_rng(config.seed))
+        super().__init__(run, self.life.student, console)
+        self.total, self.sampler = config.steps, Sampler()
+        self.life.observers += [run.watch, self.sampler]
+        if config.on_alarm is not None:
+            names = [channel.name for channel in interface.channels]
+            self.life.observers.append(Alarms(config.on_alarm, run.folder.path, names, interface.period_s))
+        if resumed is None:
+            has_tests = bool(self.life.excursions.policies)
+            self.recorder = new_recorder(run, env, self.student.errors, has_tests=has_tests)
+        else:
+            self.recorder = self._continued_recorder(resumed)
+        self.life.observers.append(Events(run.folder, self.recorder))
+        changes, lived_s = ([], 0.0) if resumed is None else (resumed.changes, resumed.lived_s)
+        every_s, picture = seconds(config.snapshot_every), self.life.body.metadata.get("picture")
+        self.snapshot_writer = SnapshotWriter(run, self.recorder, self.sampler, every_s, changes, lived_s)
+        pages: dict[str, Any] = {"picture": picture, "total": config.steps, "ask_to_stop": self._stop_for_the_page}
+        self.feed = Feed(run.folder.path, interface, run.horde, **pages)
+        self._is_closed = False
+
+    def _continued_recorder(self, resumed: Resumption) -> Recorder:
+        """Open the recording of a resumed run, and repeat its changes of questions."""
+        folder, life = self.run.folder, self.life
+        change(life, self.run.interface, folder, resumed.changes)
+        try:
+            recorded = read_header(started_files(folder.life)[0], FORMAT)
+            refuse_other_ranges(folder, recorded, record_header(self.env, self.run.interface))
+            recorder = Recorder.resume(folder.life, resumed.n_rows, is_redone=life.body.is_restorable)
+            life.student.errors.table.resume_in(folder.excursions)
+        except BadInput:
+            raise
+        except ValueError as error:
+            raise BadInput(f"{folder.path} cannot be resumed: {error}; run `horde doctor {folder.path}`") from None
+        except OSError as error:
+            raise BadInput(unwritable(folder.path, error)) from None
+        return recorder
+
+    def begin(self) -> None:
+        """Restore a resumed run; reset the robot, which may drive."""
+        if self._resumed is not None:
+            self._restore(self._resumed)
+        else:
+            self.run.folder.log_event({"step": 0, "event": "began", "row": 0})
+        self.life.begin()
+
+    def _restore(self, resumed: Resumption) -> None:
+        """Restore the life from the snapshot; if the robot kept moving, learn from the rows recorded after it."""
+        life, state, is_redone = self.life, resumed.state, self.life.body.is_restorable
+        try:
+            if state:
+                restore(life, self.run, self.sampler, state)
+            else:
+                life.student.errors.restore(life.student.errors.state())
+        except ValueError as error:
+            raise BadInput(f"{self.run.folder.path} cannot be resumed: {error}") from None
+        since = self.recorder.since
+        if not is_redone:
+            replay_rows(life, [since], outside_drives(self.sampler.update, life.student))
+        state.clear()  # it may be mapped from files that are deleted after newer snapshots
+        for note in resumed.notes:
+            self.say(note)
+        what = "replaying" if is_redone else "learned from"
+        self.say(f"resumed at step {resumed.step:,}; {what} {len(since):,} recorded rows")
+        event = {"step": resumed.step, "event": "resumed", "row": resumed.n_rows, "redone": len(since)}
+        self.run.folder.log_event(event)
+
+    def change(self, add: Path | None, remove: str | None, *, learns: bool) -> list[dict[str, Any]]:
+        """Add the questions of a file and remove those that match a pattern; return the changes, as in snapshots.
+
+        If `learns`, theta of the new questions is learned from the recording; w and traces start at 0.
+
+        Raises:
+            BadInput: If the file is invalid, or no name matches the pattern.
+        """
+        life, run, before = self.life, self.run, list(self.life.horde.names)
+        changes = new_changes(run.folder, before, add, remove, len(self.snapshot_writer.changes))
+        try:
+            change(life, run.interface, run.folder, changes)
+        except ValueError as error:
+            raise BadInput(str(error)) from None
+        for one in changes:
+            run.folder.log_event({"step": life.steps, "event": "questions", "row": self.recorder.n_rows, **one})
+        if learns and add is not None:
+            self.recorder.flush()
+            _learn_theta(life, run, set(life.horde.names) - set(before))
+        return changes
+
+    def learn(self, progress: Progress) -> None:
+        """Act and learn until the last step, a request to stop or a fault."""
+        self.life.recorder = self.recorder
+        self.life.observers += [progress, self.feed, self.snapshot_writer]
+        self.snapshot_writer.start()
+        assert self.total is not None
+        self.life.run(max(self.total - self.life.steps, 0))  # a reset may have taken steps
+
+    def stop(self, cause: Cause) -> None:
+        """End the life after the current step."""
+        super().stop(cause)
+        self.life.stop()
+
+    def emergency_stop(self, reason: str) -> bool:
+        """Set the robot's emergency stop; return whether it has one."""
+        return self.life.body.emergency_stop(reason)
+
+    def _stop_for_the_page(self) -> None:
+        if self.stopped_by is None:
+            self.emergency_stop("requested on the live page")
+            self.stop(Cause.PAGE_STOP)
+
+    def close(self) -> None:
+        """Stop and close the robot."""
+        if not self._is_closed:
+            self._is_closed = True
+            self.env.close()
+
+    def abandon(self) -> None:
+        """Close everything; the run does not start."""
+        super().abandon()
+        self.life.close()
+        self.feed.close()
+        self.recorder.close()
+
+    def finish(self, fault: BaseException | None) -> Outcome:
+        """Write the last snapshot and close the recording, after the robot was stopped; tables follow any fault."""
+        life = self.life
+        for end in (self.snapshot_writer.finish, lambda: self.feed.close(life), life.close):
+            try:
+                end()
+            except BaseException as error:
+                fault = fault or error
+        if self.recorder.differs_at is not None:
+            _log.warning(_DIFFERS, self.recorder.differs_at)
+        ended = self._end(fault)
+        event = {"step": life.steps, "event": "ended", "row": self.recorder.n_rows}
+        self.run.folder.log_event({**event, "why": ended.why, "cause": ended.cause.code})
+        self.student.catch_up()
+        robot = {name: getattr(life, name) for name in ("gaps", *NOT_RECORDED)}
+        details = {
+            "n_clipped": life.n_clipped,
+            "sensor_age_ms": life.sensor_age_s.summary_ms(),
+            "overrun_ms": life.overrun_s.summary_ms(),
+            "n_not_applied": life.n_not_applied,
+            "n_dockings": life.dockings.n_done,
+            "n_dockings_failed": life.dockings.n_failed,
+        }
+        return Outcome(
+            steps=life.steps,
+            end=ended,
+            robot=robot,
+            details=details,
+            fault=fault,
+            samples=self.sampler.samples,
+            cycle_s=life.cycle_s,
+            lived_before_s=self.snapshot_writer.lived_before_s,
+            has_tests=bool(life.excursions.policies),
+        )
+
+    def _end(self, fault: BaseException | None) -> End:
+        """Return what ended the run: its last step, the first request, an exception, or the battery."""
+        if fault is None and self.life.steps >= (self.total or 0):
+            return End.of(Cause.STEPS)
+        if self.stopped_by is not None:
+            return End.of(self.stopped_by)
+        if fault is not None:
+            return End.of_fault(fault)
+        return End.of(Cause.BATTERY_LOW if self.life.is_out_of_battery else Cause.UNKNOWN)
+
+
+def new_life(env: gymnasium.Env[Any, Any], run: Run, rng: np.random.Generator) -> Life:
+    """Return a life with a run's settings."""
+    behaviour = StickyRandom(len(run.interface.actions), run.config.repeat)
+    return Life(env, run.horde, behaviour, rng, interface=run.interface, excursions=tests_of(run))
+
+
+def tests_of(run: Run) -> ExcursionConfig:
+    """Return the settings of a run's test excursions."""
+    return ExcursionConfig(run.config.excursion_probability, run.config.horizon)
+
+
+def new_recorder(run: Run, env: gymnasium.Env[Any, Any], errors: ReturnErrors, *, has_tests: bool) -> Recorder:
+    """Create the recording, whose header describes the robot, and the table of excursions.
+
+    Raises:
+        BadInput: If the disk has too little free space, or the folder cannot be written.
+    """
+    config, interface, folder = run.config, run.interface, run.folder
+    needed = _TABLES_BYTES + (config.steps or 0) * row_dtype(len(interface.channels)).itemsize
+    if (free := shutil.disk_usage(folder.path).free) < needed:
+        raise BadInput(
+            f"--out {folder.path} has {free / 1e6:.1f} MB free, but this run needs {needed / 1e6:.1f} MB; choose "
+            "another disk, or fewer --steps"
+        )
+    facts = record_header(env, interface) | {"tests_excursions": has_tests}
+    try:
+        recorder = Recorder(len(interface.channels), folder.life, facts)
+        errors.record_to(folder.excursions)
+    except OSError as error:
+        raise BadInput(unwritable(folder.path, error)) from None
+    return recorder
+
+
+def restore(life: Life, run: Run, sampler: Sampler, state: dict[str, Any]) -> None:
+    """Restore a life and its observers from a snapshot.
+
+    Raises:
+        ValueError: If they do not fit the snapshot.
+    """
+    sampler.restore(inner(state, "sampler"))
+    run.watch.restore(inner(state, "watch"))
+    life.restore(inner(state, "life"))
+
+
+def _learn_theta(life: Life, run: Run, names: set[str]) -> None:
+    """Learn theta of new questions off-policy from the recording, in a separate Horde: other weights do not change."""
+    new = [question for question in life.horde.questions if question.name in names]
+    horde, coder = life.horde, run.interface.coder
+    alone = Horde(new, n_features=coder.n_features, n_active=coder.n_active, config=horde.config, mode="deferred")
+    relearn(read_in_parts(run.folder.life), alone, run.interface)
+    theta = horde.weights()[0]
+    theta[[horde.names.index(question.name) for question in new]] = alone.weights()[0]
+    horde.reset_weights(theta)
+
+
+# ---- recorded rows ---------------------------------------------------------------------------------------------------
+
+
+class Recording:
+    """The rows of a recording from row `since` up to step `up_to`, file by file; a run may still append more."""
+
+    def __init__(self, path: Path, up_to: int | None = None, since: int | None = None) -> None:
+        self.path, self.up_to, self.since = path, up_to, since
+
+    def __iter__(self) -> Iterator[Stream]:
+        for part in read_in_parts(self.path, self.since):
+            yield part if self.up_to is None else part[: np.count_nonzero(part.rows["step"] <= self.up_to)]
+
+
+class Replay(Source):
+    """Recorded rows, learned from once, off-policy, with the recorded actions and probabilities.
+
+    Args:
+        run: With a new Horde.
+        rows: The rows, in consecutive parts.
+        console: For messages.
+        path: Of the recording, for messages.
+        end: What ended the recording.
+        total: Its last step, for the progress.
+        has_tests: Whether the environment supported test excursions.
+        excursions: File to record the excursions to.
+        restored: A life at the first row, restored from a snapshot, and its samples; None to begin without.
+
+    Raises:
+        BadInput: In `finish`, if no step could be learned from.
+    """
+
+    def __init__(
+        self,
+        run: Run,
+        rows: Iterable[Stream],
+        console: Console,
+        *,
+        path: Path,
+        end: Cause,
+        total: int | None,
+        has_tests: bool | None,
+        excursions: Path | None = None,
+        restored: tuple[Life, Sampler] | None = None,
+    ) -> None:
+        self._life = restored[0] if restored is not None else None
+        self._sampler = restored[1] if restored is not None else Sampler()
+        student = Student(run.horde, run.interface, tests_of(run)) if self._life is None else self._life.student
+        if excursions is not None:
+            student.errors.record_to(excursions)
+        super().__init__(run, student, console)
+        self._rows, self._path, self._end, self.total = rows, path, End.of(end), total
+        self._has_tests = bool(student.errors.policies if has_tests is None else has_tests)
+        self._n_before = (self._life.gaps, self._life.n_not_applied) if self._life else (0, 0)  # with the first row
+        self._reached = 0
+
+    def learn(self, progress: Progress) -> None:
+        """Learn from each row."""
+        sample, run = outside_drives(self._sampler.update, self.student), self.run
+
+        def observe(student: Student, step: int) -> None:
+            self._reached = step
+            sample(student, step)
+            if progress.is_due(run.horde):
+                progress.show(step, run.horde, student.errors)
+
+        if self._life is not None:
+            with self._life:
+                replay_rows(self._life, self._rows, observe)
+        else:
+            relearn(self._announced(), run.horde, run.interface, student=self.student, observer=observe)
+
+    def _announced(self) -> Iterator[Stream]:
+        """Yield the rows, and print their faults."""
+        for part in self._rows:
+            for fault in part.faults:
+                self.say(f"{fault}.")
+            yield part
+
+    def finish(self, fault: BaseException | None) -> Outcome:
+        """Count the steps that were not learned from; after an invalid row, those before it have been learned from."""
+        notes: list[str] = []
+        if isinstance(fault, ValueError | LookupError | RuntimeError):
+            if not self.student.learning_steps:
+                raise BadInput(f"{self._path} cannot be learned from again: {fault}") from fault
+            where = f"{self._path.name} is damaged after step {self._reached:,}"
+            notes = [f"{where}, and learned from up to there: {fault}."]
+        elif fault is not None:
+            raise fault
+        n_gaps, n_not_applied = np.add(self._n_before, count_broken(self._rows, self._reached)).tolist()
+        return Outcome(
+            steps=self._reached,
+            end=self._end,
+            robot=NOT_RECORDED | {"gaps": n_gaps},
+            details={"n_not_applied": n_not_applied, "notes": notes},
+            samples=self._sampler.samples,
+            has_tests=self._has_tests,
+        )
+
+
+def replay_rows(life: Life, since: Iterable[Stream], observer: RowObserver) -> None:
+    """Learn from the rows since the snapshot from which a life was restored, and set its position after the last."""
+    student, n_gaps, reached = life.student, 0, None
+    last = student.phase
+    for observation, action, b, phase, flags, step, policy in rows_of(since):
+        is_first = reached is None
+        if not (phase == last and phase in DRIVES):
+            if not (is_first and life.is_observed):
+                student.observe(observation, flags)
+            student.set_action(Phase(phase), action, b, step, policy)
+        observer(student, step)
+        n_gaps += int(last in _STEPS and bool(flags & Flag.GAP) and not is_first)
+        last, reached = Phase(phase), step
+    if reached is not None:
+        life.set_position(reached + int(last in _STEPS), n_gaps)
+
+
+def count_broken(rows: Iterable[Stream], up_to: int) -> tuple[int, int]:
+    """Return how many steps up to `up_to` led to a gap, and how many actions were not applied, but for drives."""
+    last, found = int(Phase.END), np.zeros(2, np.int64)
+    for part in rows:
+        known = part.rows[part.rows["step"] <= up_to]
+        from_step = np.isin(np.append(last, known["phase"])[:-1], _STEPS)
+        found += [np.count_nonzero(from_step & ((known["flags"] & flag) > 0)) for flag in (Flag.GAP, Flag.NOT_APPLIED)]
+        last = int(known["phase"][-1]) if len(known) else last
+    return int(found[0]), int(found[1])
+
+
+# ---- a log -----------------------------------------------------------------------------------------------------------
+
+
+class _Stopped(Exception):
+    """A pass over the log was stopped."""
+
+
+class _NoScores(ReturnErrors):
+    """Drops the student's own tests: a log is scored on its held-out part, and there are several passes."""
+
+    def add(self, *_: Any) -> None:
+        """Drop a test."""
+
+
+class Log(Source):
+    """A log without action probabilities: several passes over its first part, and scores on the rest.
+
+    Args:
+        run: With a Horde whose questions have channels as cumulants and constant continuations.
+        console: For messages.
+        env: Plays the log, which is recorded; None if it has been recorded.
+
+    Raises:
+        ValueError: If a question's return cannot be computed, or the folder cannot be written.
+    """
+
+    def __init__(self, run: Run, console: Console, env: gymnasium.Env[Any, Any] | None = None) -> None:
+        holdout.known_returns(run.horde)
+        student = Student(run.horde, run.interface)
+        student.errors = _NoScores(student.errors.policies, run.horde.n_demons)
+        super().__init__(run, student, console)
+        self._env, self._rows = env, Recording(run.folder.life)
+        self._recorder = None if env is None else new_recorder(run, env, student.errors, has_tests=False)
+        if env is not None:
+            Feed(run.folder.path, run.interface, run.horde).close()  # the live page does not show a replay
+        self._n_learned = self._n_steps = 0
+
+    def begin(self) -> None:
+        """Open the log."""
+        if self._env is not None:
+            self._env.reset()
+
+    def learn(self, progress: Progress) -> None:
+        """Record the log, then learn from its first part in several passes."""
+        if self._env is not None and self._recorder is not None:
+            with self._recorder:
+                holdout.read_log(self._env, self._recorder, self.run.config.steps)
+            self.close()
+
+        def observe(student: Student, _: int) -> None:
+            self._n_learned += 1
+            if progress.is_due(self.run.horde):
+                progress.show(student.learning_steps, self.run.horde)
+            if self.stopped_by is not None:
+                raise _Stopped
+
+        with suppress(_Stopped):
+            holdout.learn(self._rows, self.student, self.run.config.passes, observe)
+
+    def close(self) -> None:
+        """Close the log."""
+        if self._env is not None:
+            self._env.close()
+
+    def abandon(self) -> None:
+        """Close everything; the run does not start."""
+        super().abandon()
+        if self._recorder is not None:
+            self._recorder.close()
+
+    def finish(self, fault: BaseException | None) -> Outcome:
+        """Score the predictions of the held-out part."""
+        if fault is not None:
+            raise fault
+        score = holdout.score(self._rows, self.student)
+        asked = self.run.config.steps
+        end = Cause.LOG_END if asked is None or score.n_steps < asked else Cause.STEPS
+        n_gaps, _ = count_broken(self._rows, score.n_steps)
+        return Outcome(
+            steps=score.n_steps,
+            end=End.of(Cause.CUT_OFF if self.run.is_unfinished else self.stopped_by or end),
+            robot=NOT_RECORDED | {"gaps": n_gaps},
+            score=score,
+            passes=self._n_learned / score.n_learned,
+        )
