@@ -6,9 +6,11 @@ Ctrl-C, 143 SIGTERM, 129 SIGHUP) after a signal, also if the run then ended in o
 
 from __future__ import annotations
 
+import functools
 import io
 import itertools
 import json
+import operator
 import os
 import signal
 import sys
@@ -162,15 +164,20 @@ def _complain(sentence: str, code: int) -> int:
 
 
 def _run(words: list[str], signals: SignalHandler) -> None:
-    """Parse and run a command."""
     if words == ["--version"]:
         print(own_version())
         return
     match command := _parse(words):
+        case ReportConfig(others=()):
+            print(write_report(command.run))
         case ReportConfig():
-            print(_compared([command.run, *command.others]) if command.others else write_report(command.run))
+            from horde_agent.runs.showing.compare import write_comparison
+
+            print(write_comparison([command.run, *command.others]))
         case BenchConfig():
-            _bench(command)
+            from horde_agent.bench.command import run
+
+            run(command)
         case ReproduceConfig():
             _reproduce(command)
         case WarmConfig():
@@ -191,7 +198,6 @@ def _run(words: list[str], signals: SignalHandler) -> None:
 
 
 def _doctor(command: DoctorConfig) -> None:
-    """Print the findings about a run; raise Fault if damage cannot be repaired."""
     found = examine(command.run)
     for finding in found:
         print(finding)
@@ -201,7 +207,6 @@ def _doctor(command: DoctorConfig) -> None:
 
 
 def _export(command: ExportConfig) -> None:
-    """Export a run."""
     from horde_agent.runs.keeping.export import export
 
     if command.follow and command.to != SCALARS:
@@ -216,22 +221,7 @@ def _export(command: ExportConfig) -> None:
             print(export(command.run, command.to, command.out))
 
 
-def _compared(runs: Sequence[Path]) -> Path:
-    """Write a comparison of runs."""
-    from horde_agent.runs.showing.compare import write_comparison
-
-    return write_comparison(runs)
-
-
-def _bench(config: BenchConfig) -> None:
-    """Run benchmarks."""
-    from horde_agent.bench.command import run
-
-    run(config)
-
-
 def _reproduce(config: ReproduceConfig) -> None:
-    """Run the paper's experiments."""
     from horde_agent.reproduce.command import run
 
     try:
@@ -243,7 +233,6 @@ def _reproduce(config: ReproduceConfig) -> None:
 
 
 def _warm() -> None:
-    """Compile by a short run without a folder."""
     with user_errors():
         env = _make_env(LearnConfig())
     try:
@@ -254,38 +243,32 @@ def _warm() -> None:
     print(f"compiled in {took_s:.1f} s; the next `horde learn` finds it in numba's cache")
 
 
-Command = (
-    LearnConfig
-    | ResumeConfig
-    | ReportConfig
-    | DoctorConfig
-    | ExportConfig
-    | BenchConfig
-    | ReproduceConfig
-    | WarmConfig
-    | WatchConfig
-)
+_COMMANDS: dict[str, type] = {
+    "learn": LearnConfig,
+    "report": ReportConfig,
+    "resume": ResumeConfig,
+    "doctor": DoctorConfig,
+    "export": ExportConfig,
+    "bench": BenchConfig,
+    "reproduce": ReproduceConfig,
+    "warm": WarmConfig,
+    "watch": WatchConfig,
+}
 
 
-def _parse(words: list[str]) -> Command:
+def _parse(words: list[str]) -> Any:
     """Turn words into a command; a --config file gives the defaults that flags override."""
     default = LearnConfig()
     if words[:1] == ["learn"] and (file := _config_file(words)) is not None:
         default = replace(read_config(file), config=file)
+    settings: dict[str, Any] = {"learn": {"default": default}}
+    kinds: list[Any] = [Annotated[k, tyro.conf.subcommand(n, **settings.get(n, {}))] for n, k in _COMMANDS.items()]
+    any_of: Any = functools.reduce(operator.or_, kinds)
     errors = io.StringIO()
-    doctor = Annotated[DoctorConfig, tyro.conf.subcommand("doctor")]
-    export = Annotated[ExportConfig, tyro.conf.subcommand("export")]
-    learn = Annotated[LearnConfig, tyro.conf.subcommand("learn", default=default)]
-    resume = Annotated[ResumeConfig, tyro.conf.subcommand("resume")]
-    report = Annotated[ReportConfig, tyro.conf.subcommand("report")]
-    bench = Annotated[BenchConfig, tyro.conf.subcommand("bench")]
-    reproduce = Annotated[ReproduceConfig, tyro.conf.subcommand("reproduce")]
-    warm = Annotated[WarmConfig, tyro.conf.subcommand("warm")]
-    page = Annotated[WatchConfig, tyro.conf.subcommand("watch")]
     try:
         with redirect_stderr(errors):
             return tyro.cli(
-                learn | report | resume | doctor | export | bench | reproduce | warm | page,
+                any_of,
                 args=words,
                 prog="horde",
                 description="A robot's life of learning: hundreds of predictions at once, off-policy, by GTD(lambda). "
@@ -307,7 +290,6 @@ def one_sentence(box: str) -> str:
 
 
 def _config_file(words: Sequence[str]) -> Path | None:
-    """Return the value of the last --config."""
     file = None
     for k, word in enumerate(words):
         if word == "--config" and k + 1 < len(words):
@@ -318,33 +300,26 @@ def _config_file(words: Sequence[str]) -> Path | None:
 
 
 def _learn(config: LearnConfig, signals: SignalHandler, lived: LearnConfig | None = None) -> None:
-    """Learn in a new folder, and print a summary.
-
-    Args:
-        config: Resolved settings.
-        signals: Handles signals.
-        lived: Settings of the recorded run to learn from, if any.
-    """
+    """Learn in a new folder, from the recorded run with the settings `lived` if any, and print a summary."""
     if config.watch:
         need_extras()
-    folder, session = RunFolder.create(config), None
+    folder = RunFolder.create(config)
+    session: Session | None = None
     config = replace(config, out=folder.path)
     with ExitStack() as at_end, folder.locked():
         try:
-            session = _prepared(config, folder, signals) if lived is None else _relearning(config, lived, folder)
+            if lived is None:
+                session = _prepared(config, folder, signals)
+            else:
+                with user_errors():
+                    session = relearning(config, lived, folder, Console(stderr=True))
+                    session.begin()
             summary = _finished(session, at_end)
         except BaseException as error:
             if session is None or isinstance(error, BadInput):
                 folder.give_back()
             raise
         _say(session.console, summary, folder, _drawn(folder, signals))
-
-
-def _relearning(config: LearnConfig, lived: LearnConfig, folder: RunFolder) -> Session:
-    with user_errors():
-        session = relearning(config, lived, folder, Console(stderr=True))
-        session.begin()
-    return session
 
 
 def _finished(session: Session, at_end: ExitStack) -> dict[str, Any]:
@@ -436,17 +411,14 @@ def _prepared(
                 run.close()
             raise
     if config.physics is not None:
-        console.print(_physics_line(config.physics), highlight=False)
+        is_default = config.physics == "bullet" or default_physics() == "bullet"
+        why = "" if is_default else ": PyBullet is not installed, nor needed"
+        console.print(f"physics {config.physics}{why}", highlight=False)
     return session
 
 
 def _completed(session: Session) -> dict[str, Any]:
-    """Learn and return the summary; an error becomes one sentence that names the run's files.
-
-    Raises:
-        Fault: If the robot or the disk failed.
-        Ended: At a second signal; a note names the report, if there are tables.
-    """
+    """Learn and return the summary; turn a failure of the robot or the disk into Fault."""
     folder = session.run.folder
     try:
         return session.learn()
@@ -471,7 +443,6 @@ def _completed(session: Session) -> dict[str, Any]:
 
 
 def _sentence(error: BaseException) -> str:
-    """Return an error's message on one line."""
     if isinstance(error, OSError) and error.filename:
         return f"{error.filename} cannot be written ({error.strerror})."
     said = " ".join(str(error).split())
@@ -479,14 +450,7 @@ def _sentence(error: BaseException) -> str:
 
 
 def _drawn(folder: RunFolder, signals: SignalHandler | None = None) -> Path:
-    """Write the report of a finished run and return its path.
-
-    After SIGTERM, as from an init system, the pictures would take too long: then return the folder, and `horde report`
-    draws them later.
-
-    Raises:
-        Fault: If the report cannot be written.
-    """
+    """Write the report and return its path; after SIGTERM, when that would take too long, return the folder."""
     if signals is not None and signals.seen[:1] == [signal.SIGTERM]:
         return folder.path
     try:
@@ -496,7 +460,6 @@ def _drawn(folder: RunFolder, signals: SignalHandler | None = None) -> Path:
 
 
 def _make_env(config: LearnConfig) -> gymnasium.Env[Any, Any]:
-    """Make the robot's environment."""
     if config.columns is not None:
         assert config.log is not None, "it was checked"
         return TableBody(config.log, config.columns)
@@ -511,12 +474,6 @@ def _make_env(config: LearnConfig) -> gymnasium.Env[Any, Any]:
         physics=config.physics,
         in_process=True,
     )
-
-
-def _physics_line(physics: str) -> str:
-    """Return a line on the physics engine, with the reason if it is not PyBullet."""
-    why = "" if physics == "bullet" or default_physics() == "bullet" else ": PyBullet is not installed, nor needed"
-    return f"physics {physics}{why}"
 
 
 def heavy_traces(questions: Sequence[GVF], behaviour: StickyRandom) -> list[str]:
@@ -562,7 +519,6 @@ class Fault(Exception):
 
 
 def _say(console: Console, summary: dict[str, Any], folder: RunFolder, report: Path) -> None:
-    """Print the summary in a few lines."""
     nmsre, lines = "not scored", []
     if summary["mean_nmsre"] is not None:
         median, mean = nmsre_text(summary["median_nmsre"]), nmsre_text(summary["mean_nmsre"])

@@ -111,7 +111,6 @@ def scattered(thing: object, state: State) -> None:
 
 
 def _scattered(values: Any, path: str, state: State) -> Any:
-    """Return a named tuple with what the state has for it."""
     changed = {}
     for name, value in values._asdict().items():
         if _is_named_tuple(value):
@@ -122,7 +121,6 @@ def _scattered(values: Any, path: str, state: State) -> Any:
 
 
 def _written(there: Any, value: NDArray[Any]) -> Any:
-    """Return a copy of an array, or a Python number or text if that is what was there."""
     return np.array(value) if isinstance(there, np.ndarray) else value.tolist()
 
 

@@ -185,7 +185,6 @@ class Recorder:
         self._hand_over()
 
     def _hand_over(self) -> None:
-        """Start the writing thread; write now if the buffer is full."""
         if self._path is None:
             if self._used == _ROWS_IN_BUFFER:
                 self.flush()
@@ -208,7 +207,6 @@ class Recorder:
         return False
 
     def _cut_to(self, n_rows: int) -> None:
-        """Truncate the files to `n_rows` rows."""
         assert self._path is not None
         if self._file is not None:
             self._file.close()
@@ -225,7 +223,6 @@ class Recorder:
         self._file.seek(0, 2)
 
     def _keep_writing(self) -> None:
-        """Write and sync buffered rows periodically, in a thread."""
         while not self._wake.wait(self._flush_s):
             self.flush()
             self._sync()
@@ -284,7 +281,6 @@ class Recorder:
             self._kept[:1] = [rows[n:]] if n < len(rows) else []
 
     def _is_full(self, step: int) -> bool:
-        """Return whether a row of this step needs a further file."""
         if self._file is None:
             return True
         is_long = step - self._first_step >= self._segment_steps
@@ -321,7 +317,6 @@ class Recorder:
         self._file, self._n_parts, self._rows_of_part = file, self._n_parts + 1, 0
 
     def _pause(self, error: RecordLost) -> None:
-        """Pause recording and log it once."""
         self._lost = error
         if not self._is_paused:
             self._is_paused = True

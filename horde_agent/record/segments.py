@@ -117,7 +117,6 @@ def sealed(records: Records) -> bytes:
 
 
 def _checksums(records: Records) -> NDArray[np.uint32]:
-    """Return the CRC-32 of each record, without its last field, shape (n_records,)."""
     size, data = records.itemsize, np.ascontiguousarray(records).view(np.uint8).reshape(-1).data
     ends = range(size - CRC_BYTES, len(data), size)
     return np.fromiter((crc32(data[end - size + CRC_BYTES : end]) for end in ends), np.uint32, len(records))
@@ -313,7 +312,6 @@ def encode_header(header: dict[str, Any]) -> bytes:
 
 
 def _checksum_of(header: dict[str, Any]) -> int:
-    """Return the CRC-32 of a header, without its own."""
     return crc32(json.dumps({name: value for name, value in header.items() if name != CRC}).encode())
 
 

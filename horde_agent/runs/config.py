@@ -9,7 +9,7 @@ import re
 import shlex
 import shutil
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -37,7 +37,6 @@ DEFAULT_STEPS = 60_000
 
 
 def _shown(metavar: str, default: str | None = None) -> Any:
-    """Return the settings for a flag in --help."""
     return tyro.conf.arg(metavar=metavar, help_behavior_hint=default)
 
 
@@ -240,7 +239,6 @@ def read_run_config(path: Path) -> tuple[LearnConfig, bool]:
 
 
 def _typed(name: str, value: object, kind: Any, path: Path) -> Any:
-    """Return a TOML value as the type of its setting, which may be optional."""
     base = kind if get_origin(kind) is None else get_args(kind)[0]
     if base is Path and isinstance(value, str):
         return Path(value)
@@ -348,24 +346,26 @@ def _check_body(config: LearnConfig) -> None:
         raise BadInput("--log requires --backend replay; omit it or choose that backend")
 
 
+_RANGES: tuple[tuple[str, Callable[[Any], bool], str], ...] = (
+    ("steps", lambda x: x is None or x >= 1, "at least 1"),
+    ("horizon", lambda x: x >= 1, "at least 1"),
+    ("passes", lambda x: x >= 1, "at least 1"),
+    ("seed", lambda x: x >= 0, "at least 0"),
+    ("step_size", lambda x: 0.0 < x < math.inf, "a positive number"),
+    ("secondary_ratio", lambda x: 0.0 <= x < math.inf, "a number that is not negative"),
+    ("repeat", lambda x: 0.0 <= x < 1.0, "in [0, 1)"),
+    ("excursion_probability", lambda x: 0.0 <= x <= 1.0, "in [0, 1]"),
+)
+"""Settings, whether a value is valid, and what it must be."""
+
+
 def _check_numbers(config: LearnConfig) -> None:
-    if config.steps is not None and config.steps < 1:
-        raise BadInput(f"--steps must be at least 1, got {config.steps}")
-    for name, least in (("horizon", 1), ("passes", 1), ("seed", 0)):
-        if getattr(config, name) < least:
-            raise BadInput(f"--{name} must be at least {least}, got {getattr(config, name)}")
-    if not (math.isfinite(config.step_size) and config.step_size > 0.0):
-        raise BadInput(f"--step-size must be a positive number, got {config.step_size}")
-    if not (math.isfinite(config.secondary_ratio) and config.secondary_ratio >= 0.0):
-        raise BadInput(f"--secondary-ratio must be a number that is not negative, got {config.secondary_ratio}")
-    if not 0.0 <= config.repeat < 1.0:
-        raise BadInput(f"--repeat must be in [0, 1), got {config.repeat}")
-    if not 0.0 <= config.excursion_probability <= 1.0:
-        raise BadInput(f"--excursion-probability must be in [0, 1], got {config.excursion_probability}")
+    for name, is_valid, what in _RANGES:
+        if not is_valid(value := getattr(config, name)):
+            raise BadInput(f"--{name.replace('_', '-')} must be {what}, got {value}")
 
 
 def _check_alarm(command: str | None) -> None:
-    """Check that the command exists."""
     if command is None:
         return
     try:

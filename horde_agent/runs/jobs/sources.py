@@ -165,7 +165,6 @@ class Robot(Source):
         self._is_closed = False
 
     def _continued_recorder(self, resumed: Resumption) -> Recorder:
-        """Open the recording of a resumed run, and repeat its changes of questions."""
         folder, life = self.run.folder, self.life
         change(life, self.run.interface, folder, resumed.changes)
         try:
@@ -440,7 +439,6 @@ class Replay(Source):
             relearn(self._announced(), run.horde, run.interface, student=self.student, observer=observe)
 
     def _announced(self) -> Iterator[Stream]:
-        """Yield the rows, and print their faults."""
         for part in self._rows:
             for fault in part.faults:
                 self.say(f"{fault}.")

@@ -152,7 +152,6 @@ def _how_a_log_is_scored(
 
 
 def _learned(run: Run, student: Student) -> dict[str, Any]:
-    """Return the summary's values of learning."""
     n = student.learning_steps
     return {
         **_horde_summary(run.horde, run.interface.coder),
@@ -165,7 +164,6 @@ def _learned(run: Run, student: Student) -> dict[str, Any]:
 
 
 def _details(run: Run) -> dict[str, Any]:
-    """Return the entries of details.json that every run has."""
     return {
         "compile_s": run.compile_s,
         "channels": [channel.name for channel in run.interface.channels],
@@ -236,7 +234,6 @@ def _why_not_scored(question: GVF, *, has_excursions: bool) -> str:
 
 
 def _horde_summary(horde: AnyHorde, coder: TileCoder) -> dict[str, Any]:
-    """Return the summary's values of the Horde."""
     sound = sound_demons(horde)
     vector = np.asarray(horde.mspbe_vector())
     return {

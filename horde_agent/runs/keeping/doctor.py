@@ -10,14 +10,14 @@ import hashlib
 import json
 import re
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sized
 from pathlib import Path
 from typing import NamedTuple
 
 from horde_agent.measures.excursion_table import FORMAT as EXCURSIONS
 from horde_agent.record import FORMAT as LIFE
 from horde_agent.record import snapshots
-from horde_agent.record.segments import Segment, cut, read_segment, record_files, started_files
+from horde_agent.record.segments import cut, read_segment, record_files, started_files
 from horde_agent.runs.config import BadInput, read_config
 from horde_agent.runs.keeping.folder import RunFolder, checksum, read_json, read_lines
 
@@ -52,18 +52,20 @@ def examine(path: Path) -> list[Finding]:
     if not folder.config.is_file() and not folder.log.is_dir():
         raise BadInput(f"{path} contains no run: it has neither config.toml nor log/")
     with folder.locked():
-        found = [_text(folder.config, path, lambda: f"settings, backend {read_config(folder.config).backend}")]
+        readers: dict[Path, tuple[Callable[[Path], Sized], str]] = {
+            folder.config: (lambda file: vars(read_config(file)), "settings"),
+            **dict.fromkeys((folder.summary, folder.details), (read_json, "values")),
+            **dict.fromkeys((folder.questions, folder.learning_curve, folder.mspbe_curve), (read_lines, "lines")),
+            folder.traces: (read_lines, "lines"),
+            folder.events: (_events, "events"),
+        }
+        files = [file for file in readers if file.exists() or file == folder.config]
+        found = [_text(file, path, *readers[file]) for file in files]
         found += _records(folder, folder.life, LIFE, "rows")
         found += _records(folder, folder.excursions, EXCURSIONS, "excursions")
-        for table in (folder.summary, folder.details):
-            if table.exists():
-                found.append(_text(table, path, lambda table=table: f"{len(read_json(table))} values"))  # type: ignore[misc]
-        for table in (folder.questions, folder.learning_curve, folder.mspbe_curve, folder.traces):
-            if table.exists():
-                found.append(_text(table, path, lambda table=table: f"{len(read_lines(table)):,} lines"))  # type: ignore[misc]
-        if folder.events.exists():
-            found.append(_text(folder.events, path, lambda: f"{len(_events(folder.events)):,} events"))
-        return found + _sums(folder) + _snapshots(folder)
+        found += _sums(folder)
+        of_shards = sorted(shard for shard in folder.shards.glob("*/shard-*") if shard.is_dir())
+        return found + [one for place in (folder.checkpoint, *of_shards) for one in _snapshots(place, path)]
 
 
 def _sums(folder: RunFolder) -> list[Finding]:
@@ -84,11 +86,10 @@ def _sums(folder: RunFolder) -> list[Finding]:
     return found or [Finding(name, True, f"{len(lines)} files are unchanged")]
 
 
-def _text(file: Path, run: Path, reader: Callable[[], str]) -> Finding:
-    """Check a table or the settings by reading them."""
+def _text(file: Path, run: Path, reader: Callable[[Path], Sized], unit: str) -> Finding:
     name = str(file.relative_to(run))
     try:
-        return Finding(name, True, reader())
+        return Finding(name, True, f"{len(reader(file)):,} {unit}")
     except Exception as error:  # a damaged file can raise anything
         return Finding(name, False, " ".join(str(error).split()))
 
@@ -131,29 +132,19 @@ def _records(folder: RunFolder, path: Path, kind: str, of_what: str) -> list[Fin
         if kind == LIFE and segment.header.get("first", n_known) != n_known:
             found.append(Finding(name, False, f"its first row is {segment.header['first']:,}, expected {n_known:,}"))
         n_known += len(segment.records)
-        found += _of_segment(segment, name, of_what, is_last=file == files[-1])
+        is_last = file == files[-1]
+        faults = segment.faults(is_last=is_last)
+        if not faults:
+            found.append(Finding(name, True, f"{len(segment.records):,} {of_what}"))
+        is_torn = is_last and any("cut off" in fault for fault in faults)
+        if is_torn:
+            cut(segment.path, segment.n_bytes)
+        found += [Finding(name, False, fault, is_repaired=is_torn and "cut off" in fault) for fault in faults]
     return found or [Finding(str(path.relative_to(folder.path)), False, "it is missing")]
 
 
-def _of_segment(segment: Segment, name: str, of_what: str, *, is_last: bool) -> list[Finding]:
-    """Check one file of a recording."""
-    faults = segment.faults(is_last=is_last)
-    if not faults:
-        return [Finding(name, True, f"{len(segment.records):,} {of_what}")]
-    is_torn = is_last and "cut off" in faults[-1]
-    if is_torn:
-        cut(segment.path, segment.n_bytes)
-    return [Finding(name, False, fault, is_repaired=is_torn and "cut off" in fault) for fault in faults]
-
-
-def _snapshots(folder: RunFolder) -> list[Finding]:
-    """Check the snapshots; rename damaged ones and remove unfinished ones."""
-    of_shards = sorted(path for path in folder.shards.glob("*/shard-*") if path.is_dir())
-    return [one for place in (folder.checkpoint, *of_shards) for one in _of_snapshots(place, folder.path)]
-
-
-def _of_snapshots(place: Path, run: Path) -> list[Finding]:
-    """Check the snapshots in one folder."""
+def _snapshots(place: Path, run: Path) -> list[Finding]:
+    """Check the snapshots in one folder; rename damaged ones and remove unfinished ones."""
     found, where = [], place.relative_to(run)
     for path in sorted(place.glob(".unfinished-*")):
         shutil.rmtree(path)

@@ -107,7 +107,6 @@ def _write_days(segment: Segment, out: Path, began: datetime) -> None:
 
 
 def _to_mcap(folder: RunFolder, out: Path) -> Path:
-    """Write the recording as one MCAP file of JSON messages."""
     try:
         from mcap.writer import Writer
     except ImportError:

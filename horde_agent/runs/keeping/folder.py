@@ -479,7 +479,6 @@ def git_commit() -> str | None:
 
 
 def _finite(value: Any) -> Any:
-    """Replace what JSON cannot say."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, Mapping):

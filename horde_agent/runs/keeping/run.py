@@ -94,7 +94,6 @@ def make_run(
 def _make_horde(
     questions: Sequence[GVF], config: LearnConfig, interface: Interface, mode: Mode, folder: RunFolder
 ) -> AnyHorde:
-    """Return a Horde in this process, or a sharded one."""
     learner = LearnerConfig(
         step_size=config.step_size,
         secondary_ratio=config.secondary_ratio,

@@ -23,23 +23,24 @@ from horde_agent.runs.keeping.run import Run
 from horde_agent.saving import State, nested
 
 LONGEST_WAIT_S = 60.0  # for a drive, in real time; after that the copy is made anyway and a step is late
+_LATE = (
+    "at step %d the snapshot started %.0f s ago is not written yet: the next one waits for it; choose a longer "
+    "--snapshot-every"
+)
 _LARGE_BYTES = 500_000_000  # of a snapshot that takes seconds to write
+
+_Copy = tuple[int, State, dict[str, Any]]
+"""Step, state and facts of a snapshot."""
 
 _log = logging.getLogger(__name__)
 
 
 class SnapshotWriter(LifeHooks):
-    """Write snapshots of a life to the run's folder.
-
-    Args:
-        run: The run.
-        recorder: The life's recorder.
-        sampler: The life's sampler of the MSPBE.
-        every_s: Seconds between two snapshots; None writes only the one at the end.
-        changes: Questions added and removed since the start of the run.
-        lived_s: Duration of the run before this process, in seconds.
+    """Write snapshots of a life to the run's folder, every `every_s` seconds and at the end.
 
     Attributes:
+        changes: Questions added and removed since the start of the run.
+        lived_before_s: Duration of the run before this process, in seconds.
         n_written: Number of snapshots written by this process.
         pending: Adds and removes questions and returns the changes; called after the replay of a resumed run.
     """
@@ -57,19 +58,19 @@ class SnapshotWriter(LifeHooks):
         self.changes, self.n_written = changes, 0
         self._version, self._versions = own_version(), versions()  # at the start: an upgrade may follow
         self.pending: Callable[[], list[dict[str, Any]]] | None = None
-        self._began, self._lived_s = time.monotonic(), lived_s
+        self._began, self.lived_before_s = time.monotonic(), lived_s
         self._taken_at = self._began
         self._thread: threading.Thread | None = None
         self._has_said_late = False
-        self._before_cut: tuple[int, State, dict[str, Any]] | None = None
-        self._last: tuple[int, State, dict[str, Any]] | None = None
+        self._before_cut: _Copy | None = None
+        self._last: _Copy | None = None
 
     def start(self) -> None:
         """Start the clock."""
         self._began = self._taken_at = time.monotonic()
 
     def before_step(self, life: Life) -> None:
-        """Take a snapshot if one is due, the previous one is written and the robot can wait."""
+        """Take a snapshot if one is due, the previous one is written, and the robot can wait or it is overdue."""
         if self.pending is not None and not self._recorder.is_redoing:
             change, self.pending = self.pending, None
             self.changes += change()
@@ -81,26 +82,16 @@ class SnapshotWriter(LifeHooks):
         if self._every_s is None or time.monotonic() - self._taken_at < self._every_s:
             return
         if self._thread is not None and self._thread.is_alive():
-            self._warn_once_that_it_waits(life)
+            if not self._has_said_late:
+                _log.warning(_LATE, life.steps, time.monotonic() - self._taken_at)
+            self._has_said_late = True
         elif not self._recorder.is_paused and self._can_wait(life, self._every_s):
             self.take_snapshot(life)
 
     def _can_wait(self, life: Life, every_s: float) -> bool:
-        """Return whether the robot can wait for the copy, or the copy is overdue."""
         if not self._run.config.is_real_time or life.is_before_drive:
             return True
         return time.monotonic() - self._taken_at >= every_s + LONGEST_WAIT_S
-
-    def _warn_once_that_it_waits(self, life: Life) -> None:
-        """Log once that a snapshot takes longer to write than `snapshot_every`."""
-        if not self._has_said_late:
-            self._has_said_late = True
-            _log.warning(
-                "at step %d the snapshot started %.0f s ago is not written yet: the next one waits for it; choose a "
-                "longer --snapshot-every",
-                life.steps,
-                time.monotonic() - self._taken_at,
-            )
 
     def take_snapshot(self, life: Life) -> None:
         """Copy the life's state now, and write it in a background thread."""
@@ -110,44 +101,31 @@ class SnapshotWriter(LifeHooks):
         self._thread.start()
 
     def at_end(self, life: Life) -> None:
-        """Copy the final state; `finish` writes it after the robot was stopped.
-
-        If the last drive was interrupted, the state before the drive is used, or else the previous snapshot: a resumed
-        run repeats the whole drive.
-        """
+        """Copy the final state, or that before an interrupted drive, which a resumed run repeats as a whole."""
         before, self._before_cut = self._before_cut, None
-        if life.is_cut and life.body.is_restorable:
-            self._last = before
-        else:
-            self._last = self._copied(life)
+        self._last = before if life.is_cut and life.body.is_restorable else self._copied(life)
 
     def finish(self) -> None:
-        """Write the final snapshot."""
+        """Write the final snapshot, after the robot was stopped."""
         last, self._last = self._last, None
         self._join()
         if last is not None:
-            self._warn_if_large(sum(array.nbytes for array in last[1].values()))
+            if (n_bytes := sum(array.nbytes for array in last[1].values())) > _LARGE_BYTES:
+                _log.warning("writing a snapshot of %.1f GB; the robot is stopped", n_bytes / 1e9)
             self._write(*last)
 
     def _join(self) -> None:
-        """Wait until the previous snapshot is written."""
         if self._thread is not None:
             self._thread.join()
 
-    @staticmethod
-    def _warn_if_large(n_bytes: int) -> None:
-        if n_bytes > _LARGE_BYTES:
-            _log.warning("writing a snapshot of %.1f GB; the robot is stopped", n_bytes / 1e9)
-
-    def _copied(self, life: Life) -> tuple[int, State, dict[str, Any]]:
-        """Copy step, state and facts."""
+    def _copied(self, life: Life) -> _Copy:
         observers = {"sampler": self._sampler.state(), "watch": self._run.watch.state()}
         state = nested(life=life.state(), **observers)
         facts = {
             "n_rows": self._recorder.n_rows - self._recorder.n_lost,
             "n_lost": self._recorder.n_lost,
             "steps": self._run.config.steps,
-            "wall_s": self.lived_s,
+            "wall_s": self.lived_before_s + time.monotonic() - self._began,
             "changes": list(self.changes),
             "version": self._version,
             "versions": self._versions,
@@ -156,16 +134,6 @@ class SnapshotWriter(LifeHooks):
         if isinstance(life.horde, ShardedHorde):
             facts["entry"] = life.horde.at
         return life.steps, state, facts
-
-    @property
-    def lived_before_s(self) -> float:
-        """Duration of the run before this process, in seconds."""
-        return self._lived_s
-
-    @property
-    def lived_s(self) -> float:
-        """Duration of the run so far, in all processes, in seconds."""
-        return self._lived_s + time.monotonic() - self._began
 
     def _write(self, step: int, state: State, facts: dict[str, Any]) -> None:
         """Write a snapshot, after the record up to it; if the disk is full, log a warning and continue."""

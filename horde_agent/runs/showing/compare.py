@@ -109,7 +109,6 @@ def _curve(path: Path, column: str) -> tuple[list[float], list[float]]:
 
 
 def _named(runs: list[FinishedRun]) -> list[FinishedRun]:
-    """Return the runs with unique names."""
     names = [run.name for run in runs]
     return [
         run._replace(name=f"{run.name} ({k + 1})" if names.count(run.name) > 1 else run.name)

@@ -100,7 +100,6 @@ def write_report(path: Path, console: Console | None = None) -> Path:
 
 
 def _check_folder(folder: RunFolder) -> None:
-    """Raise BadInput if the folder is missing, or cannot be read or written."""
     if not os.path.isdir(folder.path):
         raise BadInput(f"{folder.path} contains no finished run: the folder does not exist")
     as_who = {"effective_ids": True} if os.access in os.supports_effective_ids else {}
@@ -153,7 +152,6 @@ _Tested = tuple[ExcursionTable, list[PolicyScores]]
 
 
 def _tested(path: Path) -> _Tested:
-    """Return the excursions of a run and the scores of each policy."""
     tests = ExcursionTable.read(path)
     return tests, policy_scores(tests)
 
