@@ -18,7 +18,6 @@ from horde_agent.record.rows import (
     read,
     read_end,
     read_in_parts,
-    read_rows,
     row_dtype,
 )
 from horde_agent.record.segments import RecordLost
@@ -40,6 +39,5 @@ __all__ = [
     "read",
     "read_end",
     "read_in_parts",
-    "read_rows",
     "row_dtype",
 ]

@@ -145,24 +145,6 @@ class Stream:
         return int(self.rows["step"][-1] - self.rows["step"][0]) if len(self.rows) else 0
 
 
-def read_rows(path: Path, kind: str) -> tuple[NDArray[Any], dict[str, Any]]:
-    """Read one file of records of any kind; truncated and damaged records are omitted: see `segments`.
-
-    Args:
-        path: The file.
-        kind: The `format` that its header must name.
-
-    Returns:
-        The records, a structured array, and the header.
-
-    Raises:
-        FileNotFoundError: If there is no such file.
-        ValueError: If the file holds no such records.
-    """
-    segment = read_segment(path, kind)
-    return segment.records[segment.is_sound], segment.header
-
-
 def read(
     path: Path, *, newest: int | None = None, since: int | None = None, columns: Sequence[str] | None = None
 ) -> Stream:

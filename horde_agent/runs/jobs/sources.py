@@ -447,6 +447,8 @@ class Replay(Source):
     def finish(self, fault: BaseException | None) -> Outcome:
         """Count the steps that were not learned from; after an invalid row, those before it have been learned from."""
         notes: list[str] = []
+        if fault is None and self._life is not None:
+            self._reached = self.total or 0  # also if no row follows the snapshot
         if isinstance(fault, ValueError | LookupError | RuntimeError):
             if not self.student.learning_steps:
                 raise BadInput(f"{self._path} cannot be learned from again: {fault}") from fault
