@@ -16,7 +16,7 @@ from horde_agent import GVF, Channel, ConstantAction, Horde, Interface, Life, St
 STEPS = int(sys.argv[1]) if len(sys.argv) > 1 else 20_000
 
 env = gym.make("CartPole-v1")
-face = Interface.of(env)
+interface = Interface.of(env)
 
 
 def one(observation, tiles):
@@ -31,12 +31,12 @@ questions = [
     GVF("steps standing, always pushing right", ConstantAction(1, 2), one, continuation=0.95),
     GVF("pole angle next, pushing right", ConstantAction(1, 2), Channel(2), continuation=0.0),
 ]
-horde = Horde(questions, n_features=face.coder.n_features, n_active=face.coder.n_active)
-life = Life(env, horde, StickyRandom(2, repeat=0.0), np.random.default_rng(0), interface=face)
+horde = Horde(questions, n_features=interface.coder.n_features, n_active=interface.coder.n_active)
+life = Life(env, horde, StickyRandom(2, repeat=0.0), np.random.default_rng(0), interface=interface)
 life.run(STEPS)
 
 observation, _ = env.reset(seed=1)
-scaled = face.scaler(observation)
-for name, prediction in zip(horde.names, horde.predict(face.coder.encode(scaled)), strict=True):
+scaled = interface.scaler(observation)
+for name, prediction in zip(horde.names, horde.predict(interface.coder.encode(scaled)), strict=True):
     print(f"{name:40s} {prediction:7.3f}")
 env.close()

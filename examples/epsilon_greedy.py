@@ -19,9 +19,9 @@ STEPS = int(sys.argv[1]) if len(sys.argv) > 1 else 20_000
 EPSILON = 0.3
 
 env = gym.make("horde_env:CritterbotPen-v0")
-face = Interface.of(env)
-n_actions = len(face.actions)
-around = [face.index(f"ir_distance_{i}") for i in range(7)]
+interface = Interface.of(env)
+n_actions = len(interface.actions)
+around = [interface.index(f"ir_distance_{i}") for i in range(7)]
 
 
 def nearest(observation, tiles):
@@ -31,15 +31,15 @@ def nearest(observation, tiles):
 
 questions = [
     GVF(f"{name}/g0.9/nearest", ConstantAction(action, n_actions), nearest, continuation=0.9, tested=False)
-    for action, name in enumerate(face.actions)
+    for action, name in enumerate(interface.actions)
 ]
-horde = Horde(questions, n_features=face.coder.n_features, n_active=face.coder.n_active)
+horde = Horde(questions, n_features=interface.coder.n_features, n_active=interface.coder.n_active)
 
 
 def live(behaviour, seed, steps):
     """Run for `steps` steps and return the mean of `nearest`."""
     seen = []
-    with Life(env, horde, behaviour, np.random.default_rng(seed), interface=face) as life:
+    with Life(env, horde, behaviour, np.random.default_rng(seed), interface=interface) as life:
         life.observers.append(lambda event: seen.append(nearest(event.row.observation, None)))
         life.run(steps)
     return np.mean(seen)

@@ -13,9 +13,9 @@ from horde_agent import GVF, Channel, ConstantAction, Horde, Interface, Life, St
 STEPS = int(sys.argv[1]) if len(sys.argv) > 1 else 3_000
 
 env = gym.make("horde_env:CritterbotPen-v0")
-face = Interface.of(env)
-ahead, light = face.index("ir_distance_0"), face.index("light_0")
-n_actions = len(face.actions)
+interface = Interface.of(env)
+ahead, light = interface.index("ir_distance_0"), interface.index("light_0")
+n_actions = len(interface.actions)
 
 
 class Cautious:
@@ -49,8 +49,8 @@ questions = [
     ),
 ]
 
-horde = Horde(questions, n_features=face.coder.n_features, n_active=face.coder.n_active)
-life = Life(env, horde, StickyRandom(n_actions), np.random.default_rng(0), interface=face)
+horde = Horde(questions, n_features=interface.coder.n_features, n_active=interface.coder.n_active)
+life = Life(env, horde, StickyRandom(n_actions), np.random.default_rng(0), interface=interface)
 life.run(STEPS)
 tests = life.student.errors  # test excursions follow each policy and measure its prediction errors
 scores = zip(horde.names, horde.predictions, tests.n_tests, tests.nmsre(), strict=True)

@@ -53,8 +53,8 @@ class TestOwnBody(BackendContract):
 
 
 promises = [getattr(TestOwnBody(), name)() for name in dir(TestOwnBody) if name.startswith("test_")]
-face = Interface.of(env := PenEnv(OwnBody(), spec=SPEC))
-horde = Horde(questions.excursions(face), n_features=face.coder.n_features, n_active=face.coder.n_active)
-with Life(env, horde, StickyRandom(n_actions=5), np.random.default_rng(seed=0), interface=face) as life:
+interface = Interface.of(env := PenEnv(OwnBody(), spec=SPEC))
+horde = Horde(questions.excursions(interface), n_features=interface.coder.n_features, n_active=interface.coder.n_active)
+with Life(env, horde, StickyRandom(n_actions=5), np.random.default_rng(seed=0), interface=interface) as life:
     life.run(STEPS)
 print(f"{len(promises)} promises kept, and {horde.n_demons} demons learned of it for {STEPS} steps")

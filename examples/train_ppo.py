@@ -25,15 +25,15 @@ parser.add_argument("--backend", choices=BODIES, default="simulator")
 asked = parser.parse_args()
 
 env = gym.make(f"horde_env:Critterbot{BODIES[asked.backend]}-v0", task="light", max_episode_steps=500)
-face = Interface.of(env)
-horde = Horde(questions.excursions(face), n_features=face.coder.n_features, n_active=face.coder.n_active)
-callback = HordeCallback(horde, face)
+interface = Interface.of(env)
+horde = Horde(questions.excursions(interface), n_features=interface.coder.n_features, n_active=interface.coder.n_active)
+callback = HordeCallback(horde, interface)
 
 controller = PPO("MlpPolicy", env, n_steps=256, batch_size=64, seed=0, device="cpu")
 controller.learn(asked.steps, callback=callback)
 
 print(f"{callback.n_learned} transitions learned by {horde.n_demons} demons; {len(horde.diverged)} set aside")
-for policy in face.actions:
+for policy in interface.actions:
     demon = horde.names.index(f"{policy}/g0.8/light_0")
     print(f"light ahead over the next half second, if the robot would {policy}: {horde.predictions[demon]:.3f}")
 env.close()

@@ -21,8 +21,10 @@ SELDOM = ExcursionConfig(probability=1 / 200)  # after each test excursion the r
 FORWARD, REVERSE, CLOCKWISE, COUNTERCLOCKWISE, STOP = range(5)
 
 env = gym.make("horde_env:CritterbotPen-v0")
-face = Interface.of(env)
-ahead, ahead_left, left, behind_left = (face.index(f"ir_distance_{i}") for i in range(4))  # at 0, 45, 90, 135 degrees
+interface = Interface.of(env)
+ahead, ahead_left, left, behind_left = (
+    interface.index(f"ir_distance_{i}") for i in range(4)
+)  # at 0, 45, 90, 135 degrees
 
 
 class WallFollower:
@@ -50,7 +52,7 @@ policies = {
     "did anything": Uniform(5),
 }
 questions = [GVF(f"if it {what}", policy, Channel(left), continuation=0.8) for what, policy in policies.items()]
-horde = Horde(questions, n_features=face.coder.n_features, n_active=face.coder.n_active)
+horde = Horde(questions, n_features=interface.coder.n_features, n_active=interface.coder.n_active)
 
 has_wall = []
 
@@ -62,7 +64,7 @@ def look(moment):
 
 
 rng = np.random.default_rng(0)
-with Life(env, horde, Follow(follower), rng, interface=face, excursions=SELDOM, observers=[look]) as life:
+with Life(env, horde, Follow(follower), rng, interface=interface, excursions=SELDOM, observers=[look]) as life:
     life.run(STEPS)
 
 print(f"a wall was on the left in {np.mean(has_wall):.0%} of the steps")

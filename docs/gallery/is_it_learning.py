@@ -10,8 +10,13 @@ from horde_agent import GVF, Channel, ConstantAction, Horde, Interface, StickyRa
 from horde_agent.life.student import encoder
 
 env = gym.make("horde_env:CritterbotPen-v0", physics="planar")
-face, behaviour, rng = Interface.of(env), StickyRandom(5), np.random.default_rng(0)
-tiles_of, coder, one, other = encoder(face), face.coder, face.index("light_0"), face.index("ir_distance_0")
+interface, behaviour, rng = Interface.of(env), StickyRandom(5), np.random.default_rng(0)
+tiles_of, coder, one, other = (
+    encoder(interface),
+    interface.coder,
+    interface.index("light_0"),
+    interface.index("ir_distance_0"),
+)
 question = GVF("light ahead", ConstantAction(0, 5), Channel(one), 0.8)
 horde = Horde([question], n_features=coder.n_features, n_active=coder.n_active)
 rupee = horde.new_rupee(beta0=1 / 1000)

@@ -9,20 +9,22 @@ import numpy as np
 from horde_agent import GVF, Behaviour, Channel, Horde, Interface, Life, StickyRandom
 
 env = gym.make("horde_env:CritterbotPen-v0", physics="planar")
-face = Interface.of(env)
+interface = Interface.of(env)
 scales = (0.1, 0.5, 2.0, 8.0)  # seconds
-asked = [GVF(f"{s} s", Behaviour(), Channel(face.index("light_0")), 1 - env.metadata["period_s"] / s) for s in scales]
-horde = Horde(asked, n_features=face.coder.n_features, n_active=face.coder.n_active)
+asked = [
+    GVF(f"{s} s", Behaviour(), Channel(interface.index("light_0")), 1 - env.metadata["period_s"] / s) for s in scales
+]
+horde = Horde(asked, n_features=interface.coder.n_features, n_active=interface.coder.n_active)
 seen: list[np.ndarray] = []
 
 
 def look(event) -> None:
     if event.life.steps > 7_400:  # predictions in units of the signal: the return times 1 - gamma
         means = horde.predictions * [1 - q.continuation for q in asked]
-        seen.append(np.append(means, event.row.observation[face.index("light_0")]))
+        seen.append(np.append(means, event.row.observation[interface.index("light_0")]))
 
 
-with Life(env, horde, StickyRandom(5, 0.9), np.random.default_rng(0), interface=face, observers=[look]) as life:
+with Life(env, horde, StickyRandom(5, 0.9), np.random.default_rng(0), interface=interface, observers=[look]) as life:
     life.run(8_000)
 told = np.array(seen)
 figure, axes = plt.subplots(figsize=(9, 3.4), layout="constrained")

@@ -11,11 +11,11 @@ from horde_agent import GVF, Behaviour, Channel, ConstantAction, Horde, Interfac
 from horde_agent.sb3 import HordeCallback
 
 env = gym.make("horde_env:CritterbotPen-v0", physics="planar", task="light", max_episode_steps=500)
-face = Interface.of(env)
-light = Channel(face.index("light_0"))
+interface = Interface.of(env)
+light = Channel(interface.index("light_0"))
 policies = {"what PPO does": Behaviour(), "only forward": ConstantAction(0, 5), "only turning": ConstantAction(2, 5)}
 asked = [GVF(name, policy, light, 0.9, lam=0.8) for name, policy in policies.items()]
-horde, kept = Horde(asked, n_features=face.coder.n_features, n_active=face.coder.n_active), list[np.ndarray]()
+horde, kept = Horde(asked, n_features=interface.coder.n_features, n_active=interface.coder.n_active), list[np.ndarray]()
 
 
 class Watch(HordeCallback):
@@ -26,7 +26,7 @@ class Watch(HordeCallback):
         return super()._on_step()
 
 
-PPO("MlpPolicy", env, n_steps=256, batch_size=64, seed=0, device="cpu").learn(3_072, callback=Watch(horde, face))
+PPO("MlpPolicy", env, n_steps=256, batch_size=64, seed=0, device="cpu").learn(3_072, callback=Watch(horde, interface))
 told = np.array(kept)
 means = np.cumsum(told, axis=0)[500:] - np.cumsum(told, axis=0)[:-500]
 figure, axes = plt.subplots(figsize=(9, 3.4), layout="constrained")

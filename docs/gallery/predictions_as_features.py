@@ -18,14 +18,14 @@ def learned(feeds_back: bool) -> np.ndarray:
     """Walk around the ring, learn, and return what is predicted in each place."""
     coder = TileCoder([{"group": "bit", "intervals": [2], "tilings": 1}], ["bit"])
     channels, scaler = (ChannelInfo("bit", "bit", "1", is_sensor=True),), Scaler(np.zeros(1), np.ones(1))
-    face = Interface(channels, ("go",), 1.0, coder, scaler)
+    interface = Interface(channels, ("go",), 1.0, coder, scaler)
     if feeds_back:  # the prediction of the step before becomes an input of the tile coder
-        face = face.feeding_back([question], [{"questions": ["bit"], "intervals": [8], "tilings": 8}])
+        interface = interface.feeding_back([question], [{"questions": ["bit"], "intervals": [8], "tilings": 8}])
     config = LearnerConfig(secondary_ratio=0.01)
-    horde = Horde([question], n_features=face.coder.n_features, n_active=face.coder.n_active, config=config)
+    horde = Horde([question], n_features=interface.coder.n_features, n_active=interface.coder.n_active, config=config)
     seen, before, told = (states == 0).astype(float), np.zeros(1), np.zeros(n)
     for t in range(12_000):
-        tiles = face.encode(seen[[t % n]], before if feeds_back else None)
+        tiles = interface.encode(seen[[t % n]], before if feeds_back else None)
         horde.learn(0, 1.0, seen[[t % n]], tiles) if t else horde.begin(seen[[0]], tiles)
         told[t % n] = before[0] = horde.predict(tiles)[0]
     return told

@@ -11,10 +11,10 @@ from horde_agent import GVF, Channel, ConstantAction, Follow, Horde, Interface, 
 figure, axes = plt.subplots(figsize=(9, 3.4), layout="constrained")
 for reflex in (False, True):
     env = gym.make("horde_env:CritterbotPen-v0", physics="planar")
-    face = Interface.of(env)
-    nose = face.index("ir_distance_0")
+    interface = Interface.of(env)
+    nose = interface.index("ir_distance_0")
     asked = [GVF("wall", ConstantAction(0, 5), Channel(nose), 0.8, lam=0.8)]
-    horde = Horde(asked, n_features=face.coder.n_features, n_active=face.coder.n_active)
+    horde = Horde(asked, n_features=interface.coder.n_features, n_active=interface.coder.n_active)
 
     class Driver:
         """Drive forward, now and then turn; where the reflex sees a wall coming, mostly turn."""
@@ -27,7 +27,7 @@ for reflex in (False, True):
             return np.array([0.1, 0.1, 0.7, 0.05, 0.05] if is_coming else [0.6, 0.1, 0.1, 0.1, 0.1])
 
     near: list[bool] = []
-    with Life(env, horde, Follow(Driver()), np.random.default_rng(0), interface=face) as life:
+    with Life(env, horde, Follow(Driver()), np.random.default_rng(0), interface=interface) as life:
         life.observers.append(lambda event, near=near, nose=nose: near.append(event.row.observation[nose] > 0.3))
         life.run(12_000)
     minutes = np.arange(len(near)) / 600

@@ -11,9 +11,9 @@ from horde_agent import Horde, Interface, StickyRandom, questions
 from horde_agent.life.student import encoder
 
 env = gym.make("horde_env:CritterbotPen-v0", physics="planar")
-face, behaviour, rng = Interface.of(env), StickyRandom(5), np.random.default_rng(0)
-tiles_of = encoder(face)
-horde = Horde(questions.nexting(face), n_features=face.coder.n_features, n_active=face.coder.n_active)
+interface, behaviour, rng = Interface.of(env), StickyRandom(5), np.random.default_rng(0)
+tiles_of = encoder(interface)
+horde = Horde(questions.nexting(interface), n_features=interface.coder.n_features, n_active=interface.coder.n_active)
 observation, _ = env.reset(seed=0)
 horde.begin(observation, tiles_of(observation))
 ahead = horde.names.index(next(name for name in horde.names if "light_0" in name))

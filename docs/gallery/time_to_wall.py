@@ -10,8 +10,8 @@ from horde_agent import GVF, ConstantAction, Horde, Interface, Life, StickyRando
 from horde_agent.life.excursions import ExcursionConfig
 
 env = gym.make("horde_env:CritterbotPen-v0", physics="planar")
-face = Interface.of(env)
-nose, period_s = face.index("ir_distance_0"), env.metadata["period_s"]
+interface = Interface.of(env)
+nose, period_s = interface.index("ir_distance_0"), env.metadata["period_s"]
 
 
 def until_near(observation, tiles) -> float:
@@ -19,9 +19,9 @@ def until_near(observation, tiles) -> float:
 
 
 question = GVF("time to the wall", ConstantAction(0, 5), lambda observation, tiles: period_s, until_near, lam=0.9)
-horde = Horde([question], n_features=face.coder.n_features, n_active=face.coder.n_active)
+horde = Horde([question], n_features=interface.coder.n_features, n_active=interface.coder.n_active)
 often = ExcursionConfig(probability=0.02, horizon=80)  # the robot tries it out now and then
-with Life(env, horde, StickyRandom(5, 0.8), np.random.default_rng(0), interface=face, excursions=often) as life:
+with Life(env, horde, StickyRandom(5, 0.8), np.random.default_rng(0), interface=interface, excursions=often) as life:
     life.run(60_000)
 (tried,) = life.student.errors.table.outcomes()
 half = len(tried.returns) // 2  # of the second half of its life

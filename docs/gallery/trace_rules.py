@@ -10,9 +10,9 @@ from horde_agent import GVF, Channel, ConstantAction, Horde, Interface, LearnerC
 from horde_agent.life.student import encoder
 
 env = gym.make("horde_env:CritterbotPen-v0", physics="planar")
-face, behaviour, rng = Interface.of(env), StickyRandom(5), np.random.default_rng(0)
-tiles_of, coder, light = encoder(face), face.coder, face.index("light_0")
-asked = [GVF(name, ConstantAction(a, 5), Channel(light), 0.8, lam=0.9) for a, name in enumerate(face.actions)]
+interface, behaviour, rng = Interface.of(env), StickyRandom(5), np.random.default_rng(0)
+tiles_of, coder, light = encoder(interface), interface.coder, interface.index("light_0")
+asked = [GVF(name, ConstantAction(a, 5), Channel(light), 0.8, lam=0.9) for a, name in enumerate(interface.actions)]
 rules = ("plain", "capped", "clipped")
 hordes = [
     Horde(asked, n_features=coder.n_features, n_active=coder.n_active, config=LearnerConfig(trace_rule=rule))

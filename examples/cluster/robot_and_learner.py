@@ -20,10 +20,10 @@ STEPS = int(sys.argv[1]) if len(sys.argv) > 1 else 3_000
 ADDRESS = sys.argv[2] if len(sys.argv) > 2 else None
 
 env = gym.make("horde_env:CritterbotPen-v0")
-face = Interface.of(env)
-n_actions = len(face.actions)
-size = {"n_features": face.coder.n_features, "n_active": face.coder.n_active}
-around = [face.index(f"ir_distance_{i}") for i in range(7)]
+interface = Interface.of(env)
+n_actions = len(interface.actions)
+size = {"n_features": interface.coder.n_features, "n_active": interface.coder.n_active}
+around = [interface.index(f"ir_distance_{i}") for i in range(7)]
 
 
 def nearest(observation, tiles):
@@ -36,12 +36,12 @@ def room(observation, tiles):
     return -local.predict(tiles)
 
 
-asked = [GVF(f"{name}/nearest", ConstantAction(a, n_actions), nearest, 0.9) for a, name in enumerate(face.actions)]
+asked = [GVF(f"{name}/nearest", ConstantAction(a, n_actions), nearest, 0.9) for a, name in enumerate(interface.actions)]
 local = Horde(asked, **size)
 behaviour = Follow(EpsilonGreedy(room, n_actions, epsilon=0.2))
-with ShardedHorde(questions.excursions(face), shards=2, address=ADDRESS, mode="deferred", **size) as far:
-    follower = Follower(Student(far, face))
-    with Life(env, local, behaviour, np.random.default_rng(0), interface=face, observers=[follower]) as life:
+with ShardedHorde(questions.excursions(interface), shards=2, address=ADDRESS, mode="deferred", **size) as far:
+    follower = Follower(Student(far, interface))
+    with Life(env, local, behaviour, np.random.default_rng(0), interface=interface, observers=[follower]) as life:
         life.run(STEPS)
         print(f"{life.steps:,} steps, of which {follower.n_waiting:,} are not yet sent to the shards")
     follower.close()

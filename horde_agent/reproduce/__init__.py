@@ -1,7 +1,7 @@
 """`horde reproduce`: reproduce White, Modayil & Sutton (2012) and compare each claim with the measurement.
 
-An experiment is a function from a `Study` to a `Result`; `EXPERIMENTS` maps names to functions, and each is
-imported on demand. To add one, add a folder (problem.py, claims.py, figure.py) and a line here.
+An experiment is a folder: problem.py measures, claims.py states the claims and ends with its `EXPERIMENT`
+(`experiment.Experiment`), figure.py draws. To add one, add a folder and its name here.
 """
 
 from __future__ import annotations
@@ -17,15 +17,8 @@ from horde_agent.runs.config import WHOLE, WITH_PORT, BadInput, is_file
 
 __all__ = ["EXPERIMENTS", "SCALES", "ReproduceConfig", "resolve"]
 
-EXPERIMENTS = {
-    "chain": "horde_agent.reproduce.chain.claims:run",
-    "excursions": "horde_agent.reproduce.excursions.claims:run",
-    "reset": "horde_agent.reproduce.reset.claims:run",
-    "policies": "horde_agent.reproduce.policies.claims:run",
-    "loop": "horde_agent.reproduce.feedback.claims:run",
-}
-"""Location of each experiment, in the order of the paper; `loop` is the feedback of its first figure."""
-
+EXPERIMENTS = ("chain", "excursions", "reset", "policies", "loop")
+"""The experiments' folders, in the order of the paper; `loop` is the feedback of its first figure."""
 
 SCALES = ("quick", "paper")
 BACKENDS = ("simulator", "serial", "drops", "emulated")

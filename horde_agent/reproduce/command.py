@@ -7,7 +7,7 @@ import json
 import os
 import shlex
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +15,11 @@ from rich.console import Console
 
 from horde_agent.life.timing import duration
 from horde_agent.reproduce import EXPERIMENTS, ReproduceConfig, resolve
-from horde_agent.reproduce.lives import LifeSpec, simulate_lives
+from horde_agent.reproduce.experiment import Experiment
+from horde_agent.reproduce.lives import simulate_lives
 from horde_agent.reproduce.page import write_page
 from horde_agent.reproduce.result import Cell, Result
-from horde_agent.reproduce.study import Experiment, Study
+from horde_agent.reproduce.study import Study
 from horde_agent.runs.config import BadInput, is_file
 from horde_agent.runs.keeping.folder import own_version, versions, writable, write_json
 
@@ -34,20 +35,20 @@ def run(config: ReproduceConfig) -> Path:
     Raises:
         BadInput: If a setting is invalid or the folder cannot be used; nothing is written then.
     """
-    config = resolve(config, tuple(EXPERIMENTS))
-    names = list(EXPERIMENTS) if config.experiment == "all" else [config.experiment]
+    config = resolve(config, EXPERIMENTS)
+    names = EXPERIMENTS if config.experiment == "all" else (config.experiment,)
     experiments = {name: load(name) for name in names}
     _check_matplotlib()
     study = _study(config)
     _claim_folder(study)
-    _simulate_lives_first(study, names)
+    _simulate_lives_first(study, experiments)
     for name, experiment in experiments.items():
         if _finished_result(study.out, name) is not None:
             say(f"{name}: done before; remove {study.out / name} to run it again")
             continue
         say(f"{name}: {study.scale} scale, seeds {study.seed_list}")
         began = time.perf_counter()
-        result = experiment(study)
+        result = experiment.run(study)
         result.seconds, result.versions = time.perf_counter() - began, versions()
         result.write(study.folder(name) / "result.json")
         for claim in result.claims:
@@ -58,23 +59,19 @@ def run(config: ReproduceConfig) -> Path:
 
 def load(name: str) -> Experiment:
     """Import an experiment."""
-    module, _, function = EXPERIMENTS[name].partition(":")
-    experiment: Experiment = getattr(importlib.import_module(module), function)
+    experiment: Experiment = importlib.import_module(f"horde_agent.reproduce.{name}.claims").EXPERIMENT
     return experiment
 
 
-def _simulate_lives_first(study: Study, names: Sequence[str]) -> None:
+def _simulate_lives_first(study: Study, experiments: Mapping[str, Experiment]) -> None:
     """Simulate the lives of all experiments together, which keeps the cores busy."""
-    wanted: dict[LifeSpec, None] = {}
-    for name in names:
-        if _finished_result(study.out, name) is None:
-            module = importlib.import_module(EXPERIMENTS[name].partition(":")[0])
-            wanted.update(dict.fromkeys(getattr(module, "lives", _none)(study)))
+    unfinished = [each for name, each in experiments.items() if _finished_result(study.out, name) is None]
+    wanted = list(dict.fromkeys(life for each in unfinished if each.lives for life in each.lives(study)))
     if not wanted:
         return
     say(f"{len(wanted)} {'lives are' if len(wanted) > 1 else 'life is'} simulated first unless cached")
     began = time.perf_counter()
-    simulate_lives(study, list(wanted))
+    simulate_lives(study, wanted)
     spent = _seconds_of_lives(study.out) + time.perf_counter() - began
     (study.out / _LIVES_TOOK).write_text(json.dumps(spent) + "\n", encoding="utf-8")
 
@@ -84,10 +81,6 @@ def _seconds_of_lives(out: Path) -> float:
         return float(json.loads((out / _LIVES_TOOK).read_text(encoding="utf-8")))
     except (OSError, ValueError, TypeError):  # for display only
         return 0.0
-
-
-def _none(_study: Study) -> list[LifeSpec]:
-    return []
 
 
 def say(words: str) -> None:

@@ -21,11 +21,10 @@ from horde_agent.life.excursions import ExcursionConfig
 from horde_agent.life.flags import are_broken, are_learned
 from horde_agent.life.student import encoder
 from horde_agent.measures.nmsre import Outcomes
-from horde_agent.measures.returns import PolicyUnderTest, TruncatedReturn, policies_under_test
+from horde_agent.measures.returns import TruncatedReturn, policies_under_test
 from horde_agent.record import DRIVES, Flag, Phase, Stream
+from horde_agent.reproduce.parallel import OnProgress
 from horde_agent.types import Bools, Floats, Integers
-
-OnProgress = Callable[[float], None]
 
 NOTHING, BEGIN, LEARN = 0, 1, 2
 """What a Horde does at a row: nothing, begin a stream there, or learn from the transition that led there."""
@@ -107,12 +106,12 @@ class Learned(NamedTuple):
     """Result of learning from a life.
 
     Attributes:
-        outcomes: Each policy's excursions, with the predictions made before them.
+        predictions: As returned by `predict_at_tests`, each made by the weights of its time.
         seconds: Wall-clock time of the updates and the predictions.
         n_updates: Number of updates, each of all demons.
     """
 
-    outcomes: list[Outcomes]
+    predictions: Floats
     seconds: float
     n_updates: int
 
@@ -137,8 +136,8 @@ def learn(
     encode, rows = encoder(interface), lessons.stream.rows
     observation, action, b = rows["observation"], rows["action"].tolist(), rows["b"].tolist()
     does, before, flags = lessons.does.tolist(), lessons.before.tolist(), rows["flags"].tolist()
-    test_of = {row: k for k, row in enumerate(lessons.tests.row.tolist())}
-    predictions = np.zeros((len(test_of), horde.n_demons))
+    tested = _tested_demons(lessons, horde)
+    predictions: list[Floats] = []
     n_updates, began = 0, time.perf_counter()
     for i in np.flatnonzero(lessons.does != NOTHING).tolist():
         tiles = encode(observation[i])
@@ -150,19 +149,29 @@ def learn(
                 after(n_updates)
         else:
             horde.begin(observation[i], tiles)
-        if i in test_of:
-            predictions[test_of[i]] = horde.predict(tiles)
+        if i in tested:
+            predictions.append(horde.predict(tiles)[tested[i]])
             if on_progress is not None:
                 on_progress(i / len(does))
-    seconds = time.perf_counter() - began
-    return Learned(outcomes(lessons, horde.questions, predictions), seconds, n_updates)
+    return Learned(np.array(predictions, np.float64), time.perf_counter() - began, n_updates)
 
 
 def predict_at_tests(lessons: TrainingData, horde: Horde, interface: Interface) -> Floats:
-    """Return what the weights as they are now predict before each test excursion, shape (n_tests, n_demons)."""
+    """Return what the weights as they are now predict before each test excursion.
+
+    Returns:
+        Predictions of the demons about the policy of each excursion, shape (n_tests, n): equally many for each policy.
+    """
     encode, observation = encoder(interface), lessons.stream.rows["observation"]
-    rows = lessons.tests.row.tolist()
-    return np.array([horde.predict(encode(observation[i])) for i in rows]).reshape(len(rows), horde.n_demons)
+    tested = _tested_demons(lessons, horde).items()
+    return np.array([horde.predict(encode(observation[i]))[demons] for i, demons in tested], np.float64)
+
+
+def _tested_demons(lessons: TrainingData, horde: Horde) -> dict[int, Integers]:
+    """Return the demons that each test excursion tests, by its first row."""
+    demons = {policy.action: policy.demons for policy in policies_under_test(horde.questions)}
+    tests = lessons.tests
+    return {row: demons[action] for row, action in zip(tests.row.tolist(), tests.action.tolist(), strict=True)}
 
 
 def outcomes(lessons: TrainingData, questions: Sequence[GVF], predictions: Floats) -> list[Outcomes]:
@@ -171,19 +180,13 @@ def outcomes(lessons: TrainingData, questions: Sequence[GVF], predictions: Float
     Args:
         lessons: The life.
         questions: The questions learned.
-        predictions: Of all of them, before each test excursion, shape (n_tests, n_questions).
+        predictions: As returned by `predict_at_tests`.
     """
     tests, made = lessons.tests, []
     step = lessons.stream.rows["step"].astype(np.int64)
     for policy in policies_under_test(questions):
         mine = tests.action == policy.action
         if mine.any():
-            made.append(
-                Outcomes(policy, step[tests.row[mine]], predictions[mine][:, policy.demons], _of(lessons, policy))
-            )
+            returns = lessons.returns(policy.channel, policy.gamma, tests.row[mine])
+            made.append(Outcomes(policy, step[tests.row[mine]], predictions[mine], returns))
     return made
-
-
-def _of(lessons: TrainingData, policy: PolicyUnderTest) -> Floats:
-    """Return the returns of one policy's excursions, shape (n_excursions, n)."""
-    return lessons.returns(policy.channel, policy.gamma, lessons.tests.row[lessons.tests.action == policy.action])

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
+
+from horde_agent.runs.keeping.folder import write_json
 
 Verdict = Literal["reproduced", "partly reproduced", "not reproduced"]
 Cell = str | int | float | None
@@ -81,6 +83,11 @@ class Table:
     rows: Sequence[Sequence[Cell]]
     note: str = ""
 
+    @classmethod
+    def of(cls, title: str, rows: Sequence[Mapping[str, Cell]], note: str = "") -> Table:
+        """Return the table of rows that map the names of the columns, the same in each, to cells."""
+        return cls(title, list(rows[0]), [list(row.values()) for row in rows], note)
+
 
 @dataclass
 class Result:
@@ -108,9 +115,7 @@ class Result:
 
     def write(self, path: Path) -> None:
         """Write the result as JSON; numbers that are not finite become null."""
-        part = path.with_suffix(".part")
-        part.write_text(json.dumps(_plain(asdict(self)), indent=1) + "\n", encoding="utf-8")
-        part.replace(path)
+        write_json(path, asdict(self))
 
     @classmethod
     def read(cls, path: Path) -> Result:
@@ -120,19 +125,6 @@ class Result:
         table["figures"] = [Figure(**figure) for figure in table["figures"]]
         table["tables"] = [Table(**inner) for inner in table["tables"]]
         return cls(**table)
-
-
-def _plain(value: Any) -> Any:
-    """Return what JSON can say: NumPy's numbers as Python's, NaN and infinity as null."""
-    if isinstance(value, Mapping):
-        return {key: _plain(inner) for key, inner in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(inner) for inner in value]
-    if isinstance(value, np.generic):
-        value = value.item()
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    return value
 
 
 class Mean(NamedTuple):
@@ -148,6 +140,16 @@ class Mean(NamedTuple):
         if math.isnan(self.half_width):
             return f"{self.mean:.3g}"
         return f"{self.mean:.3g} ± {self.half_width:.2g}"
+
+
+def join(values: Iterable[object], form: str = "") -> str:
+    """Return values in one format, with commas between them.
+
+    Example:
+        >>> join([0.5, 0.25], ".0%")
+        '50%, 25%'
+    """
+    return ", ".join(format(value, form) for value in values)
 
 
 def mean_ci(values: ArrayLike, level: float = 0.95) -> Mean:

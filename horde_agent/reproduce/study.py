@@ -2,12 +2,10 @@
 
 An experiment caches what is expensive and runs independent work in processes:
 
-    def run(study: Study) -> Result:
-        life = study.cached("life-0", lambda path: live(path, seed=0), seed=0)
-        answers = study.in_parallel([Job("seed 0", learn, (str(life), 0))])
-        ...
+    def learn(on_progress: OnProgress, study: Study, seed: int) -> Scores:  # a NamedTuple
+        return study.cached_arrays(Scores, f"scores-{seed}", lambda: ..., seed=seed)
 
-A Study can be given to another process.
+    scores = study.in_parallel([Job(f"seed {seed}", learn, (study, seed)) for seed in study.seeds])
 """
 
 from __future__ import annotations
@@ -18,16 +16,16 @@ import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
+
+import numpy as np
 
 from horde_agent.reproduce.parallel import Job, run_here, run_jobs
-from horde_agent.reproduce.result import Cell, Claim, Figure, Result, Table, mean_ci, verdict
+from horde_agent.reproduce.result import Cell
 from horde_agent.runs.keeping.folder import git_commit, own_version
 
-__all__ = ["Claim", "Figure", "Job", "Result", "Study", "Table", "mean_ci", "verdict"]
-
 Scale = Literal["quick", "paper"]
-Experiment = Callable[["Study"], Result]
+Arrays = TypeVar("Arrays", bound=Any)
 
 
 @dataclass(frozen=True)
@@ -92,6 +90,26 @@ class Study:
         os.replace(part, path)
         note.write_text(json.dumps({"key": key, "git_commit": git_commit()}, indent=1) + "\n", encoding="utf-8")
         return path
+
+    def cached_arrays(self, kind: type[Arrays], name: str, make: Callable[[], Arrays], **settings: Cell) -> Arrays:
+        """Return a NamedTuple of arrays and numbers from the cached file NAME.npz; make and write it first if need be.
+
+        Args:
+            kind: The NamedTuple's class.
+            name: As in `cached`, without an ending.
+            make: Returns the tuple.
+            settings: As in `cached`.
+        """
+
+        def write(path: Path) -> None:
+            with path.open("wb") as file:
+                np.savez(file, **make()._asdict())
+
+        with np.load(self.cached(f"{name}.npz", write, **settings)) as file:
+            found: Arrays = kind(
+                *(array if array.ndim else array.item() for array in map(file.__getitem__, kind._fields))
+            )
+        return found
 
     def in_parallel(self, jobs: Sequence[Job]) -> list[Any]:
         """Run jobs in spawned processes, one per core, and return their results in order.

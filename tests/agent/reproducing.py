@@ -1,4 +1,4 @@
-"""A study on a toy body: the whole way of an experiment in seconds."""
+"""A study on a toy body, and its lives."""
 
 from __future__ import annotations
 
@@ -23,3 +23,8 @@ def toy_study(folder: Path, monkeypatch: pytest.MonkeyPatch, seeds: tuple[int, .
     """Return a study with a toy robot; at the quick scale jobs run in this process, so monkeypatches apply."""
     monkeypatch.setattr(streams, "make_body", lambda *_, **__: LitToy())
     return Study(folder, "quick", seeds, "simulator", lambda line: None)
+
+
+def record_life(study: Study, seed: int, steps: int, kind: streams.Kind = "excursions") -> Path:
+    """Return the path of one life's recording."""
+    return streams.record_lives(study, [seed], steps, kind)[seed]

@@ -1,69 +1,184 @@
-"""Learning from a recorded life as the experiments do it, against `student.relearn`."""
+"""Lives for the experiments, simulated once for any questions, and learning from them, against `student.relearn`."""
 
 from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from horde_agent import questions
-from horde_agent.horde import Horde
+from horde_agent.horde import Horde, LearnerConfig
 from horde_agent.interface import Interface
 from horde_agent.life.excursions import ExcursionConfig
 from horde_agent.life.life import Life
 from horde_agent.life.student import relearn
 from horde_agent.policies import StickyRandom
-from horde_agent.record import Recorder, Stream
-from horde_agent.reproduce.lessons import TrainingData, learn, predict_at_tests
+from horde_agent.record import Phase, Recorder, Stream, read
+from horde_agent.reproduce import lives
+from horde_agent.reproduce.excursions.problem import LifeSummary, Variant, VariantResult, learn_variant
+from horde_agent.reproduce.lessons import TrainingData, learn, outcomes, predict_at_tests
+from horde_agent.reproduce.lives import interface_of
+from horde_agent.reproduce.study import Study
 from tests.agent.doubles import ToyBody
+from tests.agent.reproducing import record_life, toy_study
 
+LEARNER = LearnerConfig()
 FAULTS = {40: {"gap": 1}, 77: {"applied": 0}, 120: {"stale": 1}, 333: {"gap": 1}, 700: {"applied": 0}, 1500: {"gap": 1}}
+
+
+@pytest.fixture
+def study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Study:
+    return toy_study(tmp_path, monkeypatch)
+
+
+def horde_of(interface: Interface, config: LearnerConfig = LEARNER) -> Horde:
+    coder = interface.coder
+    asked = questions.excursions(interface)
+    return Horde(asked, n_features=coder.n_features, n_active=coder.n_active, config=config)
+
+
+# ---- lives ----------------------------------------------------------------------------------------------------------
+
+
+def full_life(seed: int, steps: int) -> np.ndarray[Any, Any]:
+    """Live with every question, as `horde learn` does."""
+    env = ToyBody()
+    interface = Interface.of(env)
+    rng, recorder = np.random.default_rng(seed), Recorder(len(interface.channels))
+    with Life(env, horde_of(interface), StickyRandom(3), rng, interface=interface, recorder=recorder) as life:
+        life.run(steps)
+    return recorder.stream().rows
+
+
+def test_a_life_with_few_questions_is_that_of_all_questions(study: Study) -> None:
+    """One question about each policy is enough to draw the same excursions."""
+    rows = read(record_life(study, 3, 900)).rows
+    assert (rows["phase"] == Phase.EXCURSION).any()
+    assert rows.tobytes() == full_life(3, 900).tobytes()
+
+
+def test_a_life_of_behaviour_has_no_excursions(study: Study) -> None:
+    """1 - (1 - 1/50)^900 = 1 - 1e-8: with excursions there would be some."""
+    stream = read(record_life(study, 3, 900, "behaviour"))
+    assert set(stream.rows["phase"][:-1].tolist()) == {Phase.BEHAVE}
+    assert stream.n_steps == 900
+
+
+def test_a_life_longer_than_a_segment_of_a_record_is_kept_whole(study: Study, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a period of 10 s, 900 steps are 2.5 h; a record begins another file after an hour."""
+
+    class Slow(ToyBody):
+        def __init__(self) -> None:
+            super().__init__()
+            self.metadata = {**self.metadata, "period_s": 10.0}
+
+    monkeypatch.setattr(lives, "make_body", lambda *_, **__: Slow())
+    path = record_life(study, 3, 900)
+    assert read(path).n_steps == 900
+
+
+def test_no_program_moves_a_real_lamp() -> None:
+    with pytest.raises(ValueError, match="lamp_moves"):
+        lives.make_body("serial", lamp_moves=[(1.0, "lamp", (0.0, 0.0, 0.5))])
+
+
+# ---- learning -------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
 def life() -> tuple[Stream, Interface]:
     """A life with faults in and out of its excursions."""
     env = ToyBody(faults={**FAULTS, **{1000 + 37 * k: {"gap": 1} for k in range(12)}})
-    face = Interface.of(env)
-    recorder = Recorder(len(face.channels))
-    behaviour, rng = StickyRandom(len(face.actions)), np.random.default_rng(3)
+    interface = Interface.of(env)
+    recorder = Recorder(len(interface.channels))
+    behaviour, rng = StickyRandom(len(interface.actions)), np.random.default_rng(3)
     often = ExcursionConfig(probability=1 / 15)
-    with Life(env, horde_of(face), behaviour, rng, interface=face, excursions=often, recorder=recorder) as lived:
+    with Life(
+        env, horde_of(interface), behaviour, rng, interface=interface, excursions=often, recorder=recorder
+    ) as lived:
         lived.run(4_000)
-    return recorder.stream(), face
-
-
-def horde_of(face: Interface) -> Horde:
-    return Horde(questions.excursions(face), n_features=face.coder.n_features, n_active=face.coder.n_active)
+    return recorder.stream(), interface
 
 
 def test_lessons_teach_what_relearning_teaches(life: tuple[Stream, Interface]) -> None:
     """The same updates in the same order: the same weights to the bit, and the same tests with the same returns."""
-    stream, face = life
-    student = relearn(stream, horde_of(face), face)
-    horde, lessons = horde_of(face), TrainingData(stream)
-    learned = learn(lessons, horde, face)
+    stream, interface = life
+    student = relearn(stream, horde_of(interface), interface)
+    horde, lessons = horde_of(interface), TrainingData(stream)
+    learned = learn(lessons, horde, interface)
 
     assert student.errors.n_discarded > 0  # some excursions were broken by the faults
     assert learned.n_updates == student.learning_steps == lessons.n_learned[-1]
     assert horde.weights_sha256() == student.horde.weights_sha256()
-    for mine, theirs in zip(learned.outcomes, student.errors.table.outcomes(), strict=True):
+    tested = outcomes(lessons, horde.questions, learned.predictions)
+    for mine, theirs in zip(tested, student.errors.table.outcomes(), strict=True):
         np.testing.assert_array_equal(mine.step, theirs.step)
         np.testing.assert_allclose(mine.returns, theirs.returns, rtol=1e-12)
         np.testing.assert_allclose(mine.predictions, theirs.predictions, rtol=1e-5, atol=1e-6)
 
 
-def test_the_last_weights_are_asked_at_every_test(life: tuple[Stream, Interface]) -> None:
-    stream, face = life
-    horde, lessons = horde_of(face), TrainingData(stream)
-    learned = learn(lessons, horde, face)
-    at_end = predict_at_tests(lessons, horde, face)
-    assert at_end.shape == (sum(len(test.step) for test in learned.outcomes), horde.n_demons)
-    tiles = face.encode(stream.rows["observation"][lessons.tests.row[0]])
-    np.testing.assert_array_equal(at_end[0], horde.predict(tiles))
+def test_the_last_weights_predict_at_every_test(life: tuple[Stream, Interface]) -> None:
+    """The nine questions about the policy that is followed there, of 27."""
+    stream, interface = life
+    horde, lessons = horde_of(interface), TrainingData(stream)
+    learned = learn(lessons, horde, interface)
+    at_end = predict_at_tests(lessons, horde, interface)
+    assert at_end.shape == learned.predictions.shape == (len(lessons.tests.row), 9)
+    tiles = interface.encode(stream.rows["observation"][lessons.tests.row[0]])
+    first = 9 * lessons.tests.action[0]
+    np.testing.assert_array_equal(at_end[0], horde.predict(tiles)[first : first + 9])
 
 
 def test_updates_are_counted_as_they_are_made(life: tuple[Stream, Interface]) -> None:
-    stream, face = life
+    stream, interface = life
     counts: list[int] = []
-    learned = learn(TrainingData(stream), horde_of(face), face, after=counts.append)
+    learned = learn(TrainingData(stream), horde_of(interface), interface, after=counts.append)
     assert counts == list(range(1, learned.n_updates + 1))
+
+
+def result_of(study: Study, life: Path, variant: Variant) -> VariantResult:
+    lesson = learn_variant(lambda share: None, study, 1, life, variant)
+    return VariantResult.of(lesson, LifeSummary.of(life, questions.excursions(interface_of(study))))
+
+
+@pytest.mark.parametrize("variant", [Variant(), Variant("capped", "importance-weighted", 0.05, 0.01)])
+def test_a_lesson_scores_what_relearning_scores(study: Study, variant: Variant) -> None:
+    path, interface = record_life(study, 1, 1_500), interface_of(study)
+    lesson, horde = result_of(study, path, variant), horde_of(interface, variant.config())
+    student = relearn(read(path), horde, interface)
+
+    assert lesson.sound.all()
+    assert lesson.n_updates == student.learning_steps
+    np.testing.assert_allclose(lesson.nmsre, student.errors.nmsre(), rtol=1e-3)
+    last = lesson.curves()[-1]
+    assert last.shape == (horde.n_demons,)
+    np.testing.assert_allclose(lesson.max_trace, horde.max_trace)
+
+
+def test_the_last_weights_are_scored_on_the_tests_asked_for(study: Study) -> None:
+    """By hand: squared errors of the last weights on the first policy's odd tests, over the variance of all of them."""
+    path, interface = record_life(study, 1, 1_500), interface_of(study)
+    lesson, horde = result_of(study, path, Variant()), horde_of(interface, Variant().config())
+    stream = read(path)
+    relearn(stream, horde, interface)
+    lessons = TrainingData(stream)
+    odd = np.arange(len(lessons.tests.row)) % 2 == 1
+
+    test = lesson.outcomes[0]
+    rows, returns = lessons.tests.row[lessons.tests.action == 0], test.returns[:, 0]
+    predicted = [horde.predict(interface.encode(stream.rows["observation"][row]))[0] for row in rows]
+    mine = odd[lessons.tests.action == 0]
+    error = ((np.array(predicted) - returns)[mine] ** 2).mean()
+    np.testing.assert_allclose(lesson.score(odd)[0], error / returns.var(), rtol=1e-3)
+
+
+def test_a_question_that_was_set_aside_has_no_score(study: Study) -> None:
+    """A step size of 200 for all active features together multiplies the error by about -200 at each update."""
+    lesson = result_of(study, record_life(study, 1, 1_500), Variant(step_size=200.0))
+    aside = ~lesson.sound
+    assert aside.any()
+    assert np.isnan(lesson.nmsre[aside]).all()
+    assert np.isfinite(lesson.nmsre[~aside]).all()
+    assert lesson.curves().shape[1] == lesson.sound.sum()

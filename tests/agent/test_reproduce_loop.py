@@ -2,31 +2,40 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from pathlib import Path
+
 import numpy as np
 import pytest
 
 from horde_agent.record import Recorder, Row, Stream
-from horde_agent.reproduce.feedback.claims import Ring, composed_claim, memory_claim, memory_table, ring_claim
-from horde_agent.reproduce.feedback.problem import (
+from horde_agent.reproduce.loop.claims import EXPERIMENT, tables
+from horde_agent.reproduce.loop.problem import (
     ALONE,
     CLOSED,
     GAMMAS,
+    LOOKED_AT,
     MINUTE,
     OPEN,
     TRUTH,
     VARIANTS,
+    Data,
     Outcome,
+    Ring,
     composed_values,
     is_held_out,
     learn_and_score,
     pieces,
     remembering,
     ring_values,
+    seeds_of,
     since_touch,
     variant_of,
     with_copy,
     with_memory,
 )
+from horde_agent.reproduce.study import Study
+from horde_agent.types import Floats
 from tests.agent.shared import robot_interface
 
 ROBOT = robot_interface()
@@ -52,28 +61,28 @@ def test_time_since_the_wall_is_counted_up_to_its_cap_and_forgotten_over_a_gap()
 
 
 def test_the_memory_is_there_to_be_asked_about_and_no_tile_reads_it() -> None:
-    face = remembering(ROBOT)
+    interface = remembering(ROBOT)
     rows = with_memory(life(80, [10]), ROBOT).rows
     np.testing.assert_allclose(rows["observation"][[9, 10, 20, 59, 60, 79], -1], [1, 0, 0.2, 0.98, 1, 1])
-    assert (face.coder.n_features, face.coder.n_active) == (ROBOT.coder.n_features, ROBOT.coder.n_active)
+    assert (interface.coder.n_features, interface.coder.n_active) == (ROBOT.coder.n_features, ROBOT.coder.n_active)
     before, after = rows["observation"][20], rows["observation"][79]
-    np.testing.assert_array_equal(face.encode(before), face.encode(after))
-    np.testing.assert_array_equal(face.encode(before), ROBOT.encode(before[:-1]))
+    np.testing.assert_array_equal(interface.encode(before), interface.encode(after))
+    np.testing.assert_array_equal(interface.encode(before), ROBOT.encode(before[:-1]))
 
 
 @pytest.mark.parametrize(("variant", "n_more"), [(ALONE, 0), (CLOSED, 64), (TRUTH, 64)])
 def test_every_variant_but_the_first_has_as_many_tiles_more(variant: str, n_more: int) -> None:
     """Two predictions in 32 tilings of 8; the truth, one number, in 64."""
-    face, asked = variant_of(remembering(ROBOT), variant)
-    assert face.coder.n_active == 457 + n_more
-    assert face.coder.n_features == 6065 + 8 * n_more
+    interface, asked = variant_of(remembering(ROBOT), variant)
+    assert interface.coder.n_active == 457 + n_more
+    assert interface.coder.n_features == 6065 + 8 * n_more
     assert [gvf.name for gvf in asked] == [f"since_contact/g{gamma:g}" for gamma in GAMMAS]
 
 
 def test_with_the_loop_open_the_tiles_code_what_outsiders_said_one_step_before() -> None:
     """As many tiles as with the loop; a prediction does not depend on the one before it."""
-    stream, face = with_memory(life(5 * MINUTE, [30, 700, 1300]), ROBOT), remembering(ROBOT)
-    widened, opened = with_copy(stream, face, lambda share: None)
+    stream, interface = with_memory(life(5 * MINUTE, [30, 700, 1300]), ROBOT), remembering(ROBOT)
+    widened, opened = with_copy(stream, interface, lambda share: None)
     assert (opened.coder.n_active, opened.coder.n_features) == (457 + 64, 6065 + 8 * 64)
     said = widened.rows["observation"][:, -2:]
     assert said[0].tolist() == [0.0, 0.0]
@@ -105,14 +114,25 @@ def test_only_a_memory_foretells_what_the_observation_does_not_show() -> None:
     assert errors[TRUTH][0] < 0.5
 
 
-def outcomes(alone: list[float], looped: list[float], others: list[float]) -> dict[str, dict[int, Outcome]]:
-    """Return made-up errors, one per seed, the same at both gammas."""
+KNOWN, COMPOSED = ring_values(), composed_values()
+GOOD_RING = Ring(KNOWN, np.full(6, 0.8), KNOWN)
+
+
+def data(
+    alone: Sequence[float] = (0.5,),
+    looped: Sequence[float] = (0.3,),
+    others: Sequence[float] = (0.5,),
+    ring: Ring = GOOD_RING,
+    composed: Floats = COMPOSED,
+) -> Data:
+    """Return made-up errors, one per seed, the same at both gammas, and the known answers of the small worlds."""
     nothing = np.zeros(1)
-    truth = [0.1] * len(alone)
-    return {
-        variant: {seed: Outcome(np.full(2, error), nothing, nothing) for seed, error in enumerate(errors)}
-        for variant, errors in ((ALONE, alone), (CLOSED, looped), (OPEN, others), (TRUTH, truth))
+    errors = {ALONE: alone, CLOSED: looped, OPEN: others, TRUTH: [0.1] * len(alone)}
+    outcomes = {
+        variant: {seed: Outcome(np.full(2, error), nothing, nothing) for seed, error in enumerate(each)}
+        for variant, each in errors.items()
     }
+    return Data(outcomes, ring, composed)
 
 
 @pytest.mark.parametrize(
@@ -127,15 +147,27 @@ def outcomes(alone: list[float], looped: list[float], others: list[float]) -> di
     ],
 )
 def test_the_loop_must_beat_both_in_every_life(errors: tuple[list[float], ...], expected: str) -> None:
-    claim = memory_claim(outcomes(*errors))
-    assert claim.verdict == expected
-    assert len(memory_table(outcomes(*errors)).rows) == len(VARIANTS) * len(GAMMAS)
+    measured = data(*errors)
+    assert EXPERIMENT.judge(measured)[0].verdict == expected
+    assert len(tables(measured)[0].rows) == len(VARIANTS) * len(GAMMAS)
 
 
-def test_the_small_worlds_are_judged_by_their_known_answers() -> None:
-    known = ring_values()
-    assert ring_claim(Ring(known, np.full(6, 0.8), known)).verdict == "reproduced"
-    assert ring_claim(Ring(known + 0.02, np.full(6, 0.8), known)).verdict == "partly reproduced"
-    assert ring_claim(Ring(known, known, known)).verdict == "partly reproduced"  # nothing without memory can be so good
-    assert composed_claim(composed_values() + 0.1).verdict == "reproduced"
-    assert composed_claim(composed_values() + np.array([0.0, 0.2])).verdict == "partly reproduced"
+@pytest.mark.parametrize(
+    ("measured", "expected"),
+    [
+        (data(composed=COMPOSED + 0.1), ["reproduced", "reproduced"]),
+        (data(composed=COMPOSED + np.array([0.0, 0.2])), ["reproduced", "partly reproduced"]),
+        (data(ring=Ring(KNOWN + 0.02, np.full(6, 0.8), KNOWN)), ["partly reproduced", "reproduced"]),
+        (data(ring=Ring(KNOWN, KNOWN, KNOWN)), ["partly reproduced", "reproduced"]),  # impossible without memory
+    ],
+)
+def test_the_small_worlds_are_judged_by_their_known_answers(measured: Data, expected: list[str]) -> None:
+    assert [claim.verdict for claim in EXPERIMENT.judge(measured)[1:]] == expected
+
+
+def test_the_loop_is_judged_on_lives_that_nobody_had_looked_at() -> None:
+    """At the paper's scale seeds 0, 1, 2 stand for the lives 100, 101, 102."""
+    quick, paper = (Study(Path(), scale, (0, 1, 2), "simulator", print) for scale in ("quick", "paper"))
+    assert seeds_of(quick) == (0, 1, 2)
+    assert seeds_of(paper) == (100, 101, 102)
+    assert not set(seeds_of(paper)) & set(LOOKED_AT)

@@ -46,29 +46,29 @@ def test_a_return_lacks_less_than_a_thousandth() -> None:
 def life() -> tuple[TrainingData, Interface]:
     """A toy life with a gap and frequent excursions."""
     env = ToyBody(faults={222: {"gap": 1}, 223: {"applied": 0}})
-    face = Interface.of(env)
-    asked = questions.excursions(face)
-    horde = Horde(asked, n_features=face.coder.n_features, n_active=face.coder.n_active)
-    recorder = Recorder(len(face.channels))
-    behaviour, rng = StickyRandom(len(face.actions)), np.random.default_rng(3)
+    interface = Interface.of(env)
+    asked = questions.excursions(interface)
+    horde = Horde(asked, n_features=interface.coder.n_features, n_active=interface.coder.n_active)
+    recorder = Recorder(len(interface.channels))
+    behaviour, rng = StickyRandom(len(interface.actions)), np.random.default_rng(3)
     config = ExcursionConfig(probability=1 / 12)
-    with Life(env, horde, behaviour, rng, interface=face, excursions=config, recorder=recorder) as lived:
+    with Life(env, horde, behaviour, rng, interface=interface, excursions=config, recorder=recorder) as lived:
         lived.run(2_500)
-    return TrainingData(recorder.stream()), face
+    return TrainingData(recorder.stream()), interface
 
 
-def phi(face: Interface, observation: np.ndarray) -> np.ndarray:
-    out = np.zeros(face.coder.n_features)
-    out[face.encode(observation)] = 1.0
+def phi(interface: Interface, observation: np.ndarray) -> np.ndarray:
+    out = np.zeros(interface.coder.n_features)
+    out[interface.encode(observation)] = 1.0
     return out
 
 
 @pytest.mark.parametrize("gamma", [0.0, 0.8])
 def test_lstd_solves_the_demons_own_equations(life: tuple[TrainingData, Interface], gamma: float) -> None:
     """A and b as GTD(lambda) sums them, with a clipped trace: e = rho (phi + gamma lambda_t e), cleared at gaps."""
-    lessons, face = life
+    lessons, interface = life
     rows, action, channel = lessons.stream.rows, 1, np.array([0, 1, 2])
-    n = face.coder.n_features
+    n = interface.coder.n_features
     A, e, moments, lam_t = np.zeros((n, n)), np.zeros(n), [], 0.9
     for i, does in enumerate(lessons.does):
         if does == 1:
@@ -77,7 +77,7 @@ def test_lstd_solves_the_demons_own_equations(life: tuple[TrainingData, Interfac
             continue
         j = lessons.before[i]
         rho = (rows["action"][j] == action) / rows["b"][j]
-        here, there = phi(face, rows["observation"][j]), phi(face, rows["observation"][i])
+        here, there = phi(interface, rows["observation"][j]), phi(interface, rows["observation"][i])
         e = rho * (here + gamma * lam_t * e)
         lam_t = 0.9 * min(1.0, 1.0 / rho) if rho else 0.9
         A += np.outer(e, here - gamma * there)
@@ -86,41 +86,43 @@ def test_lstd_solves_the_demons_own_equations(life: tuple[TrainingData, Interfac
     b = sum(np.outer(e, r - mean) for e, _, r in moments)
     live = np.diag(A) != 0
 
-    problem = LifeRows(lessons, face).lstd(action, channel, gamma, 0.9)
+    problem = LifeRows(lessons, interface).lstd(action, channel, gamma, 0.9)
     assert problem.live.n >= live.sum()
     eta = RIDGE * np.trace(A) / problem.live.n
     theta = np.linalg.solve(A + eta * np.eye(n), b)
     at = np.array([50, 700, 1_500])
-    expected = np.array([phi(face, rows["observation"][i]) for i in at]) @ theta + mean / (1 - gamma)
-    tiles = np.array([face.encode(rows["observation"][i]) for i in at])
+    expected = np.array([phi(interface, rows["observation"][i]) for i in at]) @ theta + mean / (1 - gamma)
+    tiles = np.array([interface.encode(rows["observation"][i]) for i in at])
     np.testing.assert_allclose(problem.predict(tiles, RIDGE), expected, rtol=1e-4, atol=1e-5)
 
 
 def test_regression_uses_each_step_with_enough_of_its_return_left(life: tuple[TrainingData, Interface]) -> None:
     """At gamma .8, 31 of 50 terms are needed: steps 0..19 of each excursion, with all the terms that follow."""
-    lessons, face = life
+    lessons, interface = life
     observation, starts = lessons.stream.rows["observation"].astype(np.float64), lessons.tests.row
     X, y = [], []
     for start in starts:
         for k in range(20):
-            X.append(phi(face, observation[start + k]))
+            X.append(phi(interface, observation[start + k]))
             y.append(sum(0.8**m * observation[start + k + m + 1] for m in range(50 - k)))
     X, y = np.array(X), np.array(y)
-    problem = LifeRows(lessons, face).regression(starts, np.array([0, 1, 2]), 0.8)
+    problem = LifeRows(lessons, interface).regression(starts, np.array([0, 1, 2]), 0.8)
     eta = RIDGE * np.trace(X.T @ X) / problem.live.n
     theta = np.linalg.solve(X.T @ X + eta * np.eye(X.shape[1]), X.T @ (y - y.mean(axis=0)))
-    tiles = np.array([face.encode(observation[i]) for i in starts[:4]])
+    tiles = np.array([interface.encode(observation[i]) for i in starts[:4]])
     got = problem.predict(tiles, RIDGE)
     np.testing.assert_allclose(got, X[[0, 20, 40, 60]] @ theta + y.mean(axis=0), rtol=1e-4, atol=1e-5)
 
 
 def test_blocks_make_no_difference(life: tuple[TrainingData, Interface], monkeypatch: pytest.MonkeyPatch) -> None:
     """A trace continues from block to block."""
-    lessons, face = life
-    tiles = np.array([face.encode(lessons.stream.rows["observation"][9])])
-    whole = LifeRows(lessons, face).lstd(0, np.array([0, 1]), 0.8, 0.9).predict(tiles, RIDGE)
+    lessons, interface = life
+    tiles = np.array([interface.encode(lessons.stream.rows["observation"][9])])
+    whole = LifeRows(lessons, interface).lstd(0, np.array([0, 1]), 0.8, 0.9).predict(tiles, RIDGE)
     monkeypatch.setattr(offline_rows, "_BLOCK", 7)
-    np.testing.assert_allclose(LifeRows(lessons, face).lstd(0, np.array([0, 1]), 0.8, 0.9).predict(tiles, RIDGE), whole)
+    np.testing.assert_allclose(
+        LifeRows(lessons, interface).lstd(0, np.array([0, 1]), 0.8, 0.9).predict(tiles, RIDGE), whole
+    )
 
 
 def test_held_out_excursions_are_for_nothing_else() -> None:
@@ -136,7 +138,7 @@ def two_states(rng: np.random.Generator, n_excursions: int) -> tuple[TrainingDat
     """
     channels = tuple(ChannelInfo(name, "obs", "1", is_sensor=True) for name in ("state", "pay"))
     coder = TileCoder([{"group": "obs", "intervals": [2], "tilings": 1}], ["obs", "obs"])
-    face = Interface(channels, ("go",), 0.1, coder, Scaler(np.zeros(2), np.ones(2)))
+    interface = Interface(channels, ("go",), 0.1, coder, Scaler(np.zeros(2), np.ones(2)))
     recorder, step = Recorder(2), 0
     for _ in range(n_excursions):
         state = float(rng.random() < 0.5)
@@ -147,7 +149,7 @@ def two_states(rng: np.random.Generator, n_excursions: int) -> tuple[TrainingDat
                 action = -1 if phase is Phase.CENTRE else 0
                 recorder.write(Row(step, step * 0.1, seen, action, 1.0, phase, flags, (0.0, 0.0, 0.0)))
                 step += 1
-    return TrainingData(recorder.stream()), face
+    return TrainingData(recorder.stream()), interface
 
 
 def test_both_solutions_explain_what_can_be_explained() -> None:
@@ -155,9 +157,9 @@ def test_both_solutions_explain_what_can_be_explained() -> None:
 
     At gamma .8 the states' returns are 5 times as far apart, and the noise is summed: .0133 / .36 = .037 of 2.25.
     """
-    lessons, face = two_states(np.random.default_rng(5), 400)
+    lessons, interface = two_states(np.random.default_rng(5), 400)
     asked = [GVF(f"go/g{g}/pay", ConstantAction(0, 1), Channel(1), g) for g in (0.0, 0.8)]
-    scores = offline(lessons, asked, face, np.random.default_rng(0))
+    scores = offline(lessons, asked, interface, np.random.default_rng(0), lambda share: None)
     noise = np.array([0.0133 / (0.09 + 0.0133), 0.037 / (2.25 + 0.037)])
     np.testing.assert_allclose(scores.mean, 1.0, atol=0.15)
     np.testing.assert_allclose(scores.ridge, noise, rtol=0.35)

@@ -6,6 +6,7 @@ import json
 import sys
 from html.parser import HTMLParser
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -43,7 +44,10 @@ def two_experiments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An empty working folder, and two experiments of our own."""
     CALLS.clear()
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(command, "EXPERIMENTS", {name: f"{__name__}:{name}" for name in ("first", "second")})
+    monkeypatch.setattr(command, "EXPERIMENTS", ("first", "second"))
+    monkeypatch.setattr(
+        command, "load", lambda name: SimpleNamespace(run={"first": first, "second": second}[name], lives=None)
+    )
 
 
 @pytest.mark.parametrize(

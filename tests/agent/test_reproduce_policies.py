@@ -11,21 +11,13 @@ import pytest
 from horde_agent.policies import Gibbs, StickyRandom, trace_growth
 from horde_agent.record import Recorder, Stream
 from horde_agent.reproduce.lessons import TrainingData
-from horde_agent.reproduce.policies.claims import (
+from horde_agent.reproduce.policies.claims import EXPERIMENT, fall, tables
+from horde_agent.reproduce.policies.problem import (
     FEW,
+    GAMMAS,
     MANY,
     SIZES,
     Data,
-    cycle_claim,
-    fall,
-    fall_claim,
-    many_claim,
-    plain_claim,
-    seeds_table,
-    traces_table,
-)
-from horde_agent.reproduce.policies.problem import (
-    GAMMAS,
     Part,
     PolicyScores,
     asked,
@@ -132,9 +124,9 @@ def test_where_every_question_was_set_aside_nothing_fell() -> None:
     """All of gamma .95 at once, as under a step size that is too large: a row of the table, and no verdict but no."""
     lost = course([[0.0, 1.0, *[0.1] * 8]] * 4, list(GAMMAS), aside=4)
     assert np.isnan(fall(lost).of_mean)
-    claim = fall_claim(data(0.1)._replace(few={0: lost}), SIZES["paper"])
-    assert claim.verdict == "not reproduced"
-    assert seeds_table(data(0.1)._replace(few={0: lost})).rows[4][3] is None
+    measured = data(0.1)._replace(few={0: lost})
+    assert EXPERIMENT.judge(measured)[0].verdict == "not reproduced"
+    assert tables(measured)[0].rows[4][3] is None
 
 
 def test_the_growth_of_a_trace_is_that_of_the_policys_mean_square(tmp_path: Path) -> None:
@@ -158,7 +150,7 @@ def data(ends_at: float, *, p50: float = 50.0, p99: float = 90.0, plain_aside: i
     rules = {rule: course(each, list(GAMMAS)) for rule in ("clipped", "capped")}
     rules["plain"] = course(each, list(GAMMAS), plain_aside, 1e5)
     times = {"p50": p50, "p99": p99, "max": 150.0}
-    return Data({0: fallen, 1: fallen}, fallen, rules, {FEW: times, MANY: times}, np.full(5, 1.8))
+    return Data({0: fallen, 1: fallen}, fallen, rules, {FEW: times, MANY: times}, np.full(5, 1.8), SIZES["paper"])
 
 
 def lost_one(found: PolicyScores) -> PolicyScores:
@@ -192,28 +184,25 @@ def lost_one(found: PolicyScores) -> PolicyScores:
     ],
 )
 def test_verdicts_follow_from_the_numbers(measured: Data, verdicts: tuple[str, ...]) -> None:
-    size = SIZES["paper"]
-    claims = (
-        fall_claim(measured, size),
-        cycle_claim(measured),
-        many_claim(measured, size),
-        plain_claim(measured, size),
-    )
-    assert tuple(claim.verdict for claim in claims) == verdicts
+    assert tuple(claim.verdict for claim in EXPERIMENT.judge(measured)) == verdicts
 
 
-def test_what_the_estimates_cannot_say_is_said() -> None:
-    assert "too few to judge" in fall_claim(data(0.9), SIZES["quick"]).cause
-    assert not fall_claim(data(0.9), SIZES["paper"]).cause
-    assert "100% of the estimates end below 0" in fall_claim(data(-0.1), SIZES["paper"]).cause
+def test_a_cause_is_named_for_lives_that_are_too_short_and_for_estimates_below_0() -> None:
+    causes = [
+        EXPERIMENT.judge(measured)[0].cause
+        for measured in (data(0.9)._replace(size=SIZES["quick"]), data(0.9), data(-0.1))
+    ]
+    assert "too few" in causes[0]
+    assert not causes[1]
+    assert "100%" in causes[2]
 
 
 def test_the_tables_tell_each_gamma_and_each_rule() -> None:
-    rows = seeds_table(data(0.1)).rows
+    rows = tables(data(0.1))[0].rows
     assert [row[1] for row in rows[:5]] == ["all", "0", "0.5", "0.8", "0.95"]
     assert [row[2] for row in rows[:5]] == [4, 1, 1, 1, 1]
-    traces = traces_table(data(0.1, plain_aside=1)).rows
+    traces = tables(data(0.1, plain_aside=1))[2].rows
     assert [row[3] for row in traces if row[0] == "plain"] == [0, 0, 0, 1]
     assert [row[4] for row in traces if row[0] == "plain"] == [1, 1, 1, 1]
     # 1.8 x (.95 x .9)^2
-    assert "gamma 0.95: 1.32, 1.32, 1.32" in traces_table(data(0.1)).note
+    assert "gamma 0.95: 1.32, 1.32, 1.32" in tables(data(0.1))[2].note

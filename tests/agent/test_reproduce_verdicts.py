@@ -16,19 +16,19 @@ from numpy.typing import NDArray
 from horde_agent.interface import Interface
 from horde_agent.questions import excursions as family
 from horde_agent.reproduce.excursions import problem as excursions
-from horde_agent.reproduce.excursions.claims import claims
+from horde_agent.reproduce.excursions.claims import EXPERIMENT as EXCURSIONS
 from horde_agent.reproduce.excursions.offline import Offline
 from horde_agent.reproduce.excursions.problem import (
     Data,
-    Time,
+    LifeSummary,
     Variant,
+    fifth_medians,
     largest_contributor,
     not_monotonic,
-    over_lives,
     summary,
 )
 from horde_agent.reproduce.reset import problem as reset
-from horde_agent.reproduce.reset.claims import claims as reset_claims
+from horde_agent.reproduce.reset.claims import EXPERIMENT as RESET
 from horde_agent.reproduce.reset.problem import Data as ResetData
 from horde_agent.reproduce.reset.problem import Run
 from horde_agent.reproduce.result import Claim
@@ -37,16 +37,23 @@ from tests.agent.reproducing import LitToy
 
 Floats = NDArray[np.float64]
 
-FACE = Interface.of(ToyBody())
-QUESTIONS = family(FACE, (0.0, 0.8))
+TOY = Interface.of(ToyBody())
+QUESTIONS = family(TOY, (0.0, 0.8))
 N = len(QUESTIONS)  # 3 policies x 2 gammas x 3 channels = 18
+UNEVEN = [*QUESTIONS[:12], replace(QUESTIONS[12], target_policy=QUESTIONS[6].target_policy), *QUESTIONS[13:]]
 FALLING = np.repeat([1.0, 0.8, 0.5, 0.4, 0.3], 4)
+REPRODUCED, PARTLY, NOT = "reproduced", "partly reproduced", "not reproduced"
 
 
 def claim_of(found: list[Claim], text: str) -> Claim:
     """Return the one claim with a text that starts with `text`."""
     (claim,) = [claim for claim in found if claim.text.startswith(text)]
     return claim
+
+
+def rows(cases: dict[str, list[tuple[Any, str]]]) -> list[tuple[str, Any, str]]:
+    """Return (claim, data, verdict) for each case of each claim."""
+    return [(text, measured, expected) for text, each in cases.items() for measured, expected in each]
 
 
 # ---- the first experiment --------------------------------------------------------------------------------------------
@@ -60,37 +67,41 @@ class GivenResult:
     sound: NDArray[np.bool_] = field(default_factory=lambda: np.ones(N, dtype=bool))
     curve: Floats = field(default_factory=lambda: FALLING)
     max_trace: float = 10.0
-    ms: float = 0.1
-    n_updates: int = 1_000
-    channel: NDArray[np.int64] = field(default_factory=lambda: np.tile([0, 1, 2], 6))
-    gamma: Floats = field(default_factory=lambda: np.tile(np.repeat([0.0, 0.8], 3), 3))
-    action: NDArray[np.int64] = field(default_factory=lambda: np.repeat([0, 1, 2], 6))
+    ms_per_update: float = 0.1
 
     @property
-    def seconds(self) -> float:
-        return self.ms * self.n_updates / 1e3
+    def n_diverged(self) -> int:
+        return int((~self.sound).sum())
 
     @property
     def variance(self) -> Floats:
         return np.arange(1.0, N + 1)
 
-    def curves(self, *, share: Sequence[bool] | None = None) -> Floats:
-        wanted = self.sound if share is None else self.sound & np.asarray(share)
+    def curves(self, which: NDArray[np.bool_] | None = None) -> Floats:
+        wanted = self.sound if which is None else self.sound & which
         return np.tile(self.curve[:, None], (1, int(wanted.sum())))
 
 
 def aside(n: int) -> GivenResult:
-    """Return a lesson with some questions set aside, from the last one on, at gamma .8."""
+    """Return a result with n questions set aside, from the last one on, at gamma .8."""
     sound = np.arange(N) < N - n
     return GivenResult(sound=sound, nmsre=np.where(sound, 0.5, np.nan))
 
 
-def time(in_excursions: float = 0.42, in_drives: float = 0.16, actions: Sequence[int] = (400, 300, 300)) -> Time:
-    return Time(261_681, 1_000, 50, in_excursions, in_drives, np.array(actions))
+def scored(nmsre: float) -> GivenResult:
+    """Return a result with the same NMSRE for every question."""
+    return GivenResult(nmsre=np.full(N, nmsre))
+
+
+def time(in_excursions: float = 0.42, in_drives: float = 0.16, actions: Sequence[int] = (400, 300, 300)) -> LifeSummary:
+    return LifeSummary(261_681, 1_000, 50, in_excursions, in_drives, np.array(actions), np.zeros(0, int), [])
 
 
 def data(
-    *lessons: GivenResult, times: Sequence[Time] = (), others: dict[Variant, list[GivenResult]] | None = None
+    *lessons: GivenResult,
+    times: Sequence[LifeSummary] = (),
+    others: dict[Variant, list[GivenResult]] | None = None,
+    questions: Any = QUESTIONS,
 ) -> Data:
     """Return data: results of the paper's variant, one a life; of each other one those given, or one."""
     main = list(lessons) or [GivenResult(), GivenResult(), GivenResult()]
@@ -98,125 +109,122 @@ def data(
     found: dict[Variant, list[GivenResult]] = {v: [GivenResult()] for v in variants} | (others or {})
     found[excursions.PAPER] = main
     nothing = np.full(N, 0.5)
-    return Data(
-        FACE,
-        QUESTIONS,
-        {v: dict(enumerate(each)) for v, each in found.items()},  # type: ignore[arg-type]
-        dict(enumerate(times or [time()] * len(main))),
-        Offline(*[nothing] * 5, np.zeros(50, dtype=bool)),
-        excursions.PAPER,
-        excursions.RULES,
-        excursions.LARGER_STEPS,
-        excursions.SMALLER_RATIOS,
-    )
+    results: Any = {v: dict(enumerate(each)) for v, each in found.items()}
+    lives = dict(enumerate(times or [time()] * len(main)))
+    return Data(TOY, questions, results, lives, Offline(nothing, nothing, nothing, np.zeros(50, dtype=bool)))
+
+
+def lost(variants: Sequence[Variant], n: int = 2) -> Data:
+    """Return data in which some variants have questions set aside."""
+    return data(others={v: [aside(n)] for v in variants})
 
 
 PLAIN = Variant("plain")
-AT_1 = np.where(np.arange(N) == 0, 0.1 * N, 0.9)  # of mean .95; the median stays at .9
+GOOD_RESULT = GivenResult()
+RISING = GivenResult(curve=FALLING[::-1])
+AT_1 = GivenResult(nmsre=np.where(np.arange(N) == 0, 0.1 * N, 0.9))  # of mean .95; the median stays at .9
 
-REPRODUCED, PARTLY, NOT = "reproduced", "partly reproduced", "not reproduced"
+
+def falling(*fifths: float) -> Data:
+    return data(GivenResult(curve=np.repeat(fifths, 4)))
 
 
 @pytest.mark.parametrize(
     ("text", "measured", "expected"),
-    [
-        ("Each time step updates exactly", data(), REPRODUCED),
-        ("Each time step updates exactly", data(times=[time(actions=(1, 2, 3))] * 3), REPRODUCED),
-        (
-            "Each time step updates exactly",
-            data(GivenResult(action=np.repeat([0, 1, 2], [6, 7, 5])), times=[time(actions=(1, 5, 1))]),
-            NOT,
-        ),
-        # 7 of 18 questions about one action: 6 on average, as it happens, but not on every step.
-        ("Each time step updates exactly", data(GivenResult(action=np.repeat([0, 1, 2], [6, 7, 5]))), PARTLY),
-        ("Half of the time", data(), REPRODUCED),
-        ("Half of the time", data(times=[time(0.3, 0.2)] * 3), PARTLY),  # .3 is too little, .5 is not
-        ("Half of the time", data(times=[time(0.45, 0.3)] * 3), PARTLY),
-        ("Half of the time", data(times=[time(0.2, 0.1)] * 3), NOT),
-        ("Hundreds of off-policy", data(), REPRODUCED),
-        (
-            "Hundreds of off-policy",
-            data(GivenResult(), GivenResult(ms=120.0), GivenResult()),
-            PARTLY,
-        ),  # the mean is 40 ms
-        ("Hundreds of off-policy", data(GivenResult(ms=100.0)), NOT),
-        ("No question diverges", data(), REPRODUCED),
-        ("No question diverges", data(GivenResult(), aside(1), GivenResult()), PARTLY),
-        ("No question diverges", data(aside(1)), NOT),
-        ("The average NMSRE", data(), REPRODUCED),
-        (
-            "The average NMSRE",
-            data(GivenResult(), GivenResult(nmsre=np.full(N, 1.5)), GivenResult()),
-            PARTLY,
-        ),  # the mean of means is .77
-        ("The average NMSRE", data(GivenResult(nmsre=np.full(N, 1.0))), NOT),  # 1 is not below 1
-        ("A substantial portion", data(), REPRODUCED),
-        ("A substantial portion", data(GivenResult(nmsre=AT_1), GivenResult(), GivenResult()), PARTLY),
-        ("A substantial portion", data(GivenResult(nmsre=np.full(N, 0.5))), NOT),
-        ("The mean NMSRE falls", data(), REPRODUCED),
-        ("The mean NMSRE falls", data(GivenResult(curve=FALLING[::-1]), GivenResult(), GivenResult()), PARTLY),
-        ("The mean NMSRE falls", data(GivenResult(curve=FALLING[::-1])), NOT),
-        (
-            "The mean NMSRE falls",
-            data(GivenResult(curve=np.repeat([1.0, 0.8, 0.9, 0.4, 0.3], 4))),
-            PARTLY,
-        ),  # rises once
-        (
-            "The mean NMSRE falls",
-            data(GivenResult(curve=np.repeat([1.0, 0.9, 0.8, 0.7, 0.5], 4))),
-            PARTLY,
-        ),  # half is not less
-        ("Several individual curves", data(), NOT),
-        ("Several individual curves", data(GivenResult(curve=FALLING[::-1])), REPRODUCED),
-        ("Several individual curves", data(GivenResult(curve=FALLING[::-1]), GivenResult()), PARTLY),
-        ("Larger alpha", data(), NOT),
-        ("Larger alpha", data(others={v: [aside(2)] for v in excursions.LARGER_STEPS}), REPRODUCED),
-        ("Larger alpha", data(others={excursions.LARGER_STEPS[-1]: [aside(2)]}), PARTLY),
-        ("Larger alpha", data(others={v: [aside(2)] for v in excursions.SMALLER_RATIOS}), NOT),
-        ("Smaller alpha_w", data(), NOT),
-        ("Smaller alpha_w", data(others={v: [aside(2)] for v in excursions.SMALLER_RATIOS}), REPRODUCED),
-        ("Smaller alpha_w", data(others={excursions.SMALLER_RATIOS[0]: [aside(2)]}), PARTLY),
-        ("The pseudo-code's own trace", data(), REPRODUCED),
-        ("The pseudo-code's own trace", data(others={PLAIN: [GivenResult(), aside(1), GivenResult()]}), PARTLY),
-        ("The pseudo-code's own trace", data(others={PLAIN: [aside(3)] * 3}), NOT),
-        ("The pseudo-code's own trace", data(others={Variant("plain", "importance-weighted"): [aside(3)]}), REPRODUCED),
-    ],
+    rows(
+        {
+            "Each time step updates exactly": [
+                (data(), REPRODUCED),
+                (data(times=[time(actions=(1, 2, 3))] * 3), REPRODUCED),
+                (data(questions=UNEVEN, times=[time(actions=(1, 5, 1))]), NOT),
+                # 7 of 18 questions about one action: 6 on average, as it happens, but not on every step.
+                (data(questions=UNEVEN), PARTLY),
+            ],
+            "Half of the time": [
+                (data(), REPRODUCED),
+                (data(times=[time(0.3, 0.2)] * 3), PARTLY),  # .3 is too little, .5 is not
+                (data(times=[time(0.45, 0.3)] * 3), PARTLY),
+                (data(times=[time(0.2, 0.1)] * 3), NOT),
+            ],
+            "Hundreds of off-policy": [
+                (data(), REPRODUCED),
+                (data(GOOD_RESULT, GivenResult(ms_per_update=120.0), GOOD_RESULT), PARTLY),  # the mean is 40 ms
+                (data(GivenResult(ms_per_update=100.0)), NOT),
+            ],
+            "No question diverges": [
+                (data(), REPRODUCED),
+                (data(GOOD_RESULT, aside(1), GOOD_RESULT), PARTLY),
+                (data(aside(1)), NOT),
+            ],
+            "The average NMSRE": [
+                (data(), REPRODUCED),
+                (data(GOOD_RESULT, scored(1.5), GOOD_RESULT), PARTLY),  # the mean of means is .77
+                (data(scored(1.0)), NOT),  # 1 is not below 1
+            ],
+            "A substantial portion": [
+                (data(), REPRODUCED),
+                (data(AT_1, GOOD_RESULT, GOOD_RESULT), PARTLY),
+                (data(scored(0.5)), NOT),
+            ],
+            "The mean NMSRE falls": [
+                (data(), REPRODUCED),
+                (data(RISING, GOOD_RESULT, GOOD_RESULT), PARTLY),
+                (data(RISING), NOT),
+                (falling(1.0, 0.8, 0.9, 0.4, 0.3), PARTLY),  # rises once
+                (falling(1.0, 0.9, 0.8, 0.7, 0.5), PARTLY),  # half is not less
+            ],
+            "Several individual curves": [
+                (data(), NOT),
+                (data(RISING), REPRODUCED),
+                (data(RISING, GOOD_RESULT), PARTLY),
+            ],
+            "Larger alpha": [
+                (data(), NOT),
+                (lost(excursions.LARGER_STEPS), REPRODUCED),
+                (lost(excursions.LARGER_STEPS[-1:]), PARTLY),
+                (lost(excursions.SMALLER_RATIOS), NOT),
+            ],
+            "Smaller alpha_w": [
+                (data(), NOT),
+                (lost(excursions.SMALLER_RATIOS), REPRODUCED),
+                (lost(excursions.SMALLER_RATIOS[:1]), PARTLY),
+            ],
+            "The pseudo-code's own trace": [
+                (data(), REPRODUCED),
+                (data(others={PLAIN: [GOOD_RESULT, aside(1), GOOD_RESULT]}), PARTLY),
+                (data(others={PLAIN: [aside(3)] * 3}), NOT),
+                (lost([Variant("plain", "importance-weighted")], 3), REPRODUCED),
+            ],
+        }
+    ),
 )
 def test_the_first_experiment_is_judged_by_its_numbers(text: str, measured: Data, expected: str) -> None:
-    assert claim_of(claims(measured), text).verdict == expected
+    assert claim_of(EXCURSIONS.judge(measured), text).verdict == expected
 
 
 def test_a_cause_is_named_where_a_claim_fails_and_nowhere_else() -> None:
     failing = GivenResult(nmsre=np.where(np.tile([True, False, False], 6), 9.0, 0.3))
-    claim = claim_of(claims(data(failing)), "The average NMSRE")
+    claim = claim_of(EXCURSIONS.judge(data(failing)), "The average NMSRE")
     # 6 x 9 of 6 x 9 + 12 x .3; the variances of its questions are 1, 4, ..., 16
-    assert "seed 0: age carries 94% of the mean (its returns' variance is 8.5e+00)" in claim.cause
-    assert claim.cause.endswith("without it the mean is 0.30")
-    assert not claim_of(claims(data()), "The average NMSRE").cause
-    plain = claim_of(claims(data(others={PLAIN: [aside(3)]})), "The pseudo-code's own trace")
-    assert plain.cause.startswith("rho is 10 where an action begins")
+    assert "age carries 94%" in claim.cause
+    assert "8.5e+00" in claim.cause
+    assert claim.cause.endswith("0.30")
+    assert not claim_of(EXCURSIONS.judge(data()), "The average NMSRE").cause
+    plain = claim_of(EXCURSIONS.judge(lost([PLAIN], 3)), "The pseudo-code's own trace")
+    assert plain.cause
     assert "3 of 18 set aside at gamma 0.8" in plain.measured
-    assert not claim_of(claims(data()), "The pseudo-code's own trace").cause
-
-
-def test_what_was_measured_is_said_of_every_life() -> None:
-    found = claims(data(GivenResult(), GivenResult(nmsre=np.full(N, 1.5))))
-    assert claim_of(found, "The average NMSRE").measured.startswith("means 0.40, 1.50 (0.95 ± ")
-    assert "100.0%, 0.0% of the questions end below 1" in claim_of(found, "The average NMSRE").measured
-    assert claim_of(found, "A substantial portion").measured.startswith("median NMSRE 0.400, 1.500")
+    assert not claim_of(EXCURSIONS.judge(data()), "The pseudo-code's own trace").cause
 
 
 def test_a_summary_is_of_the_questions_that_were_scored() -> None:
     nmsre = np.array([4.0, 1.0, 0.25, np.nan, *[0.5] * (N - 4)])
-    found = summary(GivenResult(nmsre=nmsre, sound=~np.isnan(nmsre)), QUESTIONS)  # type: ignore[arg-type]
+    found = summary(GivenResult(nmsre=nmsre))  # type: ignore[arg-type]
     assert found.mean == pytest.approx((5.25 + 0.5 * (N - 4)) / (N - 1))
     assert found.median == 0.5
     assert found.below_1 == pytest.approx((N - 3) / (N - 1))  # 1 itself is not below 1
-    assert found.n_diverged == 1
-    assert found.worst[:2] == (QUESTIONS[0].name, QUESTIONS[1].name)
 
 
-def test_who_carries_most_of_a_mean() -> None:
+def test_the_sensor_with_most_of_a_mean_is_found() -> None:
     nmsre = np.tile([1.0, 2.0, 7.0], 6)
     found = largest_contributor(GivenResult(nmsre=nmsre), ["age", "saw", "last"] * 6)  # type: ignore[arg-type]
     assert (found.sensor, found.share, found.mean_without) == ("last", pytest.approx(0.7), 1.5)
@@ -230,11 +238,11 @@ def test_a_curve_is_not_monotonic_if_it_ends_above_its_lowest_fifth() -> None:
         assert not_monotonic(GivenResult(curve=curve)) == share  # type: ignore[arg-type]
 
 
-def test_several_lives_are_told_by_their_mean_and_its_interval() -> None:
-    """Student's t of two degrees of freedom is 4.303: 4.303 / sqrt(3) = 2.5."""
-    assert over_lives([1.0, 2.0, 3.0]) == "2 ± 2.5"
-    assert over_lives([2.0]) == "2"
-    assert over_lives([1.0, float("nan")]) == "-"
+def test_a_rare_state_does_not_lift_a_fifth() -> None:
+    """100 tests falling from 5 to 1; one wild value in the fourth fifth leaves its median alone."""
+    curve = np.repeat([5.0, 4.0, 3.0, 2.0, 1.0], 20)
+    curve[65] = 1e6
+    np.testing.assert_array_equal(fifth_medians(curve), [5.0, 4.0, 3.0, 2.0, 1.0])
 
 
 # ---- the second experiment -------------------------------------------------------------------------------------------
@@ -276,16 +284,8 @@ FLAT = np.full(len(AT), 1.0) + 0.001 * np.sin(AT / 30.0)
 
 
 def of(*runs: Run, moved: Sequence[Run] = ()) -> ResetData:
-    return ResetData(
-        LIT,
-        reset.asked(LIT),
-        CHANGE,
-        EVERY,
-        5 * EVERY,
-        dict(enumerate(runs)),
-        dict(enumerate(moved)),
-        "light",
-    )
+    asked = reset.asked(LIT)
+    return ResetData(LIT, asked, CHANGE, EVERY, 5 * EVERY, dict(enumerate(runs)), dict(enumerate(moved)))
 
 
 GOOD = run(NMSRE, 1.02 * SLOW, SLOW)
@@ -310,39 +310,49 @@ def noise(seed: int) -> Floats:
 
 @pytest.mark.parametrize(
     ("text", "measured", "expected"),
-    [
-        ("Both estimates are initially", of(GOOD, GOOD), REPRODUCED),
-        ("Both estimates are initially", of(GOOD, nonzero("scalar")), PARTLY),
-        ("Both estimates are initially", of(nonzero("scalar", "vector")), NOT),
-        ("All three measures react", of(GOOD, GOOD), REPRODUCED),
-        ("All three measures react", of(run(NMSRE, SLOW, FLAT)), PARTLY),
-        ("All three measures react", of(run(FLAT, FLAT, FLAT)), NOT),
-        ("All three measures react", of(GOOD, run(FLAT, FLAT, FLAT)), REPRODUCED),  # in the mean of the lives
-        ("The estimates have the same shape", of(GOOD, GOOD), REPRODUCED),
-        ("The estimates have the same shape", of(run(NMSRE, SLOW, noise(1))), PARTLY),
-        ("The estimates have the same shape", of(run(NMSRE, noise(2), noise(1))), NOT),
-        ("The estimates have the same shape", of(run(WAVE, TRAILING, TRAILING)), REPRODUCED),  # they trail it
-        ("The scalar estimate is almost", of(GOOD, GOOD), REPRODUCED),
-        ("The scalar estimate is almost", of(GOOD, GOOD, run(NMSRE, SLOW, 1.6 * SLOW)), PARTLY),  # 1.2 in the mean
-        ("The scalar estimate is almost", of(doubled()), PARTLY),  # as a shape, not in its size
-        ("The scalar estimate is almost", of(run(NMSRE, SLOW, 0.5 * noise(1))), NOT),
-        (
-            "The scalar estimate is almost",
-            of(GOOD, GOOD, doubled()),
-            PARTLY,
-        ),  # the mean of ratios is 1.33, of 2 lives 1
-        ("The estimates react and settle", of(GOOD, GOOD), REPRODUCED),
-        ("The estimates react and settle", of(GOOD, GOOD, LATE_NMSRE), PARTLY),
-        ("The estimates react and settle", of(LATE_NMSRE), NOT),
-        ("The estimates react and settle", of(run(NMSRE, STAYS, STAYS)), REPRODUCED),  # later than any window
-        ("The estimates react and settle", of(run(STAYS, SLOW, SLOW)), NOT),
-        ("The NMSRE needs twice", of(GOOD, GOOD), REPRODUCED),
-        ("The NMSRE needs twice", of(run(NMSRE, SLOW, SLOW, cost=1.2), run(NMSRE, SLOW, SLOW, cost=2.4)), PARTLY),
-        ("The NMSRE needs twice", of(run(NMSRE, SLOW, SLOW, cost=2.6)), NOT),
-    ],
+    rows(
+        {
+            "Both estimates are initially": [
+                (of(GOOD, GOOD), REPRODUCED),
+                (of(GOOD, nonzero("scalar")), PARTLY),
+                (of(nonzero("scalar", "vector")), NOT),
+            ],
+            "All three measures react": [
+                (of(GOOD, GOOD), REPRODUCED),
+                (of(run(NMSRE, SLOW, FLAT)), PARTLY),
+                (of(run(FLAT, FLAT, FLAT)), NOT),
+                (of(GOOD, run(FLAT, FLAT, FLAT)), REPRODUCED),  # in the mean of the lives
+            ],
+            "The estimates have the same shape": [
+                (of(GOOD, GOOD), REPRODUCED),
+                (of(run(NMSRE, SLOW, noise(1))), PARTLY),
+                (of(run(NMSRE, noise(2), noise(1))), NOT),
+                (of(run(WAVE, TRAILING, TRAILING)), REPRODUCED),  # they trail it
+            ],
+            "The scalar estimate is almost": [
+                (of(GOOD, GOOD), REPRODUCED),
+                (of(GOOD, GOOD, run(NMSRE, SLOW, 1.6 * SLOW)), PARTLY),  # 1.2 in the mean
+                (of(doubled()), PARTLY),  # as a shape, not in its size
+                (of(run(NMSRE, SLOW, 0.5 * noise(1))), NOT),
+                (of(GOOD, GOOD, doubled()), PARTLY),  # the mean of ratios is 1.33, of 2 lives 1
+            ],
+            "The estimates react and settle": [
+                (of(GOOD, GOOD), REPRODUCED),
+                (of(GOOD, GOOD, LATE_NMSRE), PARTLY),
+                (of(LATE_NMSRE), NOT),
+                (of(run(NMSRE, STAYS, STAYS)), REPRODUCED),  # later than any window
+                (of(run(STAYS, SLOW, SLOW)), NOT),
+            ],
+            "The NMSRE needs twice": [
+                (of(GOOD, GOOD), REPRODUCED),
+                (of(run(NMSRE, SLOW, SLOW, cost=1.2), run(NMSRE, SLOW, SLOW, cost=2.4)), PARTLY),
+                (of(run(NMSRE, SLOW, SLOW, cost=2.6)), NOT),
+            ],
+        }
+    ),
 )
 def test_the_second_experiment_is_judged_by_its_numbers(text: str, measured: ResetData, expected: str) -> None:
-    assert claim_of(reset_claims(measured), text).verdict == expected
+    assert claim_of(RESET.judge(measured), text).verdict == expected
 
 
 @pytest.mark.parametrize(
@@ -355,13 +365,13 @@ def test_the_second_experiment_is_judged_by_its_numbers(text: str, measured: Res
     ],
 )
 def test_a_moved_lamp_must_be_seen_by_the_questions_about_light(moved: Run, expected: str) -> None:
-    claim = claim_of(reset_claims(of(GOOD, moved=[moved])), "The measures react to a change in the env")
+    claim = claim_of(RESET.judge(of(GOOD, moved=[moved])), "The measures react to a change in the env")
     assert claim.verdict == expected
 
 
 def test_without_a_lamp_nothing_is_claimed_about_it() -> None:
-    assert len(reset_claims(of(GOOD))) == 6
-    assert len(reset_claims(of(GOOD, moved=[GOOD]))) == 7
+    assert len(RESET.judge(of(GOOD))) == 6
+    assert len(RESET.judge(of(GOOD, moved=[GOOD]))) == 7
 
 
 def test_a_rise_is_halved_where_it_was_made_to() -> None:
@@ -385,16 +395,3 @@ def test_the_paper_is_followed_in_the_sizes_that_it_names() -> None:
     assert {(v.trace_rule, v.w_rule) for v in excursions.RULES} == {
         (trace, w) for trace in ("clipped", "capped", "plain") for w in ("every-step", "importance-weighted")
     }
-
-
-def test_a_told_lesson_may_stand_for_a_real_one() -> None:
-    """It has what the claims read."""
-    assert replace(GivenResult(), ms=3.0).seconds == 3.0
-    assert GivenResult().curves(share=list(GivenResult().gamma == 0.8)).shape == (20, 9)
-
-
-def test_names() -> None:
-    """The questions are in this order."""
-    names: list[Any] = [question.name for question in QUESTIONS]
-    assert names[0] == "left/g0/age"
-    assert names[3] == "left/g0.8/age"

@@ -9,12 +9,13 @@ from typing import Any
 
 import gymnasium as gym
 import numpy as np
+import psutil
 
 from horde_env.sim.physics import PHYSICS
 
 
 def main(n_rounds: int = 9, n_steps: int = 1_000) -> dict[str, Any]:
-    """Return steps per second, microseconds of `Body.run` per step, and how many times as fast the planar engine is."""
+    """Return steps per second, microseconds of `Body.run` per step, the planar engine's factors, and memory in MB."""
     envs = {name: gym.make("horde_env:CritterbotPen-v0", physics=name) for name in PHYSICS}
     rates: dict[str, list[float]] = {name: [] for name in PHYSICS}
     bare: dict[str, list[float]] = {name: [] for name in PHYSICS}
@@ -38,6 +39,7 @@ def main(n_rounds: int = 9, n_steps: int = 1_000) -> dict[str, Any]:
     for env in envs.values():
         env.close()
     return {
+        "rss_mb": round(psutil.Process().memory_info().rss / 1e6),
         "env_steps_per_s": {name: round(median(rates[name])) for name in PHYSICS},
         "env_times_faster": round(median(np.divide(rates["planar"], rates["bullet"])), 2),
         "physics_us": {name: round(1e6 * median(bare[name]), 1) for name in PHYSICS},

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import gymnasium
@@ -41,21 +40,6 @@ def scores(life: Life) -> dict[str, Any]:
         "diverged": list(life.horde.diverged),
         **{key: rounded(value, 4) for key, value in nmsre.items()},
     }
-
-
-def spread(values: Sequence[float]) -> dict[str, float] | None:
-    """Return n, least, median, 99th percentile and greatest of the numbers that are some."""
-    known = np.array([value for value in values if not np.isnan(value)])
-    if not known.size:
-        return None
-    low, p50, p99, high = (rounded(float(q), 3) for q in np.percentile(known, [0, 50, 99, 100]))
-    return {"n": known.size, "min": low, "p50": p50, "p99": p99, "max": high}
-
-
-def share_within(values: Sequence[float], limit: float) -> float | None:
-    """Return which share of the numbers that are some does not exceed the limit."""
-    known = np.array([value for value in values if not np.isnan(value)])
-    return rounded(float((known <= limit + 1e-9).mean()), 3) if known.size else None
 
 
 def rounded(value: float | None, digits: int) -> Any:

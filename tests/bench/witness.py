@@ -33,7 +33,6 @@ CUTS = ("stall", "unplug")  # faults that keep commands from the robot
 SHOWN_AFTER_S = 0.3  # heat and low voltage: the packet, the supervisor's verdict, the frame of the command after it
 NOTICED_S = 2.5  # a cut must have shown in a frame for so long after its end: the handshake of a robot at its console
 OBEYED_CYCLES = 200  # of stops alone, in which every ramp ends: 2 s from 100 units to -100
-STANDING_M_S = 0.0176  # one wheel unit
 
 
 class Sent(NamedTuple):
@@ -112,78 +111,43 @@ class Ledger:
         return 0
 
 
-class Stop(NamedTuple):
-    """One silence of the host that outlasted the robot's patience, times in seconds since the last command taken.
-
-    Attributes:
-        units: Largest setpoint when the patience was over, wheel units.
-        ramp_s: When the setpoints began to fall.
-        zero_s: When all were zero.
-        after_loss_s: The same since the line was cut; NaN if it was not cut (the host was silent).
-        stand_s: When all wheels stood; nan where the next command came before.
-    """
-
-    units: int
-    ramp_s: float
-    zero_s: float
-    after_loss_s: float
-    stand_s: float
-
-
 class StopWatch:
     """Watches how the motors come to a stand when no command reaches the robot.
 
     Attributes:
-        stops: In the order of time.
+        n_stops: Silences of the host that outlasted the robot's patience, after which all setpoints were zero.
         n_runaways: How often setpoints were not zero 2 s after the robot had taken nothing but stops: must stay 0.
         n_late: Setpoints that were not zero when patience and ramp were over: must stay 0.
-        n_rescued: Silences that a new command ended before the setpoints were zero.
     """
 
     def __init__(self) -> None:
-        self.stops: list[Stop] = []
-        self.n_late = self.n_rescued = 0
-        self.n_runaways, self._is_coasting = 0, False
+        self.n_stops = self.n_late = self.n_runaways = 0
         self._units = self._silent = self._due = self._stopping = 0
-        self._ramp_s = self._cut_t = np.nan
-
-    def cut(self, t: float) -> None:
-        """Note that the line is cut at `t`."""
-        self._cut_t = t
 
     def command(self, mode: int) -> None:
         """Note that the robot has taken a control; those of the motors restart its timeout."""
         if mode <= firmware.WHEEL_VOLTAGE:
-            self.n_rescued += self._units > 0
-            self._silent, self._units, self._is_coasting = -1, 0, False
+            self._silent, self._units = -1, 0
 
     def update(self, robot: Any) -> None:
         """Look at the firmware after a cycle of 10 ms."""
-        firm, t = robot.machine.firmware, robot.n_cycles * motors.TICK_S
+        firm = robot.machine.firmware
         if robot.is_hung:  # then the motor boards' timeout applies
-            self._silent, self._units, self._is_coasting = -1, 0, False
+            self._silent, self._units = -1, 0
             return
         self._silent += 1
         silent, top = self._silent, int(abs(firm.wheels[firmware.SETPOINT]).max())
-        silent_s = silent * motors.TICK_S
         self._stopping = self._stopping + 1 if robot.control in (HALT, COAST) else 0
         self.n_runaways += self._stopping == OBEYED_CYCLES and top > 0
         if silent == firmware.TIMEOUT_CYCLES - 1:
-            self._units, self._ramp_s, self._due = top, np.nan, self._cycles_to_zero(firm.arm, top)
+            self._units, self._due = top, self._cycles_to_zero(firm.arm, top)
         elif silent >= firmware.TIMEOUT_CYCLES and self._units:
-            if np.isnan(self._ramp_s) and top < self._units:
-                self._ramp_s = silent_s
             if top == 0:
-                cut_s = t - self._cut_t
-                since = cut_s if cut_s <= silent_s else np.nan
-                self.stops.append(Stop(self._units, self._ramp_s, silent_s, since, np.nan))
-                self._units, self._is_coasting = 0, True
+                self.n_stops += 1
+                self._units = 0
             elif silent >= self._due:
                 self.n_late += 1
                 self._units = 0
-        elif self._is_coasting and abs(robot.machine.motion[motors.RIM_SPEED]).max() < STANDING_M_S:
-            self.stops[-1] = self.stops[-1]._replace(stand_s=silent_s)
-            self._is_coasting = False
 
     def _cycles_to_zero(self, arm: Any, top: int) -> int:
         """Return the number of silent cycles until the setpoints must be 0: a ramp, or duties that outlast one."""
@@ -201,14 +165,12 @@ class Event:
         kind: Its name.
         begin, end: Robot's time, seconds; the end is infinite while it lasts.
         was_open: Whether the host had a connection when it began.
-        losses: Links that the host had lost by then.
         shown: Whether a frame showed it.
     """
 
     kind: str
     begin: float
     was_open: bool
-    losses: int
     end: float = np.inf
     shown: bool = False
 
@@ -225,21 +187,12 @@ class Tally:
         n_moving_unsafe: Frames that were applied although heat or low voltage had been there for 0.3 s: must stay 0.
         n_no_gap: First frames after a reconnection that were no gap: must stay 0.
         n_suspected: Frames in which a working robot was reported as ignoring commands: must stay 0.
-        robots, slips, robot_s: Robots switched on, how often one fell behind its time, and their time in seconds.
-        n_frames, n_gaps, n_stale, n_not_applied: Frames of drives included.
     """
 
     faults: Counter[str] = field(default_factory=Counter)
     where: Counter[str] = field(default_factory=Counter)
     stats: Counter[str] = field(default_factory=Counter)
     events: list[Event] = field(default_factory=list)
-    robots: int = 0
-    slips: int = 0
-    robot_s: float = 0.0
-    n_frames: int = 0
-    n_gaps: int = 0
-    n_stale: int = 0
-    n_not_applied: int = 0
     n_moving_unsafe: int = 0
     n_no_gap: int = 0
     n_suspected: int = 0
@@ -281,9 +234,6 @@ class WatchedBody(EmulatedBody):
             tally, stats = self.tally, self._body.stats._asdict()
             tally.faults.update(self._emulator.fault_counts)
             tally.stats.update(stats)
-            tally.robots += 1
-            tally.slips += self._emulator.n_slips
-            tally.robot_s += self._emulator.t
         super().close()
 
     def counts(self) -> Counter[str]:
@@ -323,16 +273,13 @@ class WatchedBody(EmulatedBody):
         def watched_tick() -> None:
             before, link = dict(faults.counts), body._link
             is_open = link is not None and link.is_open
-            losses = 0 if link is None else link.losses
             tick()
             for kind in (*LASTING_S, "reboot"):
                 if faults.counts[kind] > before[kind]:
                     end = emulator.t + WATCHDOG_CYCLES * motors.TICK_S if kind == "reboot" else np.inf
-                    event = Event(kind, emulator.t, is_open, losses, end)
+                    event = Event(kind, emulator.t, is_open, end)
                     self.tally.events.append(event)
                     self._open_events.append(event)
-                    if kind in CUTS:
-                        self.stopwatch.cut(emulator.t)
             for event in self._open_events:
                 if event.end == np.inf and not faults.is_on(event.kind):
                     event.end = emulator.t
@@ -387,10 +334,6 @@ class WatchedBody(EmulatedBody):
 
     def _look(self, frame: Frame) -> None:
         tally, t = self.tally, self.emulator.t
-        tally.n_frames += 1
-        tally.n_gaps += frame.gap
-        tally.n_stale += frame.stale
-        tally.n_not_applied += not frame.applied
         if frame.extras["reconnects"] > self._reconnects and not frame.stale:
             self._reconnects = frame.extras["reconnects"]
             tally.n_no_gap += not frame.gap

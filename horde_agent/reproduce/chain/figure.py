@@ -7,32 +7,46 @@ from pathlib import Path
 import numpy as np
 from matplotlib.axes import Axes
 
-from horde_agent.reproduce.chain.problem import CHANGE_AFTER, CHANGED, N_EPISODES, N_RUNS, TAU, TAUS, Curves, fit
+from horde_agent.reproduce.chain.problem import (
+    CHANGE_AFTER,
+    CHANGED,
+    GAMMAS,
+    N_EPISODES,
+    N_RUNS,
+    TAU,
+    TAUS,
+    Curves,
+    Data,
+    fit,
+)
 from horde_agent.reproduce.figure import new_canvas, save, style_axes
 from horde_agent.reproduce.result import Figure
 from horde_agent.runs.showing.pictures import COLOURS
 
 _LOOKS = {
-    "true": ("black", "-", 2.2),
-    "sample": (COLOURS[5], "-", 1.0),
-    "vector": (COLOURS[0], "-", 1.4),
-    "scalar": (COLOURS[1], "-", 1.4),
+    "true": ("black", 2.2),
+    "sample": (COLOURS[5], 1.0),
+    "vector": (COLOURS[0], 1.4),
+    "scalar": (COLOURS[1], 1.4),
 }
 _SAMPLE_TAU = 100
 
 
-def chain_picture(curves: Curves, gamma: float, path: Path) -> Figure:
-    """Draw the three panels, with bands of two standard errors, and return the figure's entry."""
-    canvas = new_canvas(13.0, 4.2)
-    left, middle, right = canvas.subplots(1, 3)
+def pictures(data: Data, folder: Path) -> list[Figure]:
+    """Draw the first seed's curves of each gamma and return the figures' entries."""
+    first = {gamma: next(curves for (g, _), curves in data.items() if g == gamma) for gamma in GAMMAS}
+    return [_picture(curves, gamma, folder / f"gamma-{gamma:g}.png") for gamma, curves in first.items()]
+
+
+def _picture(curves: Curves, gamma: float, path: Path) -> Figure:
+    canvas, (left, middle, right) = new_canvas(13.0, 4.2, 3)
+    true = curves.at("true")
     _draw(left, curves, 0, CHANGE_AFTER)
-    left.set_title("tracking", fontsize=10)
-    left.set_ylim(-0.001, 1.8 * curves.at("true")[: CHANGE_AFTER + 1].max())
+    top = 1.8 * true[: CHANGE_AFTER + 1].max()
+    style_axes(left, "tracking", legend=True, xlabel="episode", ylabel="MSPBE", ylim=(-0.001, top))
     _draw(middle, curves, CHANGE_AFTER - 100, N_EPISODES)
-    middle.set_title(f"theta := U[0, 1] after episode {CHANGE_AFTER:,}", fontsize=10)
-    middle.set_ylim(-0.001, 1.1 * curves.at("true")[CHANGED].max())
-    left.set_ylabel("MSPBE")
-    left.legend(frameon=False, fontsize=8)
+    top = 1.1 * true[CHANGED].max()
+    style_axes(middle, f"theta := U[0, 1] after episode {CHANGE_AFTER:,}", xlabel="episode", ylim=(-0.001, top))
     _draw_taus(right, curves)
     return save(
         canvas,
@@ -47,15 +61,12 @@ def chain_picture(curves: Curves, gamma: float, path: Path) -> Figure:
 def _draw(axes: Axes, curves: Curves, first: int, last: int) -> None:
     """Draw the four measures over the episodes first..last."""
     x = np.arange(first, last + 1)
-    for name, (colour, style, width) in _LOOKS.items():
+    for name, (colour, width) in _LOOKS.items():
         tau = _SAMPLE_TAU if name == "sample" else TAU
         mean, error = (values[first : last + 1] for values in (curves.at(name, tau), curves.error_at(name, tau)))
-        label = name if name == "true" else f"{name}, tau {tau}"
-        axes.plot(x, mean, color=colour, linestyle=style, linewidth=width, label=label)
+        axes.plot(x, mean, color=colour, linewidth=width, label=name if name == "true" else f"{name}, tau {tau}")
         axes.fill_between(x, mean - 2 * error, mean + 2 * error, color=colour, alpha=0.15, linewidth=0)
     axes.set_xlim(first, last)
-    axes.set_xlabel("episode")
-    style_axes(axes)
 
 
 def _draw_taus(axes: Axes, curves: Curves) -> None:
@@ -67,7 +78,5 @@ def _draw_taus(axes: Axes, curves: Curves) -> None:
         axes.plot(TAUS, [f.error_changed for f in fits], "o--", color=colour, markersize=3)
     axes.plot([], [], "k--", linewidth=1.0, label="after the change")
     axes.axvline(TAU, color="0.6", linewidth=0.9, linestyle=":")
-    axes.set(xscale="log", yscale="log", xlabel="tau (steps)", ylabel="error relative to the true curve")
-    axes.set_title("sensitivity to tau", fontsize=10)
-    axes.legend(frameon=False, fontsize=8)
-    style_axes(axes)
+    labels = {"xlabel": "tau (steps)", "ylabel": "error relative to the true curve"}
+    style_axes(axes, "sensitivity to tau", legend=True, xscale="log", yscale="log", **labels)

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import numpy as np
+
 from horde_agent.kernels._jit import inner_kernel, kernel
 from horde_agent.types import Floats, Integers
 
@@ -51,6 +53,19 @@ class Curves(NamedTuple):
     m: Floats  # (E, K, n)
     s: Floats  # (E, K)
     mean_phi_phi: Floats  # (E, n, n)
+
+
+def new_memory(n: int, n_taus: int) -> Memory:
+    """Return a memory of zeros, K = n_taus."""
+    return Memory(
+        np.zeros(n), np.zeros(n), np.zeros((n_taus, n)), np.zeros(n_taus), np.zeros((n, n)), np.zeros(1, np.int64)
+    )
+
+
+def new_curves(n_episodes: int, n: int, n_taus: int) -> Curves:
+    """Return curves of zeros, E = n_episodes and K = n_taus."""
+    shapes = ((n,), (n,), (n_taus, n), (n_taus,), (n, n))
+    return Curves(*(np.zeros((n_episodes, *shape)) for shape in shapes))
 
 
 @inner_kernel

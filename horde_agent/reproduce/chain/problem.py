@@ -12,7 +12,8 @@ import numpy as np
 
 from horde_agent.reproduce.chain import kernel as dense
 from horde_agent.reproduce.markov import Expectations, SmallMDP
-from horde_agent.reproduce.parallel import OnProgress
+from horde_agent.reproduce.parallel import Job, OnProgress
+from horde_agent.reproduce.study import Study
 from horde_agent.types import Floats
 
 N_STATES, MIDDLE = 5, 2
@@ -81,68 +82,43 @@ def walk(rng: np.random.Generator, n_episodes: int, gamma: float) -> dense.Strea
     )
 
 
-class Runs(NamedTuple):
-    """The measures of R runs, at the start and after each of E episodes, for each of K taus if they depend on it."""
-
-    true: Floats  # (R, E + 1)
-    sample: Floats  # (R, E + 1, K)
-    vector: Floats  # (R, E + 1, K)
-    scalar: Floats  # (R, E + 1, K)
-    exact_w: Floats  # (R, E + 1, K): the vector estimate, were w the one that belongs to theta
-    exact_trace: Floats  # (R, E + 1): the vector estimate, were its trace E[delta e]
-    exact_trace_older_w: Floats  # (R, E + 1): the same with the w of `OLDER` episodes before; 0 at first
-
-    def curve(self, measure: str, tau: int = TAU) -> Floats:
-        """Return one measure's runs, (R, E + 1)."""
-        values: Floats = getattr(self, measure)
-        return values[:, :, TAUS.index(tau)] if values.ndim == 3 else values
+MEASURES = ("true", "sample", "vector", "scalar", "exact_w", "exact_trace", "exact_trace_older_w")
+"""The true MSPBE and the sample MSPBE; both estimates; the vector estimate, were w the one that belongs to theta; were
+its trace E[delta e]; the same with the w of `OLDER` episodes before, 0 at first."""
 
 
-def learn(seed: int, gamma: float, n_runs: int = N_RUNS, n_episodes: int = N_EPISODES) -> Runs:
+def learn(seed: int, gamma: float, n_runs: int = N_RUNS, n_episodes: int = N_EPISODES) -> dict[str, Floats]:
     """Learn in independent runs; after episode 1000 theta := U[0, 1]^5, while w and the estimates are kept.
 
     Args:
         seed: Run k draws from the generator seeded by (seed, k).
         gamma: Continuation.
         n_runs: Number of runs.
-        n_episodes: Episodes of a run.
+        n_episodes: Episodes of a run, E.
+
+    Returns:
+        Each of `MEASURES` at the start and after each episode, shape (n_runs, E + 1), or (n_runs, E + 1, n_taus).
     """
     known = expectations(gamma)
     runs = [_run(np.random.default_rng([seed, k]), known, gamma, n_episodes) for k in range(n_runs)]
-    return Runs(*(np.stack(parts) for parts in zip(*runs, strict=True)))
+    return {name: np.stack(parts) for name, parts in zip(MEASURES, zip(*runs, strict=True), strict=True)}
 
 
 def _run(rng: np.random.Generator, known: Expectations, gamma: float, n_episodes: int) -> tuple[Floats, ...]:
-    """Return the measures of one run, each with a first row for the start, when nothing was learned."""
     phi = np.vstack([inverted_features(), np.zeros(N_STATES)])
-    n, n_taus = N_STATES, len(TAUS)
-    rates = dense.Rates(ALPHA, ALPHA_W, LAM, 1.0 / np.array(TAUS, dtype=np.float64))
-    memory = dense.Memory(
-        theta=np.zeros(n),
-        w=np.zeros(n),
-        m=np.zeros((n_taus, n)),
-        s=np.zeros(n_taus),
-        mean_phi_phi=np.zeros((n, n)),
-        n_steps=np.zeros(1, np.int64),
-    )
     kept = n_episodes + 1
-    curves = dense.Curves(
-        theta=np.zeros((kept, n)),
-        w=np.zeros((kept, n)),
-        m=np.zeros((kept, n_taus, n)),
-        s=np.zeros((kept, n_taus)),
-        mean_phi_phi=np.zeros((kept, n, n)),
-    )
+    rates = dense.Rates(ALPHA, ALPHA_W, LAM, 1.0 / np.array(TAUS, dtype=np.float64))
+    memory, curves = dense.new_memory(N_STATES, len(TAUS)), dense.new_curves(kept, N_STATES, len(TAUS))
     for first, last in ((1, min(CHANGE_AFTER + 1, kept)), (CHANGE_AFTER + 1, kept)):
         if first < last:
             part = dense.Curves(*(array[first:last] for array in curves))
-            dense.learn_episodes(walk(rng, last - first, gamma), phi, rates, memory, np.zeros(n), part)
-        memory.theta[:] = rng.random(n)
+            dense.learn_episodes(walk(rng, last - first, gamma), phi, rates, memory, np.zeros(N_STATES), part)
+        memory.theta[:] = rng.random(N_STATES)
     return measures(curves, known)
 
 
 def measures(curves: dense.Curves, known: Expectations) -> tuple[Floats, ...]:
-    """Return what `Runs` holds of one run, from what its learner kept."""
+    """Return the `MEASURES` of one run, from what its learner kept."""
     expected = curves.theta @ known.A.T + known.b
     w_of_theta = expected @ np.linalg.pinv(known.C, hermitian=True)
     older_w = np.concatenate([np.zeros((OLDER, N_STATES)), curves.w[:-OLDER]])
@@ -236,6 +212,17 @@ def mean_curves(on_progress: OnProgress, seed: int, gamma: float, n_runs: int = 
     """Learn in independent runs and return their means; a job for a worker process."""
     del on_progress  # it takes seconds
     runs = learn(seed, gamma, n_runs)
-    mean = {name: values.mean(axis=0) for name, values in runs._asdict().items()}
-    error = {name: values.std(axis=0, ddof=1) / np.sqrt(n_runs) for name, values in runs._asdict().items()}
-    return Curves(mean, error, not any(getattr(runs, name)[:, 0].any() for name in ONLINE))
+    mean = {name: values.mean(axis=0) for name, values in runs.items()}
+    error = {name: values.std(axis=0, ddof=1) / np.sqrt(n_runs) for name, values in runs.items()}
+    return Curves(mean, error, not any(runs[name][:, 0].any() for name in ONLINE))
+
+
+Data = dict[tuple[float, int], Curves]
+"""The curves by gamma and seed."""
+
+
+def gather(study: Study) -> Data:
+    """Learn in 100 runs for each seed and gamma, at either scale."""
+    keys = [(gamma, seed) for gamma in GAMMAS for seed in study.seeds]
+    done = study.in_parallel([Job(f"gamma {g:g}, seed {s}", mean_curves, (s, g)) for g, s in keys])
+    return dict(zip(keys, done, strict=True))

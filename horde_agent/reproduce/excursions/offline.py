@@ -15,7 +15,7 @@ Sutton (2014) compare their predictions with the best off-line solution.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from typing import NamedTuple
 
@@ -29,6 +29,7 @@ from horde_agent.measures.nmsre import nmsre_at_rest
 from horde_agent.measures.returns import PolicyUnderTest, policies_under_test, returns_along
 from horde_agent.record import Flag, Phase
 from horde_agent.reproduce.lessons import HORIZON, LEARN, NOTHING, TrainingData
+from horde_agent.reproduce.parallel import OnProgress
 from horde_agent.types import Bools, Floats, Integers
 
 Singles = NDArray[np.float32]
@@ -49,9 +50,8 @@ class LeastSquares:
     def __init__(self, n_features: int, n_rows: int, n_targets: int) -> None:
         self.n_features, self.n_rows = n_features, n_rows
         self._is_tall = n_rows > n_features
-        self._A, self._b = np.zeros((0, 0)), np.zeros((n_features, n_targets))
-        if self._is_tall:
-            self._A = np.zeros((n_features, n_features))
+        size = n_features if self._is_tall else 0
+        self._A, self._b = np.zeros((size, size)), np.zeros((n_features, n_targets))
         self._rows: list[tuple[Singles, Singles, Floats]] = []
         self._trace = 0.0
 
@@ -254,7 +254,7 @@ HELD_OUT, CHOOSING = 0.3, 0.25
 
 
 class Split(NamedTuple):
-    """What each excursion of one policy is for; bool, shape (n_excursions,)."""
+    """Use of each excursion of one policy; bool, shape (n_excursions,)."""
 
     fits: Bools
     chooses: Bools
@@ -267,15 +267,12 @@ class Offline(NamedTuple):
     Attributes:
         ridge, lstd: Of the two off-line predictors.
         mean: Of always saying the mean return of the training excursions.
-        ridge_strength, lstd_strength: The strengths chosen.
         is_held_out: Which of the life's tests were held out, shape (n_tests,).
     """
 
     ridge: Floats
     lstd: Floats
     mean: Floats
-    ridge_strength: Floats
-    lstd_strength: Floats
     is_held_out: Bools
 
 
@@ -312,20 +309,25 @@ def offline(
     questions: Sequence[GVF],
     interface: Interface,
     rng: np.random.Generator,
-    on_progress: Callable[[float], None] | None = None,
+    on_progress: OnProgress,
 ) -> Offline:
     """Return how well the best off-line linear predictors do on held-out excursions.
 
     Args:
         lessons: The life.
-        questions: About constant actions, with channels as their cumulants.
+        questions: About constant actions, with channels as their cumulants and one constant lambda.
         interface: The body's, for its tile coder.
         rng: Splits the excursions.
         on_progress: Called with the share that is done.
+
+    Raises:
+        ValueError: If the questions' lambdas differ, or are functions.
     """
+    lam = questions[0].lam
+    if not isinstance(lam, float) or any(question.lam != lam for question in questions):
+        raise ValueError("the off-line solution needs questions with one constant lambda")
     life, tests = LifeRows(lessons, interface), lessons.tests
-    lam = _the_one([q.lam for q in questions])
-    found = np.full((5, len(questions)), np.nan)
+    found = np.full((3, len(questions)), np.nan)
     is_held_out = np.zeros(len(tests.row), dtype=np.bool_)
     systems = [(policy, gamma) for policy in policies_under_test(questions) for gamma in np.unique(policy.gamma)]
     parts: dict[int, Split] = {}
@@ -335,28 +337,27 @@ def offline(
         is_held_out[mine] = part.is_held_out
         asked = policy.gamma == gamma
         found[:, policy.demons[asked]] = _system(life, policy, float(gamma), asked, part, lam)
-        if on_progress is not None:
-            on_progress((k + 1) / len(systems))
-    ridge, lstd, mean, ridge_strength, lstd_strength = found
-    return Offline(ridge, lstd, mean, ridge_strength, lstd_strength, is_held_out)
+        on_progress((k + 1) / len(systems))
+    ridge, lstd, mean = found
+    return Offline(ridge, lstd, mean, is_held_out)
 
 
-def _system(life: LifeRows, policy: PolicyUnderTest, gamma: float, asked: Bools, part: Split, lam: float) -> Floats:
-    """Return the first five rows of `Offline` for the questions about one policy and time scale."""
+def _system(
+    life: LifeRows, policy: PolicyUnderTest, gamma: float, asked: Bools, part: Split, lam: float
+) -> list[Floats]:
+    """Return the first three fields of `Offline` for the questions about one policy and time scale."""
     channel, trials = policy.channel[asked], life.lessons.tests
     row = trials.row[trials.action == policy.action]
     returns = life.lessons.returns(channel, np.full(len(channel), gamma), row)
     tests = Tests(row, life.tiles(row), returns, part)
-    ridge, ridge_strength = _regress(life, channel, gamma, tests)
-    problem = life.lstd(policy.action, channel, gamma, lam)
-    lstd, lstd_strength = _choose(problem, tests, ~part.is_held_out)
+    ridge = _regress(life, channel, gamma, tests)
+    lstd, _ = _choose(life.lstd(policy.action, channel, gamma, lam), tests, ~part.is_held_out)
     mean = np.broadcast_to(returns[~part.is_held_out].mean(axis=0), returns.shape)
-    scores = [tests.score(predictions, part.is_held_out) for predictions in (ridge, lstd, mean)]
-    return np.array([*scores, ridge_strength, lstd_strength])
+    return [tests.score(predictions, part.is_held_out) for predictions in (ridge, lstd, mean)]
 
 
-def _regress(life: LifeRows, channel: Integers, gamma: float, tests: Tests) -> tuple[Floats, Floats]:
-    """Return regression's predictions at the tests, and each question's ridge; fitted again once that is chosen."""
+def _regress(life: LifeRows, channel: Integers, gamma: float, tests: Tests) -> Floats:
+    """Return regression's predictions at the tests; it is fitted again once each question's ridge is chosen."""
     part = tests.part
     _, strength = _choose(life.regression(tests.row[part.fits], channel, gamma), tests, part.chooses)
     problem = life.regression(tests.row[~part.is_held_out], channel, gamma)
@@ -364,7 +365,7 @@ def _regress(life: LifeRows, channel: Integers, gamma: float, tests: Tests) -> t
     for ridge in np.unique(strength):
         chosen = strength == ridge
         predictions[:, chosen] = problem.predict(tests.tiles, float(ridge))[:, chosen]
-    return predictions, strength
+    return predictions
 
 
 def _choose(problem: Problem, tests: Tests, which: Bools) -> tuple[Floats, Floats]:
@@ -372,15 +373,3 @@ def _choose(problem: Problem, tests: Tests, which: Bools) -> tuple[Floats, Float
     made = np.array([problem.predict(tests.tiles, ridge) for ridge in RIDGES])
     best = np.array([tests.score(predictions, which) for predictions in made]).argmin(axis=0)
     return np.take_along_axis(made, best[None, None, :], axis=0)[0], np.array(RIDGES)[best]
-
-
-def _the_one(values: Sequence[object]) -> float:
-    """Return the number that all values are.
-
-    Raises:
-        ValueError: If they differ, or are functions.
-    """
-    first = values[0]
-    if not isinstance(first, float) or any(value != first for value in values):
-        raise ValueError("the off-line solution needs questions with one constant lambda")
-    return first

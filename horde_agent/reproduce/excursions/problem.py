@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -19,10 +20,10 @@ from horde_agent.measures.returns import policies_under_test
 from horde_agent.questions import excursions
 from horde_agent.record import Phase, read
 from horde_agent.reproduce.excursions.offline import Offline, offline
-from horde_agent.reproduce.lessons import OnProgress, TrainingData, learn, outcomes, predict_at_tests
-from horde_agent.reproduce.lives import interface_of, quiet, record_lives
-from horde_agent.reproduce.result import mean_ci
-from horde_agent.reproduce.study import Job, Study
+from horde_agent.reproduce.lessons import LEARN, TrainingData, learn, outcomes, predict_at_tests
+from horde_agent.reproduce.lives import interface_of, record_lives
+from horde_agent.reproduce.parallel import Job, OnProgress
+from horde_agent.reproduce.study import Study
 from horde_agent.runs.jobs.warm import warm_up
 from horde_agent.types import Bools, Floats, Integers
 
@@ -49,17 +50,78 @@ class Variant(NamedTuple):
         return LearnerConfig(**self._asdict(), vector_mspbe=False)
 
 
-class VariantResult(NamedTuple):
+STEPS = {"paper": 261_681, "quick": 6_000}
+PAPER = Variant()
+RULES = [Variant(trace_rule, w_rule) for trace_rule in TRACE_RULES for w_rule in W_RULES]
+LARGER_STEPS = [Variant(step_size=size) for size in (0.2, 0.5, 1.0)]
+SMALLER_RATIOS = [Variant(secondary_ratio=ratio) for ratio in (1e-4, 0.0)]
+
+# ---- learning -------------------------------------------------------------------------------------------------------
+
+
+class Lesson(NamedTuple):
+    """What one variant learned from one life.
+
+    Attributes:
+        made: Predictions before each test, as they were made then, see `lessons.predict_at_tests`.
+        last: The same of the weights at the end of the life.
+        sound: Which demons did not diverge, shape (n_demons,).
+        max_trace: Largest |e|.
+        seconds, n_updates: Duration of learning, and its number of updates.
+    """
+
+    made: Floats
+    last: Floats
+    sound: Bools
+    max_trace: float
+    seconds: float
+    n_updates: int
+
+
+def learn_variant(on_progress: OnProgress, study: Study, seed: int, life: Path, variant: Variant) -> Lesson:
+    """Learn from a life under a variant unless cached; a job for a worker process."""
+
+    def make() -> Lesson:
+        interface = interface_of(study)
+        coder = interface.coder
+        config = variant.config()
+        asked = excursions(interface)
+        horde = Horde(asked, n_features=coder.n_features, n_active=coder.n_active, config=config, mode="deferred")
+        warm_up(horde, interface)
+        lessons = TrainingData(read(life))
+        learned = learn(lessons, horde, interface, on_progress=on_progress)
+        last = predict_at_tests(lessons, horde, interface)
+        return Lesson(
+            learned.predictions, last, sound_demons(horde), horde.max_trace, learned.seconds, learned.n_updates
+        )
+
+    settings = variant._asdict()
+    return study.cached_arrays(Lesson, f"lesson-{variant.name}-{seed}", make, seed=seed, life=life.name, **settings)
+
+
+def _learn_offline(on_progress: OnProgress, study: Study, seed: int, life: Path) -> Offline:
+    """Find the best off-line predictors of one life unless cached; a job for a worker process."""
+
+    def make() -> Offline:
+        interface = interface_of(study)
+        rng = np.random.default_rng([seed, 2])
+        return offline(TrainingData(read(life)), excursions(interface), interface, rng, on_progress)
+
+    return study.cached_arrays(Offline, f"offline-{seed}", make, seed=seed, life=life.name)
+
+
+# ---- results --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class VariantResult:
     """Result of one variant on one life.
 
     Attributes:
         outcomes: Each policy's excursions, with the predictions made before them.
         last_outcomes: The same with what the weights at the end of the life predict there.
         test_number: Of each excursion, among all of the life, by policy as in `outcomes`.
-        sound: Which demons did not diverge, shape (n_demons,).
-        max_trace: Largest |e|.
-        seconds, n_updates: What learning took, and how many updates it was.
-        channel, gamma, action: Of each question, shape (n_demons,).
+        sound, max_trace, seconds, n_updates: As in `Lesson`.
     """
 
     outcomes: list[Outcomes]
@@ -69,9 +131,16 @@ class VariantResult(NamedTuple):
     max_trace: float
     seconds: float
     n_updates: int
-    channel: Integers
-    gamma: Floats
-    action: Integers
+
+    @classmethod
+    def of(cls, lesson: Lesson, life: LifeSummary) -> VariantResult:
+        """Return the result of what was learned from a life."""
+        numbers = [np.flatnonzero(life.test_action == test.policy.action) for test in life.tests]
+        made, last = (
+            [test._replace(predictions=each[mine]) for test, mine in zip(life.tests, numbers, strict=True)]
+            for each in lesson[:2]
+        )
+        return cls(made, last, numbers, *lesson[2:])
 
     @property
     def nmsre(self) -> Floats:
@@ -86,15 +155,22 @@ class VariantResult(NamedTuple):
             found[test.policy.demons] = test.returns.var(axis=0)
         return found
 
-    def curves(self, *, share: Sequence[bool] | None = None) -> Floats:
+    @property
+    def n_diverged(self) -> int:
+        """Number of questions set aside."""
+        return int((~self.sound).sum())
+
+    @property
+    def ms_per_update(self) -> float:
+        """Duration of an update in milliseconds, with tiles and tests."""
+        return 1e3 * self.seconds / self.n_updates
+
+    def curves(self, which: Bools | None = None) -> Floats:
         """Return the NMSRE after each test of a question, shape (n_tests, n_questions).
 
-        Only the sound questions, in no order, and as many tests as every policy had.
-
-        Args:
-            share: Which of all demons to take; all that are sound when None.
+        Only the sound questions (of `which`), in no order, and as many tests as every policy had.
         """
-        wanted = self.sound if share is None else self.sound & np.asarray(share)
+        wanted = self.sound if which is None else self.sound & which
         curves = [test.nmsre()[:, wanted[test.policy.demons]] for test in self.outcomes]
         n = min(len(curve) for curve in curves)
         return np.concatenate([curve[:n] for curve in curves], axis=1)
@@ -109,115 +185,20 @@ class VariantResult(NamedTuple):
         found = np.full(len(self.sound), np.nan)
         for test, number in zip(self.last_outcomes if last else self.outcomes, self.test_number, strict=True):
             mine = which[number]
-            if not mine.any():
-                continue
-            found[test.policy.demons] = nmsre_at_rest(test.predictions[mine], test.returns[mine], test.variance())
+            if mine.any():
+                found[test.policy.demons] = nmsre_at_rest(test.predictions[mine], test.returns[mine], test.variance())
         return np.where(self.sound, found, np.nan)
 
 
-def learn_variant(on_progress: OnProgress, study: Study, seed: int, life: Path, variant: Variant) -> str:
-    """Learn from a life under a variant and return the path of the result."""
-
-    def make(path: Path) -> None:
-        interface = interface_of(study)
-        coder = interface.coder
-        asked = excursions(interface)
-        horde = Horde(
-            asked, n_features=coder.n_features, n_active=coder.n_active, config=variant.config(), mode="deferred"
-        )
-        warm_up(horde, interface)
-        lessons = TrainingData(read(life))
-        learned = learn(lessons, horde, interface, on_progress=on_progress)
-        last = predict_at_tests(lessons, horde, interface)
-        facts = {
-            "sound": sound_demons(horde),
-            "max_trace": horde.max_trace,
-            "seconds": learned.seconds,
-            "n_updates": learned.n_updates,
-            "test_action": lessons.tests.action,
-        }
-        _write(path, learned.outcomes, outcomes(lessons, asked, last), facts)
-
-    return str(study.cached(f"lesson-{variant.name}-{seed}.npz", make, seed=seed, life=life.name, **variant._asdict()))
-
-
-class Task(NamedTuple):
-    """One life and the variant to learn it with."""
-
-    seed: int
-    life: Path
-    variant: Variant
-
-
-def learn_all(study: Study, tasks: Sequence[Task]) -> list[str]:
-    """Learn from lives under variants in worker processes; return the paths of the results in order."""
-    found: list[str] = study.in_parallel([_job(study, task) for task in tasks])
-    return found
-
-
-def _job(study: Study, task: Task) -> Job:
-    """Return a task as a job; "capped", which learns on the plain engine, takes the longest."""
-    rule = (task.variant.trace_rule, task.variant.w_rule)
-    cost = {("capped", "every-step"): 10.0, ("capped", "importance-weighted"): 4.0}.get(rule, 1.0)
-    return Job(f"{task.variant.name} on life {task.seed}", learn_variant, (quiet(study), *task), cost)
-
-
-def _write(path: Path, made: list[Outcomes], last: list[Outcomes], facts: dict[str, Any]) -> None:
-    """Write a lesson's arrays; `path` is kept as it is, without an ending added."""
-    arrays: dict[str, Any] = dict(facts)
-    for before, after in zip(made, last, strict=True):
-        key = f"action{before.policy.action}"
-        arrays[f"{key}_step"], arrays[f"{key}_returns"] = before.step, before.returns
-        arrays[f"{key}_predictions"], arrays[f"{key}_last"] = before.predictions, after.predictions
-    with path.open("wb") as file:
-        np.savez(file, **arrays)
-
-
-def read_variant_result(path: str | Path, questions: Sequence[GVF]) -> VariantResult:
-    """Read what `learn_variant` wrote.
-
-    Args:
-        path: The file.
-        questions: The questions learned.
-    """
-    with np.load(path) as file:
-        arrays = dict(file)
-    made, last, numbers = [], [], []
-    channel, gamma, action = np.zeros(len(questions), np.int64), np.zeros(len(questions)), np.zeros(len(questions), int)
-    for policy in policies_under_test(questions):
-        channel[policy.demons], gamma[policy.demons] = policy.channel, policy.gamma
-        action[policy.demons] = policy.action
-        key = f"action{policy.action}"
-        if f"{key}_step" in arrays:
-            step, returns = arrays[f"{key}_step"], arrays[f"{key}_returns"]
-            made.append(Outcomes(policy, step, arrays[f"{key}_predictions"], returns))
-            last.append(Outcomes(policy, step, arrays[f"{key}_last"], returns))
-            numbers.append(np.flatnonzero(arrays["test_action"] == policy.action))
-    return VariantResult(
-        made,
-        last,
-        numbers,
-        arrays["sound"],
-        float(arrays["max_trace"]),
-        float(arrays["seconds"]),
-        int(arrays["n_updates"]),
-        channel,
-        gamma,
-        action,
-    )
-
-
-N_PARTS = 5
-"""A learning curve is looked at in fifths: a single test in a rare state lifts it for some ten tests."""
-
-
-class Time(NamedTuple):
-    """How a life's time was spent.
+class LifeSummary(NamedTuple):
+    """How a life's time was spent, and its tests.
 
     Attributes:
         n_steps, n_updates, n_tests: Steps of the life, updates, complete test excursions.
         in_excursions, in_drives: Shares of the steps.
         updates_by_action: Number of updates after each action.
+        test_action: Action followed in each test, shape (n_tests,).
+        tests: Each policy's excursions, with predictions of 0.
     """
 
     n_steps: int
@@ -226,82 +207,122 @@ class Time(NamedTuple):
     in_excursions: float
     in_drives: float
     updates_by_action: Integers
+    test_action: Integers
+    tests: list[Outcomes]
+
+    @classmethod
+    def of(cls, path: Path, questions: Sequence[GVF]) -> LifeSummary:
+        """Return the summary of a recorded life."""
+        stream = read(path)
+        lessons, phase = TrainingData(stream), stream.rows["phase"]
+        tests = lessons.tests
+        return cls(
+            n_steps=stream.n_steps,
+            n_updates=int(lessons.n_learned[-1]),
+            n_tests=len(tests.row),
+            in_excursions=float((phase == Phase.EXCURSION).sum() / stream.n_steps),
+            in_drives=float((phase == Phase.CENTRE).sum() / stream.n_steps),
+            updates_by_action=np.bincount(stream.rows["action"][lessons.before[lessons.does == LEARN]]),
+            test_action=tests.action,
+            tests=outcomes(lessons, questions, np.zeros((len(tests.row), 0))),
+        )
 
 
-@dataclass
+@dataclass(frozen=True)
 class Data:
     """Everything that was measured.
 
     Attributes:
         interface, questions: Interface of the robot; the questions learned.
         lessons: By variant, then seed.
-        times: By seed.
+        lives: By seed.
         offline: The best off-line predictors of the first seed's life.
-        paper: The variant with the paper's parameters and this program's default rules.
-        rules: Its six pairs of rules.
-        larger_steps, smaller_ratios: Variants with a larger alpha, or a smaller alpha_w.
     """
 
     interface: Interface
     questions: Sequence[GVF]
     lessons: dict[Variant, dict[int, VariantResult]]
-    times: dict[int, Time]
+    lives: dict[int, LifeSummary]
     offline: Offline
-    paper: Variant
-    rules: Sequence[Variant]
-    larger_steps: Sequence[Variant]
-    smaller_ratios: Sequence[Variant]
 
     @property
     def main(self) -> dict[int, VariantResult]:
         """The lessons under the paper's parameters, by seed."""
-        return self.lessons[self.paper]
+        return self.lessons[PAPER]
+
+    def first(self, variant: Variant = PAPER) -> VariantResult:
+        """Return the lesson of the first seed."""
+        return next(iter(self.lessons[variant].values()))
+
+    @cached_property
+    def _columns(self) -> tuple[Integers, Floats, Integers]:
+        channel, gamma, action = np.zeros((3, len(self.questions)))
+        for policy in policies_under_test(self.questions):
+            channel[policy.demons], gamma[policy.demons] = policy.channel, policy.gamma
+            action[policy.demons] = policy.action
+        return channel.astype(int), gamma, action.astype(int)
+
+    @property
+    def gamma(self) -> Floats:
+        """Continuation of each question, shape (n_questions,)."""
+        return self._columns[1]
+
+    @property
+    def action(self) -> Integers:
+        """Action of each question's policy, shape (n_questions,)."""
+        return self._columns[2]
 
     @property
     def sensor(self) -> list[str]:
         """Name of the sensor that each question is about."""
-        channels = self.interface.channels
-        return [channels[i].name for i in next(iter(self.main.values())).channel]
+        return [self.interface.channels[i].name for i in self._columns[0]]
 
     @property
     def group(self) -> list[str]:
         """Sensor group of each question."""
-        channels = self.interface.channels
-        return [channels[i].group for i in next(iter(self.main.values())).channel]
+        return [self.interface.channels[i].group for i in self._columns[0]]
+
+
+def gather(study: Study) -> Data:
+    """Simulate the lives and learn under every variant; cached results are reused."""
+    seeds, first = study.seeds, study.seeds[0]
+    lived = record_lives(study, seeds, STEPS[study.scale])
+    pairs = [(variant, seed) for variant in RULES for seed in seeds]
+    pairs += [(variant, first) for variant in LARGER_STEPS + SMALLER_RATIOS]
+    found = study.in_parallel([_job(study, seed, lived[seed], variant) for variant, seed in pairs])
+    [offline] = study.in_parallel([Job("off-line solutions", _learn_offline, (study, first, lived[first]))])
+
+    interface = interface_of(study)
+    questions = excursions(interface)
+    lives = {seed: LifeSummary.of(path, questions) for seed, path in lived.items()}
+    results: dict[Variant, dict[int, VariantResult]] = {}
+    for (variant, seed), lesson in zip(pairs, found, strict=True):
+        results.setdefault(variant, {})[seed] = VariantResult.of(lesson, lives[seed])
+    return Data(interface, questions, results, lives, offline)
+
+
+def _job(study: Study, seed: int, life: Path, variant: Variant) -> Job:
+    # "capped", which learns on the plain engine, takes the longest.
+    costs = {("capped", "every-step"): 10.0, ("capped", "importance-weighted"): 4.0}
+    cost = costs.get((variant.trace_rule, variant.w_rule), 1.0)
+    return Job(f"{variant.name} on life {seed}", learn_variant, (study, seed, life, variant), cost)
+
+
+# ---- numbers --------------------------------------------------------------------------------------------------------
 
 
 class Summary(NamedTuple):
-    """Summary of one result.
-
-    Attributes:
-        mean, median, below_1: Of the final NMSRE, over the questions that were not set aside.
-        n_diverged: Questions set aside.
-        worst: Names of the three worst.
-    """
+    """Mean and median of the final NMSRE, and the share below 1, over the questions that were not set aside."""
 
     mean: float
     median: float
     below_1: float
-    n_diverged: int
-    worst: tuple[str, ...]
 
 
-def summary(lesson: VariantResult, questions: Sequence[GVF]) -> Summary:
+def summary(lesson: VariantResult) -> Summary:
     """Return the summary of a result."""
     nmsre = lesson.nmsre
-    order = np.argsort(-np.nan_to_num(nmsre, nan=-1.0))[:3]
-    return Summary(
-        nan_mean(nmsre),
-        nan_median(nmsre),
-        float((nmsre[~np.isnan(nmsre)] < 1.0).mean()),
-        int((~lesson.sound).sum()),
-        tuple(questions[i].name for i in order),
-    )
-
-
-def over_lives(values: Sequence[float]) -> str:
-    """Return a mean over lives, with its interval if there are several; a dash if one is NaN."""
-    return str(mean_ci(values))
+    return Summary(nan_mean(nmsre), nan_median(nmsre), float((nmsre[~np.isnan(nmsre)] < 1.0).mean()))
 
 
 def nan_median(values: Floats) -> float:
@@ -316,9 +337,19 @@ def nan_mean(values: Floats) -> float:
     return float(known.mean()) if known.size else float("nan")
 
 
+N_PARTS = 5
+"""A learning curve is looked at in fifths: a single test in a rare state lifts it for some ten tests."""
+
+
 def fifth_medians(curve: Floats) -> Floats:
     """Return the median of each fifth of a learning curve, shape (5,)."""
     return np.array([np.median(part) for part in np.array_split(curve, N_PARTS)])
+
+
+def not_monotonic(lesson: VariantResult) -> float:
+    """Return the share of questions with a curve that, in medians of fifths, ends above 1.2 x its lowest fifth."""
+    parts = np.array([fifth_medians(curve) for curve in lesson.curves().T])
+    return float((parts[:, -1] > 1.2 * parts[:, :-1].min(axis=1)).mean())
 
 
 class Contribution(NamedTuple):
@@ -345,77 +376,3 @@ def largest_contributor(lesson: VariantResult, sensor: Sequence[str]) -> Contrib
     mine = names == most
     variance = float(np.median(lesson.variance[mine]))
     return Contribution(most, sums[most] / float(np.nansum(nmsre)), variance, nan_mean(nmsre[~mine]))
-
-
-def not_monotonic(lesson: VariantResult) -> float:
-    """Return the share of questions with a curve that, in medians of fifths, ends above 1.2 x its lowest fifth."""
-    parts = np.array([fifth_medians(curve) for curve in lesson.curves().T])
-    return float((parts[:, -1] > 1.2 * parts[:, :-1].min(axis=1)).mean())
-
-
-STEPS = {"paper": 261_681, "quick": 6_000}
-
-
-PAPER = Variant()
-
-
-RULES = [Variant(trace_rule, w_rule) for trace_rule in TRACE_RULES for w_rule in W_RULES]
-
-
-LARGER_STEPS = [Variant(step_size=size) for size in (0.2, 0.5, 1.0)]
-
-
-SMALLER_RATIOS = [Variant(secondary_ratio=ratio) for ratio in (1e-4, 0.0)]
-
-
-def gather(study: Study) -> Data:
-    """Simulate the lives and learn under every variant; cached results are reused."""
-    seeds, first = study.seeds, study.seeds[0]
-    lived = record_lives(study, seeds, STEPS[study.scale])
-    pairs = [(variant, seed) for variant in RULES for seed in seeds]
-    pairs += [(v, first) for v in LARGER_STEPS + SMALLER_RATIOS]
-    paths = learn_all(study, [Task(seed, lived[seed], variant) for variant, seed in pairs])
-    [scores] = study.in_parallel([Job("off-line solutions", _offline, (quiet(study), first, lived[first]))])
-
-    interface = interface_of(study)
-    questions = excursions(interface)
-    data = Data(interface, questions, {}, {}, read_offline(scores), PAPER, RULES, LARGER_STEPS, SMALLER_RATIOS)
-    for (variant, seed), path in zip(pairs, paths, strict=True):
-        data.lessons.setdefault(variant, {})[seed] = read_variant_result(path, questions)
-    for seed, life in lived.items():
-        data.times[seed] = time_of(life)
-    return data
-
-
-def time_of(path: Path) -> Time:
-    """Return how a life's time was spent."""
-    stream = read(path)
-    lessons, phase = TrainingData(stream), stream.rows["phase"]
-    learned = lessons.before[lessons.does == 2]
-    return Time(
-        n_steps=stream.n_steps,
-        n_updates=int(lessons.n_learned[-1]),
-        n_tests=len(lessons.tests.row),
-        in_excursions=float((phase == Phase.EXCURSION).sum() / stream.n_steps),
-        in_drives=float((phase == Phase.CENTRE).sum() / stream.n_steps),
-        updates_by_action=np.bincount(stream.rows["action"][learned]),
-    )
-
-
-def _offline(on_progress: OnProgress, study: Study, seed: int, life: Path) -> str:
-    """Find the best off-line predictors of one life and return the path of their scores."""
-
-    def make(path: Path) -> None:
-        interface = interface_of(study)
-        rng = np.random.default_rng([seed, 2])
-        found = offline(TrainingData(read(life)), excursions(interface), interface, rng, on_progress)
-        with path.open("wb") as file:
-            np.savez(file, **found._asdict())
-
-    return str(study.cached(f"offline-{seed}.npz", make, seed=seed, life=life.name))
-
-
-def read_offline(path: str) -> Offline:
-    """Read the cached scores of the off-line predictors."""
-    with np.load(path) as file:
-        return Offline(**{name: file[name] for name in Offline._fields})

@@ -10,28 +10,32 @@ from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
 
 from horde_agent.reproduce.figure import new_canvas, save, style_axes
-from horde_agent.reproduce.policies.problem import GAMMAS, PolicyScores
+from horde_agent.reproduce.policies.problem import GAMMAS, Data, PolicyScores
 from horde_agent.reproduce.result import Figure
 from horde_agent.runs.showing.pictures import COLOURS
 
 _MOST_CURVES = 1_000
 
 
-def scores_picture(course: PolicyScores, path: Path) -> Figure:
+def pictures(data: Data, folder: Path) -> list[Figure]:
+    """Draw all pictures into a folder and return their entries."""
+    return [
+        _scores(next(iter(data.few.values())), folder / "mspbe-1000.png"),
+        _scores(data.many, folder / "mspbe-10000.png"),
+        _traces(data.rules, folder / "traces.png"),
+    ]
+
+
+def _scores(course: PolicyScores, path: Path) -> Figure:
     """Draw the paper's last figure: every estimate and the bold mean (left), the mean of each gamma (right)."""
-    canvas = new_canvas(12.0, 4.2)
-    left, right = canvas.subplots(1, 2, sharex=True)
+    canvas, (left, right) = new_canvas(12.0, 4.2, 2, sharex=True)
     n_shown = _draw_questions(left, course)
     _draw_means(right, course)
-    left.set_ylabel("scalar MSPBE estimate")
-    left.ticklabel_format(axis="y", style="sci", scilimits=(0, 0))
-    right.set_ylabel("mean over its own peak")
-    right.legend(fontsize=8, framealpha=0.8, edgecolor="none")
-    for axes in (left, right):
+    legend = {"frameon": True, "framealpha": 0.8, "edgecolor": "none"}
+    for axes, label, has_legend in ((left, "scalar MSPBE estimate", False), (right, "mean over its own peak", legend)):
         axes.axhline(0.0, color="0.35", linewidth=0.8)
-        axes.set_xlim(0, course.step[-1])
-        axes.set_xlabel("learning steps")
-        style_axes(axes)
+        style_axes(axes, legend=has_legend, xlim=(0, course.step[-1]), xlabel="learning steps", ylabel=label)
+    left.ticklabel_format(axis="y", style="sci", scilimits=(0, 0))
     n = course.gamma.size
     shown = f"every one of {n:,} questions" if n_shown == n else f"{n_shown:,} of {n:,} questions"
     return save(
@@ -67,18 +71,13 @@ def _draw_means(axes: Axes, course: PolicyScores) -> None:
             axes.plot(course.step, mean / mean.max(), color=colour, linewidth=width, label=label)
 
 
-def traces_picture(rules: Mapping[str, PolicyScores], path: Path) -> Figure:
+def _traces(rules: Mapping[str, PolicyScores], path: Path) -> Figure:
     """Draw the largest trace so far, by gamma and trace rule."""
-    canvas = new_canvas(12.0, 3.2)
-    panels = canvas.subplots(1, len(GAMMAS), sharey=True)
+    canvas, panels = new_canvas(12.0, 3.2, len(GAMMAS), sharey=True)
     for k, (axes, gamma) in enumerate(zip(panels, GAMMAS, strict=True)):
         for colour, (rule, course) in zip(COLOURS, rules.items(), strict=False):
             axes.plot(course.step, course.max_trace[:, k], color=colour, linewidth=1.6, label=rule)
-        axes.set_yscale("log")
-        axes.set_title(f"gamma {gamma:g}", fontsize=10)
-        axes.set_xlabel("learning steps")
+        style_axes(axes, f"gamma {gamma:g}", legend=k == 0, yscale="log", xlabel="learning steps")
         axes.locator_params(axis="x", nbins=4)
-        style_axes(axes)
     panels[0].set_ylabel("largest |e| so far")
-    panels[0].legend(frameon=False, fontsize=8)
     return save(canvas, path, "The largest entry of any trace so far, under each trace rule, on the first life.")

@@ -17,18 +17,34 @@ from horde_agent import questions
 from horde_agent.gvf import GVF
 from horde_agent.horde import Horde, LearnerConfig, Mode
 from horde_agent.interface import Interface
+from horde_agent.learning.rules import TRACE_RULES
 from horde_agent.life.observers import sound_demons
 from horde_agent.life.student import encoder
 from horde_agent.life.timing import Durations
 from horde_agent.policies import Gibbs, StickyRandom, trace_growth
 from horde_agent.record import read
-from horde_agent.reproduce.lessons import OnProgress, TrainingData, learn
-from horde_agent.reproduce.lives import interface_of
+from horde_agent.reproduce.lessons import TrainingData, learn
+from horde_agent.reproduce.lives import interface_of, record_lives
+from horde_agent.reproduce.parallel import Job, OnProgress
+from horde_agent.reproduce.result import Cell
 from horde_agent.reproduce.study import Study
 from horde_agent.runs.jobs.warm import warm_up
 from horde_agent.types import Bools, Floats, Integers
 
+FEW, MANY = 1_000, 10_000
 GAMMAS = (0.0, 0.5, 0.8, 0.95)
+
+
+class Size(NamedTuple):
+    """Durations in learning steps: of the lives, with the other trace rules, with the many policies, of the timing."""
+
+    life: int
+    rules: int
+    many: int
+    cycles: int
+
+
+SIZES = {"paper": Size(261_681, 261_681, 261_681, 2_000), "quick": Size(6_000, 600, 300, 100)}
 N_SAMPLES, LEAST_BETWEEN = 500, 20
 """Samples of a course, and the learning steps between two of them where the life is short."""
 LARGEST_PART = {"clipped": 5_000, "plain": 5_000, "capped": 250}
@@ -58,21 +74,26 @@ class PolicyScores(NamedTuple):
     is_sound: Bools
     seconds: float
 
+    def of(self, which: Bools) -> PolicyScores:
+        """Return the estimates of some of the questions; `which` has shape (n,)."""
+        return self._replace(mspbe=self.mspbe[:, which], gamma=self.gamma[which], is_sound=self.is_sound[which])
+
+    def first_part(self, steps: int) -> PolicyScores:
+        """Return the samples of the first steps, at least one."""
+        n = max(int(np.searchsorted(self.step, steps, side="right")), 1)
+        return PolicyScores(self.step[:n], self.mspbe[:n], self.max_trace[:n], self.n_diverged[:n], *self[4:])
+
 
 def asked(interface: Interface, seed: int, n: int) -> list[GVF]:
     """Return the questions that `horde learn --questions policies` asks with a seed."""
     return questions.policies(interface, np.random.default_rng([seed, 1]), n)
 
 
-def config(trace_rule: str) -> LearnerConfig:
-    """Return the paper's step sizes with a trace rule."""
-    return LearnerConfig(trace_rule=trace_rule, vector_mspbe=False)  # type: ignore[arg-type]
-
-
 def horde_of(interface: Interface, gvfs: Sequence[GVF], trace_rule: str, mode: Mode = "deferred") -> Horde:
     """Return a Horde that has learned nothing, its kernels compiled; an eager one predicts on each step."""
     coder = interface.coder
-    horde = Horde(gvfs, n_features=coder.n_features, n_active=coder.n_active, config=config(trace_rule), mode=mode)
+    config = LearnerConfig(trace_rule=trace_rule, vector_mspbe=False)  # type: ignore[arg-type]
+    horde = Horde(gvfs, n_features=coder.n_features, n_active=coder.n_active, config=config, mode=mode)
     warm_up(horde, interface)
     return horde
 
@@ -103,33 +124,36 @@ def gammas_of(gvfs: Sequence[GVF]) -> Floats:
     return np.array([gvf.continuation for gvf in gvfs], dtype=np.float64)
 
 
-def learn_part(
-    on_progress: OnProgress, study: Study, seed: int, life: Path, n: int, trace_rule: str, steps: int, part: Part
-) -> str:
-    """Learn some of the questions from a life's first steps in a worker process; return the file.
+class Plan(NamedTuple):
+    """What one process learns.
 
-    Args:
-        on_progress: Takes the share that is done.
-        study: Where the file is kept.
+    Attributes:
         seed: Of the life and of the policies.
-        life: Its record.
         n: Policies of all parts together.
         trace_rule: As in `LearnerConfig`.
         steps: How much of the life is learned from.
         part: Which of the questions.
     """
 
-    def make(path: Path) -> None:
-        interface = interface_of(study)
-        gvfs = part.chosen(asked(interface, seed, n))
-        course = follow(
-            TrainingData(read(life)[: steps + 1]), horde_of(interface, gvfs, trace_rule), interface, on_progress
-        )
-        with path.open("wb") as file:
-            np.savez(file, **course._asdict())
+    seed: int
+    n: int
+    trace_rule: str
+    steps: int
+    part: Part
 
-    name = f"policies-{n}-{trace_rule}-{seed}-{part.k + 1}-of-{part.of}-by-gamma.npz"
-    return str(study.cached(name, make, seed=seed, life=life.name, n=n, rule=trace_rule, steps=steps, part=repr(part)))
+
+def learn_part(on_progress: OnProgress, study: Study, life: Path, plan: Plan) -> PolicyScores:
+    """Learn some of the questions from a life's first steps unless cached; a job for a worker process."""
+    seed, n, rule, steps, part = plan
+
+    def make() -> PolicyScores:
+        interface = interface_of(study)
+        horde = horde_of(interface, part.chosen(asked(interface, seed, n)), rule)
+        return follow(TrainingData(read(life)[: steps + 1]), horde, interface, on_progress)
+
+    name = f"policies-{n}-{rule}-{seed}-{part.k + 1}-of-{part.of}-by-gamma"
+    settings: dict[str, Cell] = {"n": n, "rule": rule, "steps": steps, "part": repr(part)}
+    return study.cached_arrays(PolicyScores, name, make, seed=seed, life=life.name, **settings)
 
 
 def follow(lessons: TrainingData, horde: Horde, interface: Interface, on_progress: OnProgress) -> PolicyScores:
@@ -159,15 +183,6 @@ def follow(lessons: TrainingData, horde: Horde, interface: Interface, on_progres
         sound_demons(horde),
         seconds,
     )
-
-
-def read_scores(paths: Sequence[str | Path]) -> PolicyScores:
-    """Read what `learn_part` wrote of the parts of a course, and return the whole of it."""
-    parts = []
-    for path in paths:
-        with np.load(path) as file:
-            parts.append(PolicyScores(**{name: file[name] for name in PolicyScores._fields}))
-    return together(parts)
 
 
 def together(parts: Sequence[PolicyScores]) -> PolicyScores:
@@ -229,3 +244,65 @@ def growth_factors(interface: Interface, gvfs: Sequence[GVF], life: Path) -> Flo
         squares = np.mean([policy.probabilities(o, tiles) ** 2 for o, tiles in states], axis=0)
         factors.append(trace_growth(np.sqrt(squares), behaviour, 1.0, 1.0).factor)
     return np.array(factors)
+
+
+# ---- all of it ------------------------------------------------------------------------------------------------------
+
+
+class Data(NamedTuple):
+    """The measurements.
+
+    Attributes:
+        few: The scores of a thousand questions, by seed.
+        many: The scores of ten thousand, on the first seed's life.
+        rules: The scores of a thousand questions on the first seed's life, by trace rule; each as long as `size.rules`.
+        cycles: p50, p99 and max in milliseconds, by number of policies.
+        growth: Factor by which the second moment of each policy's plain trace grows per step, over (gamma lambda)^2.
+        size: Durations.
+    """
+
+    few: dict[int, PolicyScores]
+    many: PolicyScores
+    rules: dict[str, PolicyScores]
+    cycles: dict[int, dict[str, float]]
+    growth: Floats
+    size: Size
+
+
+def gather(study: Study) -> Data:
+    """Simulate the lives and learn from them; cached results are reused."""
+    size, seeds, first = SIZES[study.scale], study.seeds, study.seeds[0]
+    lived = record_lives(study, seeds, size.life, "behaviour")
+    others = [rule for rule in TRACE_RULES if rule != "clipped"]
+    courses = [(first, MANY, "clipped", size.many)]
+    courses += [(first, FEW, rule, size.rules) for rule in others]
+    courses += [(seed, FEW, "clipped", size.life) for seed in seeds]
+    plans = [Plan(*c, part) for c in courses for part in parts_of(c[1], c[2])]
+    learned = study.in_parallel([_job(study, lived[plan.seed], plan) for plan in plans])
+
+    def course(*wanted: object) -> PolicyScores:
+        return together([scores for plan, scores in zip(plans, learned, strict=True) if plan[:3] == wanted])
+
+    def cycles(n: int) -> dict[str, float]:
+        args = (study, first, lived[first], n, max(size.cycles * FEW // n, 50))
+        [times] = study.in_parallel([Job(f"cycles of {n:,} policies", cycle_times, args)])  # alone, with all cores
+        return dict(times)
+
+    few = {seed: course(seed, FEW, "clipped") for seed in seeds}
+    rules = {rule: course(first, FEW, rule) for rule in others}
+    interface = interface_of(study)
+    return Data(
+        few,
+        course(first, MANY, "clipped"),
+        {rule: rules.get(rule) or few[first].first_part(size.rules) for rule in TRACE_RULES},
+        {n: cycles(n) for n in (FEW, MANY)},
+        growth_factors(interface, asked(interface, first, FEW), lived[first]),
+        size,
+    )
+
+
+def _job(study: Study, life: Path, p: Plan) -> Job:
+    name = f"{p.n:,} policies, {p.trace_rule}, life {p.seed}" + (f", part {p.part.k + 1}" if p.part.of > 1 else "")
+    # "capped" is learned by the plain engine, which takes some twenty times as long.
+    cost = p.n / p.part.of * p.steps * (20.0 if p.trace_rule == "capped" else 1.0)
+    return Job(name, learn_part, (study, life, p), cost)

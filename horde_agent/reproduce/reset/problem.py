@@ -10,23 +10,41 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from horde_agent.gvf import GVF
-from horde_agent.horde import Horde, LearnerConfig
+from horde_agent.horde import Horde
 from horde_agent.interface import Interface
 from horde_agent.life.bodies import LampMove
 from horde_agent.life.observers import sound_demons
 from horde_agent.questions import excursions
 from horde_agent.record import Stream, read
 from horde_agent.reproduce.excursions import problem as first_experiment
-from horde_agent.reproduce.lessons import OnProgress, TrainingData, learn
-from horde_agent.reproduce.lives import LifeSpec, interface_of, quiet, record_lives, simulate_life
-from horde_agent.reproduce.study import Job, Study
+from horde_agent.reproduce.lessons import TrainingData, learn, outcomes
+from horde_agent.reproduce.lives import LifeSpec, interface_of, record_lives, simulate_life
+from horde_agent.reproduce.parallel import Job, OnProgress
+from horde_agent.reproduce.study import Study
 from horde_agent.runs.jobs.warm import warm_up
 from horde_agent.types import Bools, Floats, Integers
 
+GAMMA = 0.8
+STEPS = {"paper": 216_000, "quick": 6_000}
+"""Six hours at 10 Hz: the first part of the first experiment's life."""
+LAMP_STEPS = {"paper": 156_000, "quick": 6_000}
+"""The lives with a moved lamp end some 25,000 learning steps after it: nothing later is looked at."""
+CHANGE_AT = {"paper": 40_000, "quick": 1_100}
+"""Learning step of the change; in a short life as early in proportion."""
+EVERY = {"paper": 200, "quick": 20}
+"""Learning steps between two looks at the measures."""
+SAMPLES_PER_BLOCK = 5
+"""Looks between two at m and w in full: 1,000 learning steps at the paper's scale, a tenth of tau."""
 WINDOW = 5_000 / 40_000
 """Window compared before a change, as a share of the learning steps before it."""
 LONGEST_LAG = 20_000 / 40_000
 """Lags looked at, likewise."""
+LAMP, NEW_PLACE = "lamp", (-0.8, -0.8, 0.45)
+"""From the north-east corner of the pen to the south-west one."""
+LIT = "light"
+"""The sensor group that a lamp concerns."""
+
+# ---- learning -------------------------------------------------------------------------------------------------------
 
 
 class Run(NamedTuple):
@@ -37,7 +55,7 @@ class Run(NamedTuple):
         nmsre: Of each question, its latest test, nan before its first one, shape (n_looks, n_questions).
         scalar, vector: MSPBE estimates, signed, shape (n_looks, n_questions).
         later: Part of vector - scalar that is due to what w did later than in the block of a step, at the end of each
-            block (see `reset_gap`), from 0 on, shape (n_blocks + 1, n_questions).
+            block (see `LaterPart`), from 0 on, shape (n_blocks + 1, n_questions).
         sound: Which questions were not set aside, shape (n_questions,).
         n_updates, n_steps: Learning steps, and all steps of the life.
         seconds: Wall-clock time of learning.
@@ -53,17 +71,20 @@ class Run(NamedTuple):
     n_steps: int
     seconds: float
 
+    def _sound(self, which: Bools | None) -> Bools:
+        return self.sound if which is None else self.sound & which
+
     def means(self, which: Bools | None = None) -> dict[str, Floats]:
         """Return the mean of each measure over the sound questions (of `which`), each of shape (n_looks,).
 
         The NMSRE is nan until every one of them was tested.
         """
-        mine = self.sound if which is None else self.sound & which
-        return {
-            "NMSRE": self.nmsre[:, mine].mean(axis=1),
-            "vector": self.vector[:, mine].mean(axis=1),
-            "scalar": self.scalar[:, mine].mean(axis=1),
-        }
+        curves = {"NMSRE": self.nmsre, "vector": self.vector, "scalar": self.scalar}
+        return {name: curve[:, self._sound(which)].mean(axis=1) for name, curve in curves.items()}
+
+    def medians(self, which: Bools | None = None) -> Floats:
+        """Return the median NMSRE over the sound questions (of `which`), shape (n_looks,)."""
+        return np.asarray(np.median(self.nmsre[:, self._sound(which)], axis=1))
 
     def share_later(self, block: int) -> float:
         """Return which share of the area between the two estimates is due to what w did later than in a step's block.
@@ -75,13 +96,144 @@ class Run(NamedTuple):
         between = (means["vector"] - means["scalar"])[self.at % block == 0]
         return float(self.later[:, self.sound].mean(axis=1).sum() / between.sum())
 
-    def medians(self, which: Bools | None = None) -> Floats:
-        """Return the median NMSRE over the sound questions (of `which`), shape (n_looks,)."""
-        mine = self.sound if which is None else self.sound & which
-        return np.asarray(np.median(self.nmsre[:, mine], axis=1))
+
+class LaterPart:
+    """L_t of every demon; call `end_block` at the end of each block.
+
+    Args:
+        horde: Which has learned nothing, and keeps the vector estimate.
+        block: B, in learning steps.
+
+    Attributes:
+        value: L_t of each demon, shape (n_demons,).
+    """
+
+    def __init__(self, horde: Horde, block: int) -> None:
+        self._decay = (1.0 - 1.0 / horde.config.mspbe_tau) ** block
+        self._m, self._w = horde.mspbe_trace(), horde.weights()[1]
+        self.value: Floats = np.zeros(horde.n_demons)
+
+    def end_block(self, horde: Horde) -> None:
+        """Add the change of w in the block that ends now."""
+        w = horde.weights()[1]
+        moved = np.einsum("ij,ij->i", self._m, w - self._w, dtype=np.float64)
+        self.value = self._decay * (self.value + moved)
+        self._m, self._w = horde.mspbe_trace(), w
 
 
-@dataclass
+def gather(study: Study) -> Data:
+    """Live with and without a moved lamp, and learn from both."""
+    seeds, scale = study.seeds, study.scale
+    lived = record_lives(study, seeds, first_experiment.STEPS[scale])
+    moved = [Job(f"the lamp moves in life {s}", _learn_moved, (study, s, lived[s]), 3.0) for s in seeds]
+    moved = moved if study.backend == "simulator" else []
+    reset = [Job(f"theta := 0 in life {s}", _learn, (study, s, lived[s], True)) for s in seeds]
+    runs = study.in_parallel([*moved, *reset])
+    interface = interface_of(study)
+    return Data(
+        interface,
+        asked(interface),
+        CHANGE_AT[scale],
+        EVERY[scale],
+        SAMPLES_PER_BLOCK * EVERY[scale],
+        dict(zip(seeds, runs[len(moved) :], strict=True)),
+        dict(zip(seeds, runs[: len(moved)], strict=False)),
+    )
+
+
+def asked(interface: Interface) -> list[GVF]:
+    """Return the questions at gamma .8: 265 for the Critterbot."""
+    return excursions(interface, gammas=(GAMMA,))
+
+
+def first_steps(stream: Stream, steps: int) -> Stream:
+    """Return the first part of a life."""
+    return stream[: int(np.searchsorted(stream.rows["step"], steps, side="right"))]
+
+
+def lamp_move(stream: Stream, change_at: int) -> LampMove:
+    """Return the move of the lamp that the packet after learning step `change_at` is the first to see.
+
+    Raises:
+        ValueError: If the life has fewer learning steps.
+    """
+    n_learned = TrainingData(stream).n_learned
+    if n_learned[-1] <= change_at:
+        raise ValueError(
+            f"the life has {n_learned[-1]} learning steps, and the change is due after {change_at}: live longer"
+        )
+    row = int(np.searchsorted(n_learned, change_at))
+    between = 0.5 * float(stream.rows["t"][row] + stream.rows["t"][row + 1])
+    return between, LAMP, NEW_PLACE
+
+
+def _learn_moved(on_progress: OnProgress, study: Study, seed: int, life: Path) -> Run:
+    """Live the life again with the lamp moved, and learn from that; `life` is the one in which it stays."""
+    steps = LAMP_STEPS[study.scale]
+    move = lamp_move(first_steps(read(life), steps), CHANGE_AT[study.scale])
+    path = simulate_life(lambda share: on_progress(0.8 * share), study, LifeSpec(seed, steps, lamp_moves=(move,)))
+    return _learn(lambda share: on_progress(0.8 + 0.2 * share), study, seed, path, resets=False)
+
+
+def _learn(on_progress: OnProgress, study: Study, seed: int, life: Path, resets: bool) -> Run:
+    """Learn from a life and sample the measures, unless cached."""
+
+    def make() -> Run:
+        lessons = TrainingData(first_steps(read(life), STEPS[study.scale]))
+        return learn_and_sample(lessons, interface_of(study), study.scale, resets, on_progress)
+
+    name = f"reset-{'theta' if resets else 'lamp'}-{seed}"
+    looks = {"every": EVERY[study.scale], "looks_of_a_block": SAMPLES_PER_BLOCK}
+    change_at = CHANGE_AT[study.scale]
+    return study.cached_arrays(Run, name, make, seed=seed, life=life.name, change_at=change_at, **looks)
+
+
+def learn_and_sample(
+    lessons: TrainingData, interface: Interface, scale: str, resets: bool, on_progress: OnProgress | None = None
+) -> Run:
+    """Learn from a life and return its measures over training time.
+
+    Args:
+        lessons: The life.
+        interface: The body's.
+        scale: "quick" or "paper".
+        resets: Whether theta := 0 at the change.
+        on_progress: Called with the share that is done.
+    """
+    coder, questions = interface.coder, asked(interface)
+    horde = Horde(questions, n_features=coder.n_features, n_active=coder.n_active, mode="deferred")
+    warm_up(horde, interface)
+    looked: list[tuple[int, Any, Any]] = [(0, horde.mspbe_scalar, horde.mspbe_vector())]
+    block = SAMPLES_PER_BLOCK * EVERY[scale]
+    part, later = LaterPart(horde, block), [np.zeros(horde.n_demons)]
+
+    def look(n: int) -> None:
+        if n == CHANGE_AT[scale] and resets:
+            horde.reset_weights()
+        if n % EVERY[scale] == 0:
+            looked.append((n, horde.mspbe_scalar.copy(), horde.mspbe_vector()))
+        if n % block == 0:
+            part.end_block(horde)
+            later.append(part.value)
+
+    learned = learn(lessons, horde, interface, after=look, on_progress=on_progress)
+    at, scalar, vector = (np.array(column) for column in zip(*looked, strict=True))
+    step = lessons.stream.rows["step"].astype(np.int64)
+    n_learned = dict(zip(step[lessons.tests.row].tolist(), lessons.n_learned[lessons.tests.row].tolist(), strict=True))
+    nmsre = np.full((len(at), len(questions)), np.nan)
+    for test in outcomes(lessons, questions, learned.predictions):
+        errors = test.nmsre()
+        tested_at = np.array([n_learned[s] for s in test.step.tolist()])
+        latest = np.searchsorted(tested_at, at, side="right") - 1
+        nmsre[np.ix_(latest >= 0, test.policy.demons)] = errors[latest[latest >= 0]]
+    sound, n_steps = sound_demons(horde), lessons.stream.n_steps
+    return Run(at, nmsre, scalar, vector, np.array(later), sound, learned.n_updates, n_steps, learned.seconds)
+
+
+# ---- results --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
 class Data:
     """Everything that was measured.
 
@@ -92,7 +244,6 @@ class Data:
         block: Learning steps between two looks at all weights.
         reset: Runs in which theta := 0 at the change, by seed.
         moved: Runs in which the lamp moves at the change, by seed; empty where the body's lamp cannot be moved.
-        lit_group: Sensor group that the lamp concerns.
     """
 
     interface: Interface
@@ -102,12 +253,16 @@ class Data:
     block: int
     reset: dict[int, Run]
     moved: dict[int, Run]
-    lit_group: str
+
+    @property
+    def reach(self) -> int:
+        """Learning steps after the change within which a reaction is looked for."""
+        return round(LONGEST_LAG * self.change_at)
 
     @property
     def is_lit(self) -> Bools:
         """Which questions are about light, shape (n_questions,)."""
-        lit = {channel.name for channel in self.interface.channels if channel.group == self.lit_group}
+        lit = {channel.name for channel in self.interface.channels if channel.group == LIT}
         return np.array([question.name.rsplit("/", 1)[-1] in lit for question in self.questions])
 
     def reaction(self, at: Integers, curve: Floats) -> Reaction:
@@ -117,9 +272,9 @@ class Data:
             at: Learning steps at each look, shape (n_looks,).
             curve: The measure there, shape (n_looks,).
         """
-        window, reach = round(WINDOW * self.change_at), round(LONGEST_LAG * self.change_at)
+        window = round(WINDOW * self.change_at)
         before = curve[(at > self.change_at - window) & (at <= self.change_at)].mean()
-        after = (at > self.change_at) & (at <= self.change_at + reach)
+        after = (at > self.change_at) & (at <= self.change_at + self.reach)
         peak = int(np.argmax(curve[after]))
         rest = curve[after][peak:]
         half = before + 0.5 * (rest[0] - before)
@@ -128,13 +283,7 @@ class Data:
         return Reaction(float(before), float(rest[0]), float(at[after][peak] - self.change_at), halved)
 
     def agreement(self, at: Integers, nmsre: Floats, estimate: Floats) -> list[Agreement]:
-        """Return how an estimate agrees with the NMSRE before the change, and after it.
-
-        Args:
-            at: Learning steps at each look, shape (n_looks,).
-            nmsre: Mean NMSRE there, shape (n_looks,).
-            estimate: Mean estimate there, shape (n_looks,).
-        """
+        """Return how an estimate agrees with the NMSRE before the change, and after it; curves as in `reaction`."""
         parts = [(at > 0) & (at <= self.change_at), at > self.change_at]
         reach = round(LONGEST_LAG * self.change_at / self.every)
         return [agreement(nmsre[part], estimate[part], self.every, reach) for part in parts]
@@ -199,186 +348,3 @@ def correlation(x: Floats, y: Floats) -> float:
     if len(x) < 3 or x.std() == 0.0 or y.std() == 0.0:
         return float("nan")
     return float(np.corrcoef(x, y)[0, 1])
-
-
-class LaterPart:
-    """L_t of every demon; call `end_block` at the end of each block.
-
-    Args:
-        horde: Which has learned nothing, and keeps the vector estimate.
-        block: B, in learning steps.
-
-    Attributes:
-        value: L_t of each demon, shape (n_demons,).
-    """
-
-    def __init__(self, horde: Horde, block: int) -> None:
-        self._decay = (1.0 - 1.0 / horde.config.mspbe_tau) ** block
-        self._m, self._w = horde.mspbe_trace(), horde.weights()[1]
-        self.value: Floats = np.zeros(horde.n_demons)
-
-    def end_block(self, horde: Horde) -> None:
-        """Add the change of w in the block that ends now."""
-        w = horde.weights()[1]
-        moved = np.einsum("ij,ij->i", self._m, w - self._w, dtype=np.float64)
-        self.value = self._decay * (self.value + moved)
-        self._m, self._w = horde.mspbe_trace(), w
-
-
-def share_of_drift(block: int, tau: float) -> float:
-    """Return which share of the difference the blocks would have, were it a steady drift of w, in the long run.
-
-    The mean age of the samples is tau, and the mean distance to the end of their block is half a block.
-    """
-    return 0.5 * block / tau
-
-
-GAMMA = 0.8
-
-
-STEPS = {"paper": 216_000, "quick": 6_000}
-"""Six hours at 10 Hz: the first part of the first experiment's life."""
-
-
-LAMP_STEPS = {"paper": 156_000, "quick": 6_000}
-"""The lives with a moved lamp end some 25,000 learning steps after it: nothing later is looked at."""
-
-
-CHANGE_AT = {"paper": 40_000, "quick": 1_100}
-"""Learning step of the change; in a short life as early in proportion."""
-
-
-EVERY = {"paper": 200, "quick": 20}
-"""Learning steps between two looks at the measures."""
-
-
-SAMPLES_PER_BLOCK = 5
-"""Looks between two at m and w in full: 1,000 learning steps at the paper's scale, a tenth of tau."""
-
-
-LAMP, NEW_PLACE = "lamp", (-0.8, -0.8, 0.45)
-"""From the north-east corner of the pen to the south-west one."""
-
-
-LIT = "light"
-"""The sensor group that a lamp concerns."""
-
-
-def gather(study: Study) -> Data:
-    """Live with and without a moved lamp, and learn from both."""
-    seeds, change_at, has_lamp = study.seeds, CHANGE_AT[study.scale], study.backend == "simulator"
-    lived = record_lives(study, seeds, first_experiment.STEPS[study.scale])
-    jobs = [Job(f"the lamp moves in life {s}", _learn_moved, (quiet(study), s, lived[s]), 3.0) for s in seeds]
-    jobs = jobs if has_lamp else []
-    jobs += [Job(f"theta := 0 in life {s}", _learn, (quiet(study), s, lived[s], True)) for s in seeds]
-    runs = [read_run(path) for path in study.in_parallel(jobs)]
-    interface = interface_of(study)
-    return Data(
-        interface=interface,
-        questions=asked(interface),
-        change_at=change_at,
-        every=EVERY[study.scale],
-        block=SAMPLES_PER_BLOCK * EVERY[study.scale],
-        reset=dict(zip(seeds, runs[-len(seeds) :], strict=True)),
-        moved=dict(zip(seeds, runs, strict=False)) if has_lamp else {},
-        lit_group=LIT,
-    )
-
-
-def asked(interface: Interface) -> list[GVF]:
-    """Return the questions at gamma .8: 265 for the Critterbot."""
-    return excursions(interface, gammas=(GAMMA,))
-
-
-def first_steps(stream: Stream, steps: int) -> Stream:
-    """Return the first part of a life."""
-    return stream[: int(np.searchsorted(stream.rows["step"], steps, side="right"))]
-
-
-def lamp_move(stream: Stream, change_at: int) -> LampMove:
-    """Return the move of the lamp that the packet after learning step `change_at` is the first to see.
-
-    Raises:
-        ValueError: If the life has fewer learning steps.
-    """
-    lessons = TrainingData(stream)
-    if lessons.n_learned[-1] <= change_at:
-        raise ValueError(
-            f"the life has {lessons.n_learned[-1]} learning steps, and the change is due after {change_at}: live longer"
-        )
-    row = int(np.searchsorted(lessons.n_learned, change_at))
-    between = 0.5 * float(stream.rows["t"][row] + stream.rows["t"][row + 1])
-    return between, LAMP, NEW_PLACE
-
-
-def _learn_moved(on_progress: OnProgress, study: Study, seed: int, life: Path) -> str:
-    """Live the life again with the lamp moved, and learn from that; `life` is the one in which it stays."""
-    steps = LAMP_STEPS[study.scale]
-    move = lamp_move(first_steps(read(life), steps), CHANGE_AT[study.scale])
-    path = Path(simulate_life(lambda share: on_progress(0.8 * share), study, LifeSpec(seed, steps, lamp_moves=(move,))))
-    return _learn(lambda share: on_progress(0.8 + 0.2 * share), study, seed, path, resets=False)
-
-
-def _learn(on_progress: OnProgress, study: Study, seed: int, life: Path, resets: bool) -> str:
-    """Learn from a life, sample the measures, and return the path of the samples."""
-
-    def make(path: Path) -> None:
-        interface = interface_of(study)
-        lessons = TrainingData(first_steps(read(life), STEPS[study.scale]))
-        with path.open("wb") as file:
-            np.savez(file, **learn_and_sample(lessons, interface, study.scale, resets, on_progress)._asdict())
-
-    name = f"reset-{'theta' if resets else 'lamp'}-{seed}.npz"
-    looks = {"every": EVERY[study.scale], "looks_of_a_block": SAMPLES_PER_BLOCK}
-    return str(study.cached(name, make, seed=seed, life=life.name, change_at=CHANGE_AT[study.scale], **looks))
-
-
-def learn_and_sample(
-    lessons: TrainingData, interface: Interface, scale: str, resets: bool, on_progress: OnProgress | None = None
-) -> Run:
-    """Learn from a life and return its measures over training time.
-
-    Args:
-        lessons: The life.
-        interface: The body's.
-        scale: "quick" or "paper".
-        resets: Whether theta := 0 at the change.
-        on_progress: Called with the share that is done.
-    """
-    coder, questions = interface.coder, asked(interface)
-    horde = Horde(
-        questions, n_features=coder.n_features, n_active=coder.n_active, config=LearnerConfig(), mode="deferred"
-    )
-    warm_up(horde, interface)
-    looked: list[tuple[int, Any, Any]] = [(0, horde.mspbe_scalar, horde.mspbe_vector())]
-    block = SAMPLES_PER_BLOCK * EVERY[scale]
-    part, later = LaterPart(horde, block), [np.zeros(horde.n_demons)]
-
-    def look(n: int) -> None:
-        if n == CHANGE_AT[scale] and resets:
-            horde.reset_weights()
-        if n % EVERY[scale] == 0:
-            looked.append((n, horde.mspbe_scalar.copy(), horde.mspbe_vector()))
-        if n % block == 0:
-            part.end_block(horde)
-            later.append(part.value)
-
-    learned = learn(lessons, horde, interface, after=look, on_progress=on_progress)
-    at, scalar, vector = (np.array(column) for column in zip(*looked, strict=True))
-    step = lessons.stream.rows["step"].astype(np.int64)
-    n_learned = dict(zip(step[lessons.tests.row].tolist(), lessons.n_learned[lessons.tests.row].tolist(), strict=True))
-    nmsre = np.full((len(at), len(questions)), np.nan)
-    for test in learned.outcomes:
-        errors = test.nmsre()
-        tested_at = np.array([n_learned[s] for s in test.step.tolist()])
-        latest = np.searchsorted(tested_at, at, side="right") - 1
-        nmsre[np.ix_(latest >= 0, test.policy.demons)] = errors[latest[latest >= 0]]
-    sound, n_steps = sound_demons(horde), lessons.stream.n_steps
-    return Run(at, nmsre, scalar, vector, np.array(later), sound, learned.n_updates, n_steps, learned.seconds)
-
-
-def read_run(path: str) -> Run:
-    """Read a cached run."""
-    with np.load(path) as file:
-        values = {name: file[name] for name in Run._fields}
-    return Run(**{name: value if value.ndim else value.item() for name, value in values.items()})

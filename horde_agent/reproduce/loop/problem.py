@@ -21,8 +21,8 @@ from horde_agent.life.student import Student, predict_along, relearn
 from horde_agent.measures.nmsre import nmsre_at_rest
 from horde_agent.policies import Behaviour, PolicyFunction
 from horde_agent.record import Stream, read, row_dtype
-from horde_agent.reproduce.lessons import OnProgress
-from horde_agent.reproduce.lives import interface_of
+from horde_agent.reproduce.lives import interface_of, record_lives
+from horde_agent.reproduce.parallel import Job, OnProgress
 from horde_agent.reproduce.study import Study
 from horde_agent.runs.jobs.holdout import returns_of
 from horde_agent.tiles import TileCoder
@@ -152,18 +152,16 @@ def _horde(interface: Interface, asked: list[GVF]) -> Horde:
     return Horde(asked, n_features=coder.n_features, n_active=coder.n_active, config=config)
 
 
-def learn_memory(on_progress: OnProgress, study: Study, seed: int, life: Path, variant: str, steps: int) -> str:
-    """Learn on one part of a life, score the final weights on the other, and return the file that says how."""
+def learn_memory(on_progress: OnProgress, study: Study, seed: int, life: Path, variant: str, steps: int) -> Outcome:
+    """Learn on one part of a life and score the final weights on the other, unless cached."""
 
-    def make(path: Path) -> None:
+    def make() -> Outcome:
         interface = interface_of(study)
         stream = with_memory(read(life)[: steps + 1], interface)
-        outcome = learn_and_score(stream, remembering(interface), variant, on_progress)
-        with path.open("wb") as file:
-            np.savez(file, **outcome._asdict())
+        return learn_and_score(stream, remembering(interface), variant, on_progress)
 
-    name = f"loop-{variant.replace(' ', '-')}-{seed}.npz"
-    return str(study.cached(name, make, seed=seed, life=life.name, steps=steps, variant=variant))
+    name = f"loop-{variant.replace(' ', '-')}-{seed}"
+    return study.cached_arrays(Outcome, name, make, seed=seed, life=life.name, steps=steps, variant=variant)
 
 
 def learn_and_score(stream: Stream, interface: Interface, variant: str, on_progress: OnProgress) -> Outcome:
@@ -205,12 +203,6 @@ def pieces(n_rows: int) -> list[slice]:
 def is_held_out(k: int) -> bool:
     """Say whether the k-th minute is scored and not learned from."""
     return k % HELD_OUT == HELD_OUT - 1
-
-
-def read_outcome(path: str | Path) -> Outcome:
-    """Read what `learn_memory` wrote."""
-    with np.load(path) as file:
-        return Outcome(*(file[name] for name in Outcome._fields))
 
 
 Tables = Sequence[Mapping[str, Any]]
@@ -256,23 +248,23 @@ def learn_ring(tables: Tables, lam: float = 0.9, n_steps: int = 12_000) -> Float
     """
     coder = TileCoder([{"group": "bit", "intervals": [2], "tilings": 1}], ["bit"])
     channels = (ChannelInfo("bit", "bit", "1", is_sensor=True),)
-    face = Interface(channels, ("go",), 1.0, coder, Scaler(np.zeros(1), np.ones(1)))
+    interface = Interface(channels, ("go",), 1.0, coder, Scaler(np.zeros(1), np.ones(1)))
     asked = [GVF("bit", Behaviour(), Channel(0), RING_GAMMA, lam=lam)]
     if tables:
-        face = face.feeding_back(asked, tables)
-    config = LearnerConfig(secondary_ratio=0.01, dtype="float64")
-    horde = Horde(asked, n_features=face.coder.n_features, n_active=face.coder.n_active, config=config)
-    horde.begin(np.ones(1), face.encode(np.ones(1)))
+        interface = interface.feeding_back(asked, tables)
+    coder, config = interface.coder, LearnerConfig(secondary_ratio=0.01, dtype="float64")
+    horde = Horde(asked, n_features=coder.n_features, n_active=coder.n_active, config=config)
+    horde.begin(np.ones(1), interface.encode(np.ones(1)))
     y = np.zeros(1)
     for t in range(1, n_steps):
         bit = np.array([float(t % RING == 0)])
-        tiles = face.encode(bit, y if tables else None)
+        tiles = interface.encode(bit, y if tables else None)
         horde.learn(0, 1.0, bit, tiles)
         if tables:
             y = horde.predict(tiles)
     found = np.zeros(RING)
     for t in range(3 * RING):  # the loop runs with fixed weights
-        y = horde.predict(face.encode(np.array([float(t % RING == 0)]), y if tables else None))
+        y = horde.predict(interface.encode(np.array([float(t % RING == 0)]), y if tables else None))
         found[t % RING] = y[0]
     return found
 
@@ -329,3 +321,64 @@ def learn_corridor(
         if t >= n_steps // 3 and t % 20 == 0:
             found.append([horde.predict(np.array([s])) for s in range(N_STATES)])
     return np.asarray(np.mean(found, axis=0))
+
+
+# ---- all of it ------------------------------------------------------------------------------------------------------
+
+STEPS = {"paper": 100_000, "quick": 6_000}
+FRESH_FROM = {"paper": 100, "quick": 0}
+"""Seed of the first life. Lives 0, 1 and 2 were looked at when the tilings, the scoring and the control were chosen."""
+LOOKED_AT = (0, 1, 2)
+
+
+class Data(NamedTuple):
+    """The measurements.
+
+    Attributes:
+        outcomes: By variant, then seed.
+        ring: The cycle world's.
+        composed: The answers in the corridor, shape (5, 2).
+    """
+
+    outcomes: Mapping[str, Mapping[int, Outcome]]
+    ring: Ring
+    composed: Floats
+
+    def nmse(self, variant: str, gamma: int) -> Floats:
+        """Return a variant's normalised errors at one of `GAMMAS`, one per seed."""
+        return np.array([outcome.nmse[gamma] for outcome in self.outcomes[variant].values()])
+
+    @property
+    def freshness(self) -> str:
+        """Whether the judged lives were looked at before."""
+        seeds = list(self.outcomes[ALONE])
+        if min(seeds) > max(LOOKED_AT):
+            return f"Judged here are the lives of seeds {', '.join(map(str, seeds))}, not inspected before."
+        return "These lives were inspected before: these verdicts are no test."
+
+
+def seeds_of(study: Study) -> tuple[int, ...]:
+    """Return the seeds of this experiment's lives: at the paper's scale such as were not looked at before."""
+    return tuple(seed + FRESH_FROM[study.scale] for seed in study.seeds)
+
+
+def gather(study: Study) -> Data:
+    """Learn in every variant from each seed's life, and in both small worlds."""
+    seeds, steps = seeds_of(study), STEPS[study.scale]
+    lived = record_lives(study, seeds, steps, "behaviour")
+    keys = [(variant, seed) for seed in seeds for variant in VARIANTS]
+    jobs = [Job(f"{v}, life {s}", learn_memory, (study, s, lived[s], v, steps)) for v, s in keys]
+    outcomes: dict[str, dict[int, Outcome]] = {variant: {} for variant in VARIANTS}
+    for (variant, seed), outcome in zip(keys, study.in_parallel(jobs), strict=True):
+        outcomes[variant][seed] = outcome
+    return Data(outcomes, *study.in_parallel([Job("cycle world", in_the_ring), Job("corridor", in_the_corridor, (0,))]))
+
+
+def in_the_ring(_on_progress: OnProgress) -> Ring:
+    """Learn in the cycle world with the loop, without it, and with the loop but without a trace."""
+    return Ring(learn_ring(FED_BACK), learn_ring(()), learn_ring(FED_BACK, lam=0.0))
+
+
+def in_the_corridor(_on_progress: OnProgress, seed: int) -> Floats:
+    """Return the answers found in the corridor, shape (5, 2)."""
+    return learn_corridor(np.random.default_rng(seed))

@@ -1,0 +1,95 @@
+"""The frame of an experiment: what it measures, the rules by which its claims are judged, and what it shows.
+
+An experiment is a folder: problem.py measures, claims.py states the claims and ends with its `Experiment`, figure.py
+draws.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any, NamedTuple
+
+from horde_agent.reproduce.lives import LifeSpec
+from horde_agent.reproduce.result import Cell, Claim, Result, Table, verdict
+from horde_agent.reproduce.study import Study
+
+
+class Finding(NamedTuple):
+    """What was found about a claim.
+
+    Attributes:
+        measured: The measurement, with its numbers.
+        holds: Whether each part of the rule holds.
+        cause: The measured cause, where the result differs.
+    """
+
+    measured: str
+    holds: Sequence[bool]
+    cause: str = ""
+
+
+class ClaimRule(NamedTuple):
+    """One claim, with the rule and the function that judge it.
+
+    Attributes:
+        text, source, paper: As in `Claim`.
+        rule: As in `Claim`; may hold fields of the data, as in "{data.change_at}".
+        judge: Takes the data; returns what was found, or None if the data say nothing about the claim.
+    """
+
+    text: str
+    source: str
+    paper: str
+    rule: str
+    judge: Callable[[Any], Finding | None]
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """One experiment.
+
+    Attributes:
+        name: As in the command, and of its folder in `reproduce`.
+        title: A heading for people.
+        gather: Measures, or reads what is cached; everything else takes its result, `data`.
+        rules: Of the claims, in the order of the paper.
+        tables: The tables, in the order in which they are read.
+        settings: Everything needed to repeat it.
+        remarks: Sentences about how to read the result; may hold fields of the data, as a rule may.
+        lives: The lives that it learns from, which the command simulates first.
+    """
+
+    name: str
+    title: str
+    gather: Callable[[Study], Any]
+    rules: Sequence[ClaimRule]
+    tables: Callable[[Any], list[Table]]
+    settings: Callable[[Study, Any], dict[str, Cell]]
+    remarks: Sequence[str]
+    lives: Callable[[Study], list[LifeSpec]] | None = None
+
+    def run(self, study: Study) -> Result:
+        """Measure, judge the claims and draw the figures."""
+        data = self.gather(study)
+        # matplotlib is loaded here, after the work, and only in the process that draws.
+        figures = import_module(f"horde_agent.reproduce.{self.name}.figure").pictures(data, study.folder(self.name))
+        return Result(
+            self.name,
+            self.title,
+            self.judge(data),
+            figures,
+            self.tables(data),
+            settings=self.settings(study, data),
+            remarks=[remark.format(data=data) for remark in self.remarks],
+        )
+
+    def judge(self, data: Any) -> list[Claim]:
+        """Return the claims with their verdicts."""
+        found = [(rule, rule.judge(data)) for rule in self.rules]
+        return [
+            Claim(r.text, r.source, r.paper, f.measured, verdict(f.holds), r.rule.format(data=data), f.cause)
+            for r, f in found
+            if f is not None
+        ]
