@@ -1,10 +1,10 @@
-"""Feedback: the predictions of the step before as inputs of the tile coder, which closes the Horde's loop.
+"""Feedback: predictions of the previous step as inputs of the tile coder.
 
-    phi_{t+1} = tiles(o_{t+1}, y_t)        y_t = theta_t.phi_t, the predictions made at t by the weights of then
+    phi_{t+1} = tiles(o_{t+1}, y_t)        y_t = theta_t.phi_t, the predictions made at t
 
-An observation says what is; a prediction fed back can also say what was, so that states that look alike can be told
-apart. Nothing of t + 1 enters but its observation: the loop is causal. A stream begins without a step before it: there
-each prediction fed back is what a Horde that knows nothing says, 0, brought into the prediction's range.
+A prediction depends on earlier observations, so that states with the same observation can have different features.
+The loop is causal: of step t + 1 it uses only the observation. At the beginning of a stream there is no previous step,
+and every prediction fed back is 0, clipped to the prediction's range.
 
 Source: White, Modayil & Sutton (2012), figure 1; Sutton & Tanner (2005), TD networks: x_t = x(a_{t-1}, o_t, y_{t-1}).
 """
@@ -29,12 +29,12 @@ _LAYOUT_KEYS = ("intervals", "tilings", "neighbour")
 
 @dataclass(frozen=True)
 class Feedback:
-    """Which predictions are fed back, and the ranges that scale them.
+    """The predictions that are fed back, and their ranges.
 
     Attributes:
-        names: Questions whose predictions are fed back; the inputs of the coder that follow the observation's.
-        low, high: The range of each, in the prediction's own unit, shape (n,).
-        groups: Group of each such input, for the coder.
+        names: Names of their questions; inputs of the coder after those of the observation.
+        low, high: Range of each, in the unit of the prediction, shape (n,).
+        groups: Group of each of these inputs, for the coder.
         tilings: `[[tiling]]` tables of those groups, for the coder.
     """
 
@@ -46,16 +46,16 @@ class Feedback:
 
     @classmethod
     def of(cls, questions: Sequence[GVF], tables: Sequence[Mapping[str, Any]], channel_bounds: Floats) -> Feedback:
-        """Choose questions by their names.
+        """Select questions by name.
 
         Args:
             questions: The questions of the Horde, or at least those that are fed back.
             tables: `[[feedback]]` tables: `questions`, a list of names or shell patterns; `intervals`, `tilings` and
-                `neighbour` as in a `[[tiling]]`; and `range = [low, high]` where a question's own cannot be known.
-            channel_bounds: Low and high bound of each channel, infinite where there is none, shape (2, n_channels).
+                `neighbour` as in a `[[tiling]]`; and `range = [low, high]` if the range is not known from the question.
+            channel_bounds: Low and high bound of each channel, infinite if there is none, shape (2, n_channels).
 
         Raises:
-            ValueError: If a table has an unknown key, chooses no question, or one whose range is not known.
+            ValueError: If a table has an unknown key, or selects no question or one with an unknown range.
         """
         names: list[str] = []
         ranges: list[tuple[float, float]] = []
@@ -79,7 +79,7 @@ class Feedback:
         """Return predictions in [0, 1], clipped, shape (n,): 0 at `low`, 1 at `high`.
 
         Args:
-            predictions: Of the questions fed back, in their order, shape (n,); None at the beginning of a stream.
+            predictions: Predictions of `names`, shape (n,); None at the beginning of a stream.
 
         Raises:
             ValueError: If `predictions` has a wrong shape.
@@ -90,25 +90,25 @@ class Feedback:
         return np.asarray(np.clip((y - self.low) / (self.high - self.low), 0.0, 1.0))
 
     def demons(self, names: Sequence[str]) -> Integers:
-        """Return the places of the questions fed back among a Horde's `names`, shape (n,).
+        """Return the indices among a Horde's `names` of the questions that are fed back, shape (n,).
 
         Raises:
-            ValueError: If one is not there.
+            ValueError: If one is missing.
         """
-        place = {name: i for i, name in enumerate(names)}
-        missing = [name for name in self.names if name not in place]
+        index = {name: i for i, name in enumerate(names)}
+        missing = [name for name in self.names if name not in index]
         if missing:
-            raise ValueError(f"the Horde lacks the question {missing[0]!r}, whose prediction is to be fed back")
-        return np.array([place[name] for name in self.names], dtype=np.int64)
+            raise ValueError(f"the Horde lacks the question {missing[0]!r}, which the interface feeds back")
+        return np.array([index[name] for name in self.names], dtype=np.int64)
 
 
 def prediction_range(gvf: GVF, others: Mapping[str, GVF], channel_bounds: Floats) -> tuple[float, float]:
-    """Return between which numbers a question's answer must lie: c_min/(1 - gamma) + z to c_max/(1 - gamma) + z.
+    """Return the range of a question's answer: c_min/(1 - gamma) + z to c_max/(1 - gamma) + z.
 
     Args:
         gvf: The question; its cumulant may be the prediction of another one.
-        others: The questions that it may refer to, by name.
-        channel_bounds: Low and high bound of each channel, infinite where there is none, shape (2, n_channels).
+        others: All questions, by name.
+        channel_bounds: Low and high bound of each channel, infinite if there is none, shape (2, n_channels).
 
     Raises:
         ValueError: If the cumulant, the continuation or the outcome is a function, or the channel has no bounds.
@@ -136,12 +136,11 @@ def prediction_range(gvf: GVF, others: Mapping[str, GVF], channel_bounds: Floats
 
 
 def _unknown_range(gvf: GVF, reason: str) -> ValueError:
-    """Return the error that asks for a range."""
-    return ValueError(f"the range of the prediction {gvf.name!r} is unknown, since {reason}; give range = [low, high]")
+    return ValueError(f"the range of the prediction {gvf.name!r} is unknown, because {reason}; set range = [low, high]")
 
 
 def _chosen(table: Mapping[str, Any], where: str, by_name: Mapping[str, GVF]) -> list[str]:
-    """Return the names that a [[feedback]] table chooses, in the order of the questions."""
+    """Return the names that a [[feedback]] table selects, in the order of the questions."""
     unknown = sorted(set(table) - {*_OWN_KEYS, *_LAYOUT_KEYS})
     if unknown:
         keys = ", ".join((*_OWN_KEYS, *_LAYOUT_KEYS))
@@ -160,17 +159,11 @@ def _chosen(table: Mapping[str, Any], where: str, by_name: Mapping[str, GVF]) ->
 
 
 def _given_range(table: Mapping[str, Any], where: str) -> tuple[float, float] | None:
-    """Return the range that a [[feedback]] table gives, if it does."""
     if "range" not in table:
         return None
     given = table["range"]
-    if isinstance(given, list | tuple) and len(given) == 2 and all(_is_number(bound) for bound in given):
-        low, high = given
-        if -_LARGEST <= low < high <= _LARGEST:
-            return float(low), float(high)
+    if isinstance(given, list | tuple) and len(given) == 2:
+        are_numbers = all(isinstance(b, int | float | np.number) and not isinstance(b, bool) for b in given)
+        if are_numbers and -_LARGEST <= given[0] < given[1] <= _LARGEST:
+            return float(given[0]), float(given[1])
     raise ValueError(f"{where}: range must be two finite numbers, the lower one first, not {given!r}")
-
-
-def _is_number(value: object) -> bool:
-    """Return whether a value is a number; true and false are none."""
-    return isinstance(value, int | float | np.number) and not isinstance(value, bool)

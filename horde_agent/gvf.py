@@ -1,4 +1,4 @@
-"""GVF: a question about the future, posed in the language of value functions. Nothing here is learned.
+"""GVF: a question about the future, asked as a value function. This module learns nothing.
 
     V(s) = E_pi[ sum_k (product of gammas) (C_{t+k+1} + (1 - gamma_{t+k+1}) z_{t+k+1}) | S_t = s ]
 
@@ -25,8 +25,8 @@ class Channel:
     """A cumulant: the reading of one channel of the observation, in the observation's own units.
 
     Args:
-        index: Its place in the observation, or its name, such as "light_0": then a Horde must be told the names of the
-            channels, `Horde(..., channels=interface.names)`.
+        index: Its index in the observation, or its name, such as "light_0"; with names, pass the channels' names to the
+            Horde, `Horde(..., channels=interface.names)`.
 
     Raises:
         ValueError: If `index` is neither a name nor a whole number of at least 0.
@@ -45,7 +45,7 @@ class Channel:
 
 @dataclass(frozen=True, slots=True)
 class Feature:
-    """A cumulant: 1 where a feature is active, else 0.
+    """A cumulant: 1 if a feature is active, else 0.
 
     Raises:
         ValueError: If `index` is not a whole number of at least 0.
@@ -63,16 +63,16 @@ class Feature:
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """A cumulant: what another demon predicts at the state reached, theta_t.phi_{t+1}, before this step's update.
+    """A cumulant: another demon's prediction at the next state, theta_t.phi_{t+1}, before this step's update.
 
     Raises:
-        ValueError: If `name` is no text.
+        ValueError: If `name` is not a string.
 
     Source: Sutton & Tanner (2005), TD networks: compositional predictions.
 
     Example:
         >>> from horde_agent import Uniform
-        >>> GVF("what light ahead will be", Uniform(2), Prediction("light ahead"), continuation=0.8).cumulant
+        >>> GVF("light ahead, later", Uniform(2), Prediction("light ahead"), continuation=0.8).cumulant
         Prediction(name='light ahead')
     """
 
@@ -80,7 +80,7 @@ class Prediction:
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str):
-            raise ValueError(f"name of the question predicted must be a text, not {self.name!r}")
+            raise ValueError(f"name of the question predicted must be a string, not {self.name!r}")
 
 
 Cumulant = Channel | Feature | Prediction | StateFunction
@@ -93,16 +93,16 @@ class GVF:
 
     Args:
         name: Unique within a Horde, such as "forward/g0.8/light_0".
-        target_policy: The policy asked about.
+        target_policy: The policy that the question is about.
         cumulant: The signal that is summed: Channel, Feature, Prediction, or a function of (observation, tiles).
-        continuation: gamma, the probability of going on: a number in [0, 1), or a function of (observation, tiles).
-        outcome: z, collected on stopping: a number or a function of (observation, tiles).
+        continuation: gamma, the probability of continuing: a number in [0, 1), or a function of (observation, tiles).
+        outcome: z, received at termination: a number or a function of (observation, tiles).
         lam: Trace decay lambda: a number in [0, 1], or a function of (observation, tiles).
-        ends: True where the stream itself ends, which allows a constant continuation of 1.
-        tested: False where no test excursion is to follow the target policy, as for policies by the thousand.
+        ends: True if the stream itself ends, which allows a constant continuation of 1.
+        tested: False if no test excursion should follow the target policy, for example with thousands of policies.
 
     Raises:
-        ValueError: If an argument is not what it must be; the message names the question and the argument.
+        ValueError: If an argument is invalid; the message names the question and the argument.
 
     Its answer is the expected return G_t = C_{t+1} + (1 - gamma_{t+1}) z_{t+1} + gamma_{t+1} G_{t+1} under the policy.
 
@@ -126,7 +126,7 @@ class GVF:
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str):
-            raise ValueError(f"name of a question must be a text, not {self.name!r}")
+            raise ValueError(f"name of a question must be a string, not {self.name!r}")
         cumulant, z = self.cumulant, self.outcome
         if not is_policy(self.target_policy):
             raise self._refused(
@@ -142,60 +142,50 @@ class GVF:
             if not _is_function(value) and not 0.0 <= self._number(argument, value) <= 1.0:
                 raise self._refused(f"{argument} must be in [0, 1], not {value!r}")
         if not callable(self.continuation) and self.continuation == 1.0 and not self.ends:
-            raise self._refused(
-                "a continuation of 1 sums for ever; use one below 1, or ends=True where the stream ends"
-            )
+            raise self._refused("a continuation of 1 never ends; use one below 1, or ends=True if the stream ends")
         if not _is_function(z) and not math.isfinite(self._number("outcome", z)):
             raise self._refused(f"outcome must be finite, not {z!r}")
 
     def _number(self, argument: str, value: Any) -> float:
-        """Return an argument that must be a number."""
         try:
             return real_number(argument, value)
         except ValueError as error:
             raise self._refused(str(error)) from None
 
     def _refused(self, why: str) -> ValueError:
-        """Return the error that names the question."""
         return ValueError(f"question {self.name!r}: {why}")
 
 
 def _is_function(value: object) -> bool:
-    """Return whether a value may be called with (observation, tiles): a class is not meant."""
-    return callable(value) and not isinstance(value, type)
+    return callable(value) and not isinstance(value, type)  # a class is probably a mistake
 
 
 def named(questions: Iterable[GVF], channels: Sequence[str]) -> tuple[GVF, ...]:
-    """Return questions whose channels are places in the observation, also where a name was given.
+    """Return the questions with names of channels replaced by indices.
 
     Args:
         questions: The questions.
-        channels: Names of the observation's channels, in order; none where they are not known.
+        channels: Names of the observation's channels, in order; empty if unknown.
 
     Raises:
-        ValueError: If one of them is no question, or names a channel that is not there.
+        ValueError: If one of them is not a GVF, or its channel is unknown.
     """
     if isinstance(questions, GVF) or not isinstance(questions, Iterable):
         raise ValueError(f"questions must be a list of GVFs, not {questions!r}")
-    place = {name: i for i, name in enumerate(channels)}
+    index = {name: i for i, name in enumerate(channels)}
     found = []
     for number, question in enumerate(questions):
         if not isinstance(question, GVF):
             raise ValueError(f"questions must be GVFs; number {number} is {question!r}")
-        cumulant = question.cumulant
-        if isinstance(cumulant, Channel) and isinstance(cumulant.index, str):
-            question = replace(question, cumulant=Channel(_place(question.name, cumulant.index, place)))
+        match question.cumulant:
+            case Channel(str(name)) if name in index:
+                question = replace(question, cumulant=Channel(index[name]))
+            case Channel(str(name)) if index:
+                raise ValueError(f"question {question.name!r}: unknown channel {name!r}; there are {', '.join(index)}")
+            case Channel(str(name)):
+                raise ValueError(
+                    f"question {question.name!r}: the names of the channels are unknown; pass channels=interface.names "
+                    f"with the questions, or use Channel(interface.index({name!r}))"
+                )
         found.append(question)
     return tuple(found)
-
-
-def _place(question: str, name: str, place: dict[str, int]) -> int:
-    """Return where a channel is in the observation."""
-    if not place:
-        raise ValueError(
-            f"question {question!r}: nobody told which channel is {name!r}; give channels=interface.names beside the "
-            f"questions, or Channel(interface.index({name!r}))"
-        )
-    if name not in place:
-        raise ValueError(f"question {question!r}: unknown channel {name!r}; there are {', '.join(place)}")
-    return place[name]

@@ -2,13 +2,13 @@
 
     horde = Horde(questions, n_features=6065, n_active=457)
     horde.begin(observation, tiles)
-    while alive:
+    while True:
         ...take an action drawn with `probability`...
         predictions = horde.learn(action, probability, observation, tiles)
 
-The Horde holds phi_t between calls; `learning/signals` turns questions into numbers, and an engine learns from these.
-Where no prediction is needed on each step, `mode="deferred"` learns the same for a part of the cost: steps are only
-noted, and taken many at a time, or as soon as anything is asked of the Horde.
+The Horde stores phi_t between calls; `learning/signals` computes the signals of the questions, and an engine learns
+from them. If predictions are not needed on each step, `mode="deferred"` learns the same at a lower cost: steps are
+queued, and processed in batches or as soon as a method reads a result.
 
 Source: Sutton et al. (2011), Horde; White, Modayil & Sutton (2012).
 """
@@ -35,7 +35,7 @@ from horde_agent.learning.signals import SignalMaker
 from horde_agent.learning.soundness import Soundness
 from horde_agent.learning.span import LARGEST_TAIL, BatchOptions, SpanEngine, trace_length
 from horde_agent.learning.values import refuse_misfits
-from horde_agent.measures.rupee import RUPEE, rupee_config
+from horde_agent.measures.online import RUPEE, rupee_config
 from horde_agent.saving import State, inner, nested, text, untext
 from horde_agent.types import Floats, Integers, Tiles
 
@@ -56,22 +56,22 @@ class Horde:
         questions: The questions; their names must differ.
         n_features: Number of features.
         n_active: Number of active features in each state; `config.step_size` is divided by it.
-        config: How they learn.
-        mode: "eager": each step is taken when it comes. "deferred": steps are noted and taken up to 64 at a time. What
-            is learned, and every answer, is the same but for rounding; only the return values of `learn` are late. A
-            demon that diverges is noticed at the end of its batch. The plain engine is always eager.
-        channels: Names of the observation's channels, for questions that name theirs: `interface.names`.
-        real_valued: Learn of feature vectors phi in full, as those of a network's layer, instead of tiles: wherever a
-            method takes `tiles`, give phi, floats of shape (n_features,). `n_active` is then the squared length of phi
-            that the step size is divided by. The plain engine learns.
-        share: What these demons must know of the larger Horde that they are a part of, if they are (`cluster`).
+        config: Options of the learning algorithm.
+        mode: "eager": each step is processed at once. "deferred": steps are queued and processed up to 64 at a time.
+            Results differ only by rounding, but `learn` returns the predictions of the latest processed step, and a
+            diverged demon is found at the end of its batch. The plain engine is always eager.
+        channels: Names of the observation's channels, for questions that use names: `interface.names`.
+        real_valued: Learn from real-valued feature vectors, such as a network's last layer, instead of tiles: pass phi,
+            floats of shape (n_features,), wherever a method has `tiles`. The step size is divided by `n_active`, the
+            expected squared length of phi. Uses the plain engine.
+        share: Properties of the whole Horde, if these demons are a shard of it (`cluster`).
 
     Attributes:
         questions, names, n_demons: The questions, their names, their number.
 
-    The plain engine learns where the fast one cannot: under the trace rule "capped", by another update rule than GTD,
-    and from traces that reach back further than 1,000 steps, which is logged. In a process that was forked a Horde
-    learns the same with one thread; spawn processes to have all of them.
+    The plain engine replaces the fast one under the trace rule "capped", for update rules other than GTD, and for
+    traces longer than 1,000 steps (with a warning). In a forked process a Horde learns the same with one thread; spawn
+    processes to use all threads.
 
     Raises:
         ValueError: If there is no question, two have one name, or one does not fit the others, the features or the
@@ -108,15 +108,15 @@ class Horde:
             raise ValueError(f"n_active must be in 1..n_features, not {n_active} of {n_features}")
         self.config, self.n_features, self.n_active = config, n_features, n_active
         self._channels, self._batch, self._share = tuple(channels), _BATCHES[mode], share
-        asked = named(questions, self._channels)
-        self._ask(asked, np.zeros(len(asked), dtype=np.int64))
+        resolved = named(questions, self._channels)
+        self._set_questions(resolved, np.zeros(len(resolved), dtype=np.int64))
         self._engine = self._new_engine()
-        self._state: tuple[NDArray[Any], Tiles] | None = None  # that the next transition leads from
+        self._state: tuple[NDArray[Any], Tiles] | None = None  # the state that the next transition starts from
         self._soundness = Soundness(self.names)
-        self._unasked = self.questions  # whose policies were never asked
+        self._unchecked = self.questions  # questions with policies that were never evaluated
 
-    def _ask(self, questions: tuple[GVF, ...], cohort: Integers) -> None:
-        """Take on the questions; where they do not fit, do nothing. `cohort` is as in `SignalMaker`."""
+    def _set_questions(self, questions: tuple[GVF, ...], cohort: Integers) -> None:
+        """Set the questions, or raise ValueError and change nothing; `cohort` is as in `SignalMaker`."""
         dtype, is_real = np.dtype(self.config.dtype), self._real_valued
         n_gibbs = self._share.n_gibbs if self._share else 0
         args = (questions, cohort, self.n_features, self.n_active, dtype)
@@ -124,13 +124,12 @@ class Horde:
         self.questions, self.names, self.n_demons = questions, [q.name for q in questions], len(questions)
 
     def _new_engine(self) -> Engine:
-        """Return an engine that knows nothing yet: the fast one, unless it is not wanted or cannot."""
         of, config = self._maker, self.config
         decay = self._share.largest_decay if self._share else of.largest_decay
         n_trace_steps = trace_length(decay, DROP_BELOW[config.dtype]) if config.trace_rule == "clipped" else 0
         is_long = decay < 1.0 and n_trace_steps > LARGEST_TAIL
         if is_long and not config.needs_plain_engine:
-            self._say_why(f"traces with gamma lambda = {decay:g} reach back {n_trace_steps:,} steps")
+            self._warn_of_plain_engine(f"traces with gamma lambda = {decay:g} reach back {n_trace_steps:,} steps")
         if is_long or config.needs_plain_engine:
             return self._plain_engine()
         args = (of.group, self.n_features, *self._step_sizes, config)
@@ -138,15 +137,14 @@ class Horde:
         return SpanEngine(*args, policy=of.policy, cumulant=of.cumulant, largest_decay=decay, **pace)
 
     def _plain_engine(self) -> PlainEngine:
-        """Return a plain engine that knows nothing yet."""
         of = self._maker
         args = (of.group, self.n_features, *self._step_sizes, self.config)
         return PlainEngine(*args, policy=of.policy, cumulant=of.cumulant)
 
     def new_rupee(self, beta0: float, step: float = 5.0) -> RUPEE:
-        """Return a RUPEE of these demons with alpha_h = `step` alpha, for the caller to keep up; see there.
+        """Return a RUPEE of these demons with alpha_h = `step` alpha, which the caller updates on each step.
 
-        Where demons come or go it is to be made anew.
+        Create a new one after `add` and `remove`.
         """
         config, of = rupee_config(self.config, beta0), self._maker
         kind = PlainEngine if config.needs_plain_engine else SpanEngine
@@ -154,38 +152,34 @@ class Horde:
         return RUPEE(kind(*args, policy=of.policy), config)
 
     @staticmethod
-    def _say_why(why: str) -> None:
-        """Log why the plain engine learns."""
-        _log.warning(
-            "%s, and the fast engine keeps %d: the plain engine learns from here on, which is slower", why, LARGEST_TAIL
-        )
+    def _warn_of_plain_engine(why: str) -> None:
+        _log.warning("%s, but the fast engine stores %d: switching to the slower plain engine", why, LARGEST_TAIL)
 
     @property
     def _step_sizes(self) -> tuple[float, float]:
-        """The step sizes alpha and alpha_w."""
         alpha = self.config.step_size / self.n_active
         return alpha, self.config.secondary_ratio * alpha
 
-    # ---- the three verbs ------------------------------------------------------------------------------------------
+    # ---- learning and predicting -------------------------------------------------------------------------------------
 
     def begin(self, observation: NDArray[Any], tiles: Tiles) -> Floats:
-        """Start a stream, at the beginning of life and after every gap: traces are cleared, nothing is learned.
+        """Begin a stream, at the first state and after every gap: clear the traces and learn nothing.
 
         Args:
-            observation: What cumulants and functions read, shape (n_channels,), finite.
+            observation: The input of cumulants and functions, shape (n_channels,), finite.
             tiles: Active features, int64 of shape (n_active,), all different.
 
         Returns:
-            Predictions of all demons there, float64, shape (n_demons,).
+            Predictions of all demons, float64, shape (n_demons,).
 
         Raises:
-            ValueError: If an argument has a wrong shape or type, is NaN or out of range, or a target policy that is
-                asked for the first time gives no probabilities; the message names it.
+            ValueError: If an argument has a wrong shape or type, is NaN or out of range, or a target policy returns
+                invalid probabilities the first time it is evaluated; the message names it.
         """
         state = self._maker.states.checked(observation, tiles)
-        if self._unasked:
-            refuse_misfits(self._unasked, *state)
-            self._unasked = ()
+        if self._unchecked:
+            refuse_misfits(self._unchecked, *state)
+            self._unchecked = ()
         self._engine.begin(state[1])
         if self._engine.flags:
             self._handle_flags()
@@ -195,18 +189,18 @@ class Horde:
     def learn(
         self, action: int, probability: float, observation: NDArray[Any], tiles: Tiles, *, terminated: bool = False
     ) -> Floats:
-        """Learn from one transition: from the state held since the last call, by `action`, to the state given.
+        """Learn from one transition: from the state of the last call, by `action`, to the given state.
 
         Args:
-            action: The discrete action that the agent drew in the held state.
-            probability: b(action), with which the behaviour policy drew it, in (0, 1].
-            observation: Of the state reached, as in `begin`.
-            tiles: Of the state reached, as in `begin`.
-            terminated: True where the stream ended there: the continuation is 0 for all. Go on with `begin`.
+            action: The discrete action that the agent drew in the state of the last call.
+            probability: b(action), the probability with which the behaviour policy drew it, in (0, 1].
+            observation: Observation of the next state, as in `begin`.
+            tiles: Tiles of the next state, as in `begin`.
+            terminated: True if the stream ended there: all continuations are 0. Call `begin` next.
 
         Returns:
             Predictions of the new weights at `tiles`, float64, shape (n_demons,); in deferred mode those of the latest
-            step that was taken.
+            processed step.
 
         Raises:
             ValueError: If an argument has a wrong shape or type, is NaN or out of range; the message names it.
@@ -219,7 +213,7 @@ class Horde:
         state = maker.states.copied(observation, tiles)
         soundness.begin_step()
         found = maker.make(action, probability, self._state, state, self._prediction_of, terminated=terminated)
-        self._set_aside_all(maker.misfits(), soundness.n_steps + 1)
+        self._freeze_all(maker.misfits(), soundness.n_steps + 1)
         if found:
             self._handle_findings(found)
         self._engine.learn(state[1], maker.signals, is_last=terminated)
@@ -233,17 +227,17 @@ class Horde:
 
     @property
     def n_waiting(self) -> int:
-        """Steps that were only noted so far."""
+        """Number of queued steps."""
         return self._engine.n_waiting
 
     def catch_up(self) -> None:
-        """Take the steps that were only noted so far; in eager mode there are none."""
+        """Process the queued steps; in eager mode there are none."""
         self._engine.catch_up()
         if self._engine.flags:
             self._handle_flags()
 
     def predict(self, tiles: Tiles) -> Floats:
-        """Return the predictions of all demons at `tiles`, float64, shape (n_demons,); nothing changes.
+        """Return the predictions of all demons at `tiles`, float64, shape (n_demons,), without learning.
 
         Raises:
             ValueError: If `tiles` has a wrong shape or type, or is out of range.
@@ -253,12 +247,12 @@ class Horde:
         return self._engine.predict(tiles)
 
     def reset_weights(self, theta: NDArray[Any] | None = None) -> None:
-        """Set theta of every demon, to zero unless given, (n_demons, n_features); w, traces and estimates stay.
+        """Set theta, (n_demons, n_features), by default to zero; w, traces and estimates do not change.
 
-        Weights that come from elsewhere bring their bound along: they count as if a cumulant as large had been seen.
+        Bounds of weights are raised as if a cumulant of the size of the largest given weight had been observed.
 
         Raises:
-            ValueError: If `theta` has another shape, is not finite, or is past what the learner's dtype can hold.
+            ValueError: If `theta` has another shape, is not finite, or exceeds the range of the learner's dtype.
         """
         self.catch_up()
         if theta is not None:
@@ -268,7 +262,7 @@ class Horde:
             self._engine.set_bounds(self._maker.bound)
         self._engine.reset_weights(theta)
 
-    # ---- what it can be asked: nothing is learned by asking ---------------------------------------------------------
+    # ---- results: reading them learns nothing --------------------------------------------------------
 
     @property
     def predictions(self) -> Floats:
@@ -284,7 +278,7 @@ class Horde:
 
     @property
     def signals(self) -> Signals:
-        """What the demons were told of the last transition, in arrays that the next one overwrites."""
+        """Signals of the last transition, in arrays that the next one overwrites."""
         return self._maker.signals
 
     @property
@@ -293,15 +287,12 @@ class Horde:
         return np.asarray(self._maker.signals.rho_t[self._maker.policy_of])
 
     def ratio_totals(self) -> Floats:
-        """Return what each demon's ratios added up to since it came, shape (3, n_demons).
-
-        The rows are the number of steps with rho > 0, the sum of rho and the sum of its squares.
-        """
+        """Return sums over each demon's steps: count of rho > 0, sum of rho, sum of rho squared; (3, n_demons)."""
         return self._maker.totals()
 
     @property
     def n_updated(self) -> int:
-        """Demons that learned in the last step: rho > 0, not set aside, and for whom it was no gap."""
+        """Number of demons that learned in the last step: with rho > 0, not diverged, and not skipping it."""
         idle = self._soundness.is_aside | self._soundness.is_skipping
         return int(np.count_nonzero((self.rho > 0) & ~idle))
 
@@ -318,18 +309,18 @@ class Horde:
 
     @property
     def diverged(self) -> list[str]:
-        """Names of the demons that were set aside."""
+        """Names of the diverged demons."""
         self.catch_up()
         return list(self._soundness.reasons)
 
     @property
     def n_diverged(self) -> int:
-        """Demons that were set aside in the steps taken so far; those that wait are not taken for it."""
+        """Number of diverged demons, without processing queued steps."""
         return len(self._soundness.reasons)
 
     @property
     def divergence_reason(self) -> dict[str, str]:
-        """Why each demon was set aside and at which learning step that was noticed, by name."""
+        """Why each diverged demon diverged, and the learning step at which that was found, by name."""
         self.catch_up()
         return dict(self._soundness.reasons)
 
@@ -337,17 +328,17 @@ class Horde:
 
     @property
     def n_skipped(self) -> Integers:
-        """Steps that each demon skipped, shape (n_demons,): of the ones told so far, those that were gaps for it alone.
+        """Number of steps that each demon skipped, shape (n_demons,).
 
-        That is a step on which its cumulant, outcome, continuation, trace decay or rho was not a number, or a
-        continuation or trace decay outside [0, 1]. Its trace is cleared and its weights stand. However many these are,
-        it is not set aside for them. The cumulant of a demon about one that was set aside is none either.
+        A demon skips a step if its cumulant, outcome, continuation, trace decay or rho is not finite, if a continuation
+        or trace decay lies outside [0, 1], or if its cumulant is the prediction of a diverged demon. Its trace is
+        cleared and its weights do not change. There is no limit to the number of skips.
         """
         return self._soundness.n_skipped.copy()
 
     @property
     def skipped_because(self) -> dict[str, str]:
-        """How often each demon skipped a step, and why the first time, by name; those that never did are left out."""
+        """Number of skips and the first reason of each demon that skipped a step, by name."""
         return self._soundness.skipped_because()
 
     @property
@@ -372,7 +363,7 @@ class Horde:
             ValueError: If `config.vector_mspbe` is False.
         """
         if not self.config.vector_mspbe:
-            raise ValueError("this Horde keeps no vector MSPBE estimate: set vector_mspbe=True in its LearnerConfig")
+            raise ValueError("this Horde has no vector MSPBE estimate: set vector_mspbe=True in its LearnerConfig")
         self.catch_up()
         return self._engine.mspbe_trace()
 
@@ -380,7 +371,7 @@ class Horde:
         """Return copies of theta and w, each (n_demons, n_features), in the learner's dtype.
 
         Args:
-            demons: Places of the ones asked about, shape (n,): then each is (n, n_features); all unless given.
+            demons: Indices of some demons, shape (n,), for arrays of shape (n, n_features); all by default.
         """
         self.catch_up()
         return self._engine.weights(demons)
@@ -392,13 +383,10 @@ class Horde:
             digest.update(np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("<")).tobytes())
         return digest.hexdigest()
 
-    # ---- stopping, and going on from there --------------------------------------------------------------------------
+    # ---- saving and restoring --------------------------------------------------------------------------
 
     def state(self) -> State:
-        """Return everything this Horde's future depends on, as copies of arrays, by name.
-
-        Steps that wait to be learned keep waiting, so that asking for the state changes nothing.
-        """
+        """Return copies of the complete state, as arrays by name; queued steps stay queued."""
         there = {} if self._state is None else {"observation": self._state[0], "tiles": self._state[1]}
         is_plain = np.array(isinstance(self._engine, PlainEngine))
         return nested(
@@ -406,42 +394,41 @@ class Horde:
             signals=self._maker.state(),
             soundness=self._soundness.state(),
             there={name: array.copy() for name, array in there.items()},
-            own={"is_plain": is_plain, "unasked": text([q.name for q in self._unasked])},
+            own={"is_plain": is_plain, "unasked": text([q.name for q in self._unchecked])},
         )
 
     def restore(self, state: State) -> None:
-        """Go on, bit for bit, from what `state` returned, here or elsewhere, with any number of threads.
+        """Restore a state of a Horde with the same arguments and the same calls of `add` and `remove`.
 
-        This Horde must have been made, and its demons have come and gone, as those of the one that was asked.
+        Learning continues bit for bit, with any number of threads.
         """
         is_plain = bool(state["own/is_plain"])
-        if is_plain != isinstance(self._engine, PlainEngine):  # a Horde may change to the plain engine in mid-life
+        if is_plain != isinstance(self._engine, PlainEngine):  # a Horde may have switched to the plain engine
             self._engine = self._plain_engine() if is_plain else self._new_engine()
         self._engine.restore(inner(state, "engine"))
         self._maker.restore(inner(state, "signals"))
         self._soundness.restore(inner(state, "soundness"))
         there, unasked = inner(state, "there"), set(untext(state["own/unasked"]))
         self._state = (there["observation"].copy(), there["tiles"].copy()) if there else None
-        self._unasked = tuple(q for q in self.questions if q.name in unasked)
+        self._unchecked = tuple(q for q in self.questions if q.name in unasked)
 
-    # ---- demons that come and go ----------------------------------------------------------------------------------
+    # ---- adding and removing demons ----------------------------------------------------------------------------------
 
     def add(self, questions: Sequence[GVF]) -> None:
-        """Take on more questions, in mid-life or before; their demons follow the others in every array.
+        """Add questions, at any time; their demons follow the others in every array.
 
-        A new demon knows nothing (theta, w, estimates and trace are 0) and learns from the next transition on, exactly
-        as it would in a Horde that calls `begin` at the held state. The others go on as if it had always been there,
-        but for rounding: what is pending is written now, and later writings come at other steps. It takes about as long
-        as building the Horde anew, and memory for a second copy of one of its weights while they move.
+        A new demon starts at zero and learns from the next transition on, exactly as in a Horde that calls `begin` at
+        the current state. The others change only by rounding, because pending updates are written at other steps.
+        This takes about as long as creating the Horde, and memory for a second copy of one of its weight arrays.
 
         Raises:
-            ValueError: If a name is taken, a question does not fit the others, the features or the channels, or its
-                target policy gives no probabilities at the held state; nothing has changed.
+            ValueError: If a name exists already, a question does not fit the others, the features or the channels, or
+                its target policy returns invalid probabilities at the current state; nothing has changed.
         """
         questions = named(questions, self._channels)
         if not questions:
             return
-        unasked = (*self._unasked, *questions)
+        unasked = (*self._unchecked, *questions)
         if self._state is not None:
             refuse_misfits(questions, *self._state)
             unasked = ()
@@ -449,14 +436,14 @@ class Horde:
         self._change(old_index, (*self.questions, *questions), unasked)
 
     def remove(self, names: Sequence[str]) -> None:
-        """Drop the demons with these names and free their memory; the others move up and go on as in `add`.
+        """Remove the demons with these names and free their memory; the others move up and continue as in `add`.
 
-        What else holds numbers in the order of the demons (a `Student`, an `MspbeWatch`, `UDE`, `RUPEE`) is of the old
-        order: make it anew, here and after `add`; or let `Life.add` and `Life.remove` see to it.
+        Objects indexed by demon (`Student`, `MspbeWatch`, `UDE`, `RUPEE`) become invalid, here and in `add`: create new
+        ones, or use `Life.add` and `Life.remove`.
 
         Raises:
-            ValueError: If a name is unknown, no demon would be left, or the cumulant of one that stays is a prediction
-                of one that goes; nothing has changed.
+            ValueError: If a name is unknown, no demon would remain, or the cumulant of a remaining demon is the
+                prediction of a removed one; nothing has changed.
         """
         gone = set(names)
         unknown = sorted(gone - set(self.names))
@@ -464,15 +451,15 @@ class Horde:
             raise ValueError(f"names must be a list of names of demons of this Horde; {unknown or [names]} are not")
         old_index = np.array([i for i, name in enumerate(self.names) if name not in gone], dtype=np.int64)
         if gone:
-            unasked = tuple(q for q in self._unasked if q.name not in gone)
+            unasked = tuple(q for q in self._unchecked if q.name not in gone)
             self._change(old_index, tuple(self.questions[i] for i in old_index), unasked)
 
     def _change(self, old_index: Integers, questions: tuple[GVF, ...], unasked: tuple[GVF, ...]) -> None:
-        """Go on with other questions; `old_index` says which demon each one's was, NEWCOMER where it is new."""
+        """Continue with other questions; `old_index` is as in `DemonMapping`."""
         self.catch_up()
         before, is_new = self._maker, old_index == NEWCOMER
-        self._ask(questions, np.where(is_new, int(before.cohort.max()) + 1, before.cohort[old_index]))
-        self._unasked, of = unasked, self._maker
+        self._set_questions(questions, np.where(is_new, int(before.cohort.max()) + 1, before.cohort[old_index]))
+        self._unchecked, of = unasked, self._maker
         of.copy_state_from(before, old_index)
         self._engine.rearrange(DemonMapping(old_index, of.group, of.policy, *self._step_sizes, of.cumulant))
         self._engine.set_bounds(of.bound)
@@ -484,7 +471,7 @@ class Horde:
         """Return a Horde with the same weights for another stream of experience; see `merge`.
 
         Raises:
-            ValueError: If the span engine learns: only the plain one keeps traces per stream.
+            ValueError: If the engine is the span engine: only the plain one stores traces per stream.
         """
         other = Horde(
             self.questions,
@@ -496,50 +483,49 @@ class Horde:
         )
         own, its = self._plain_engines([self, other])
         its.copy_weights_from(own)
-        self._share_what_is_known([other])
+        self._share_divergence([other])
         return other
 
     twin = copy_for_stream  # deprecated name, until 0.2
 
     def merge(self, others: Sequence[Horde]) -> None:
-        """Share with other Hordes what each has learned from a stream of its own since they last shared: the mean.
+        """Average the changes that several Hordes have learned, each from its stream, since they were last merged.
 
             theta_{t+1} = theta_t + (1/n) sum_k (theta^k_{t+1} - theta_t)
 
-        where n Hordes began at theta_t; likewise w and the estimates of the MSPBE. Traces stay each stream's own, and
-        who is set aside in one is so in all. Merged after each step, this is one learner that takes a batch of n
-        transitions: their order matters for nothing but rounding, and a step size n times as large makes as much of
-        each transition as one stream would.
+        for n Hordes that started at theta_t; likewise w and the MSPBE estimates. Each stream keeps its traces, and a
+        demon that diverged in one Horde is diverged in all. Merging after each step is one learner with batches of n
+        transitions: their order changes only rounding, and n times the step size gives each transition the weight that
+        it has in a single stream.
 
         Args:
             others: Copies of this one by `copy_for_stream`; changed in place.
 
         Raises:
-            ValueError: If their questions or features differ, or the plain engine is not what learns: the fast one
-                keeps the history of one stream in the place of traces.
+            ValueError: If their questions or features differ, or one uses the span engine, which stores the history of
+                one stream instead of traces.
         """
         alike = (self, *others)
         if any((horde.names, horde.n_features) != (self.names, self.n_features) for horde in others):
             raise ValueError(
-                "only Hordes of the same questions and features can be merged: make the others by copy_for_stream()"
+                "only Hordes with the same questions and features can be merged: create the others by copy_for_stream()"
             )
         first, *rest = self._plain_engines(alike)
-        self._share_what_is_known(others)
+        self._share_divergence(others)
         first.merge(rest)
 
     @staticmethod
     def _plain_engines(hordes: Sequence[Horde]) -> list[PlainEngine]:
-        """Return the engines of some Hordes, all of them plain ones."""
         engines = [horde._engine for horde in hordes if isinstance(horde._engine, PlainEngine)]
         if len(engines) < len(hordes):
             raise ValueError(
-                "several streams need traces of their own, which only the plain engine keeps: make the Horde with "
+                "several streams need separate traces, which only the plain engine stores: create the Horde with "
                 'config=LearnerConfig(engine="plain")'
             )
         return engines
 
-    def _share_what_is_known(self, others: Sequence[Horde]) -> None:
-        """Let all of these Hordes know who was set aside, and how large weights may be."""
+    def _share_divergence(self, others: Sequence[Horde]) -> None:
+        """Synchronise diverged demons and weight bounds across Hordes."""
         alike = (self, *others)
         reasons = {name: why for horde in reversed(alike) for name, why in horde._soundness.reasons.items()}
         for horde in alike:
@@ -550,32 +536,32 @@ class Horde:
         for horde in alike:
             horde._engine.set_bounds(horde._maker.bound)
 
-    # ---- what goes wrong --------------------------------------------------------------------------------------------
+    # ---- skips and divergence ---------------------------------------------------------------------------------------
 
     def _prediction_of(self, demon: int, tiles: Tiles) -> float:
-        """Return what a demon predicts at `tiles`, NaN where it was set aside."""
+        """Return a demon's prediction at `tiles`, NaN if it diverged."""
         return np.nan if self._soundness.is_aside[demon] else self._engine.predict_one(demon, tiles)
 
     def _handle_findings(self, found: int) -> None:
-        """Deal with what `checks.finish_signals` found: note for whom the step is a gap, raise bounds."""
+        """Process the bits of `checks.finish_signals`: mark demons that skip the step, raise bounds."""
         if found & checks.BROKEN:
             beyond = self._maker.mark_skips(self._soundness)
             reasons = {i: f"{why}, which {self.config.dtype} cannot hold" for i, why in beyond.items()}
-            self._set_aside_all(reasons, self._soundness.n_steps + 1)
+            self._freeze_all(reasons, self._soundness.n_steps + 1)
         if found & checks.BOUND_RISES:
             self._engine.set_bounds(self._maker.bound)
 
     def _handle_flags(self) -> None:
-        """Set aside the demons that the engine flagged; go on with the plain one where a trace reaches too far back."""
-        self._set_aside_all(self._engine.pop_flagged(), self._soundness.n_steps)
+        """Freeze the demons that the engine flagged; switch to the plain engine if a trace is too long."""
+        self._freeze_all(self._engine.pop_flagged(), self._soundness.n_steps)
         if self._engine.flags & TAIL_TOO_LONG and isinstance(self._engine, SpanEngine):
-            self._say_why(f"a trace reaches back more than {LARGEST_TAIL:,} steps")
+            self._warn_of_plain_engine(f"a trace reaches back more than {LARGEST_TAIL:,} steps")
             plain = self._plain_engine()
             plain.take_over(*self._engine.in_full())
             self._engine = plain
 
-    def _set_aside_all(self, reasons: dict[int, str], step: int) -> None:
-        """Freeze demons' weights at zero and note why and when; one that was set aside before keeps its reason."""
+    def _freeze_all(self, reasons: dict[int, str], step: int) -> None:
+        """Freeze demons' weights at zero; only the first reason and step of each are kept."""
         for demon, why in reasons.items():
             if self._soundness.mark_diverged(demon, f"{why} (learning step {step:,})"):
                 self._engine.freeze(demon)

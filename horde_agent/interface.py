@@ -1,4 +1,4 @@
-"""Interface: what the agent knows of its body, read from a Gymnasium environment and from nothing else."""
+"""Interface: channels, actions, period and tile coder of a robot, read from its Gymnasium environment."""
 
 from __future__ import annotations
 
@@ -19,12 +19,11 @@ from horde_agent.tiles import TileCoder
 from horde_agent.types import Bools, Floats, Tiles
 
 _NOT_ONE = (
-    "an interface is that of one Gymnasium environment, not of a {}: a Horde has one stream of experience, so make one "
-    "environment by gymnasium.make"
+    "Interface.of needs one Gymnasium environment, not a {}: a Horde has one stream of experience, so create one "
+    "environment with gymnasium.make"
 )
 
-# A bound of float32's own size says only that there is none.
-_UNBOUNDED_FROM = 1e30
+_UNBOUNDED_FROM = 1e30  # larger bounds, such as float32's largest number, mean that there is none
 
 
 class ChannelInfo(NamedTuple):
@@ -32,7 +31,7 @@ class ChannelInfo(NamedTuple):
 
     Attributes:
         name, group, unit: As in the environment's metadata.
-        is_sensor: Whether families of questions ask about it.
+        is_sensor: True if families of questions include it.
         step: Quantisation step of the observation, in its own unit; None if unknown.
     """
 
@@ -45,12 +44,11 @@ class ChannelInfo(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Scaler:
-    """Brings each channel into [0, 1]: a bounded one linearly, an unbounded one through 0.5 + atan(x / s) / pi.
+    """Scales each channel to [0, 1]: linearly if it is bounded, otherwise by 0.5 + atan(x / s) / pi.
 
     Args:
-        low: Lower bounds of the observation space, shape (n_inputs,).
-        high: Upper bounds, likewise.
-        spread: s, the size of reading of an unbounded channel that is mapped to 0.75; one number for all.
+        low, high: Bounds of the observation space, each of shape (n_inputs,).
+        spread: s, the reading of an unbounded channel that is mapped to 0.75.
     """
 
     low: Floats
@@ -73,7 +71,7 @@ class Scaler:
 
     @property
     def bounded(self) -> Bools:
-        """Which channels have two finite bounds, shape (n_inputs,)."""
+        """Mask of the channels with two finite bounds, shape (n_inputs,)."""
         return np.asarray(
             (np.abs(self.low) < _UNBOUNDED_FROM) & (np.abs(self.high) < _UNBOUNDED_FROM) & (self.high > self.low)
         )
@@ -81,15 +79,15 @@ class Scaler:
 
 @dataclass(frozen=True)
 class Interface:
-    """What the agent knows of its body.
+    """Description of a robot for the agent.
 
     Attributes:
-        channels: The numbers of an observation, in order.
+        channels: The channels of an observation, in order.
         actions: Names of the discrete actions, in order.
         period_s: Duration of a step, in seconds.
-        coder: From scaled observation, followed by the scaled predictions fed back, to tiles.
-        scaler: From observation to [0, 1].
-        feedback: Which predictions are fed back as features, if any are.
+        coder: Tile coder of the scaled observation, followed by the scaled predictions fed back.
+        scaler: Scaling of the observation to [0, 1].
+        feedback: The predictions that are fed back as features, if any.
 
     Example:
         >>> interface = Interface.of(gymnasium.make("CartPole-v1"))
@@ -106,19 +104,18 @@ class Interface:
 
     @classmethod
     def of(cls, env: gymnasium.Env[Any, Any]) -> Interface:
-        """Read an environment's spaces and its metadata.
+        """Read the interface from an environment's spaces and metadata.
 
-        `metadata` may hold "channels" (list of {name, group, unit, sensor}), "actions", "period_s" and "tile_layout";
-        a channel's "range", [low, high] in its unit, is stored with a recording and must be the same to resume it; its
-        "step", the quantisation step of the observation, tells which returns are nearly constant;
-        without them channels are obs_0.., actions action_0.., the period 1 s, and the layout a default one. A wrapper
-        that changes the observation may set a `metadata` of its own. What `FrameStackObservation` stacks is described
-        here: the newest frame as the environment's own, "light_0@-1" of the group "light@-1" a step before, and so on;
-        the older ones are tiled alike, and no questions are asked about them.
+        `metadata` may have "channels" (list of {name, group, unit, sensor}), "actions", "period_s" and "tile_layout".
+        The defaults are obs_0.., action_0.., 1 s, and a layout made from the space. A channel's "range", [low, high] in
+        its unit, is stored with a recording and must be the same to resume it; its "step" is the quantisation step of
+        the observation, which determines the nearly constant returns. A wrapper that changes the observation may set
+        its own `metadata`. Frames stacked by `FrameStackObservation` are supported: channels of the frame before the
+        newest are "light_0@-1" in group "light@-1", and so on. They have the same tiles, and no questions.
 
         Raises:
             ValueError: If the observation is not a flat Box of floats, the action space not Discrete from 0, or the
-                metadata does not fit them. The message names the wrapper that helps.
+                metadata does not fit them. The message names a wrapper that converts the space.
         """
         if not isinstance(env, gymnasium.Env):
             raise ValueError(_NOT_ONE.format(type(env).__name__))
@@ -146,7 +143,7 @@ class Interface:
 
     @property
     def sensors(self) -> tuple[int, ...]:
-        """Integers of the channels that questions are asked about."""
+        """Indices of the channels that families of questions include."""
         return tuple(i for i, channel in enumerate(self.channels) if channel.is_sensor)
 
     def index(self, name: str) -> int:
@@ -160,13 +157,13 @@ class Interface:
         return self.names.index(name)
 
     def feeding_back(self, questions: Sequence[GVF], tables: Sequence[Mapping[str, Any]]) -> Interface:
-        """Return an interface whose tiles also code the predictions of the step before: n_features and n_active grow.
+        """Return an interface that also codes the predictions of the previous step: n_features and n_active grow.
 
-        Questions about Gibbs policies, which depend on n_features, are to be made from the interface returned.
+        Create questions about Gibbs policies, which depend on n_features, from the returned interface.
 
         Args:
-            questions: The questions of the Horde to come, or at least those that are fed back.
-            tables: `[[feedback]]` tables, as in `Feedback.of`; each prediction's tilings and scale.
+            questions: The questions of the Horde, or at least those that are fed back.
+            tables: `[[feedback]]` tables, as in `Feedback.of`: tilings and range of each prediction.
 
         Raises:
             ValueError: If predictions are fed back already, or a table is wrong.
@@ -174,7 +171,7 @@ class Interface:
         Source: White, Modayil & Sutton (2012), figure 1.
         """
         if self.feedback is not None:
-            raise ValueError("this interface feeds predictions back already; give all [[feedback]] tables at once")
+            raise ValueError("this interface has feedback already; pass all [[feedback]] tables at once")
         bounds = np.where(self.scaler.bounded, [self.scaler.low, self.scaler.high], [[-np.inf], [np.inf]])
         feedback = Feedback.of(named(questions, self.names), tables, bounds)
         coder = self.coder.extended(feedback.tilings, feedback.groups, [table["group"] for table in feedback.tilings])
@@ -184,23 +181,22 @@ class Interface:
         """Return the active tiles of an (unscaled) observation, shape (n_active,).
 
         Args:
-            observation: What is seen, shape (n_channels,).
-            predictions: What the questions fed back predicted one step before, in their order, as in
-                `horde.predictions[interface.feedback.demons(horde.names)]`; None where a stream begins.
+            observation: The observation, shape (n_channels,).
+            predictions: Predictions of the previous step that are fed back,
+                `horde.predictions[interface.feedback.demons(horde.names)]`; None at the beginning of a stream.
 
         Raises:
-            ValueError: If an argument has a wrong shape, or predictions are given where none are fed back.
+            ValueError: If an argument has a wrong shape, or predictions are given without feedback.
         """
         scaled = self.scaler(observation)
         if self.feedback is not None:
             scaled = np.concatenate([scaled, self.feedback.scaled(predictions)])
         elif predictions is not None:
-            raise ValueError("predictions were given, but this interface feeds none back: see feeding_back")
+            raise ValueError("predictions were given, but this interface has no feedback: see feeding_back")
         return self.coder.encode(scaled)
 
 
 def _flat_box(space: spaces.Space[Any]) -> spaces.Box:
-    """Return an observation space that can be read."""
     must = "the observation space must be a flat Box of floats"
     if not isinstance(space, spaces.Box) or len(space.shape) != 1:
         raise ValueError(f"{must}, not {space}; wrap the environment: gymnasium.wrappers.FlattenObservation(env)")
@@ -212,14 +208,13 @@ def _flat_box(space: spaces.Space[Any]) -> spaces.Box:
 
 
 def _discrete(space: spaces.Space[Any]) -> spaces.Discrete:
-    """Return an action space that can be chosen from."""
     must = "the action space must be Discrete from 0"
     if isinstance(space, spaces.Discrete) and space.start == 0:
         return space
     if isinstance(space, spaces.Box):
         raise ValueError(
             f"{must}, not {space}; wrap the environment: gymnasium.wrappers.DiscretizeAction(env, bins=3); "
-            "beside SAC, horde_agent.sb3.ChoiceByNumber of an environment with discrete actions"
+            "for SAC, horde_agent.sb3.ChoiceByNumber of an environment with discrete actions"
         )
     like = "lambda a: a + start" if isinstance(space, spaces.Discrete) else "its_action"
     raise ValueError(
@@ -228,7 +223,7 @@ def _discrete(space: spaces.Space[Any]) -> spaces.Discrete:
 
 
 def _actions(described: Sequence[str] | None, env: gymnasium.Env[Any, Any], n: int) -> tuple[str, ...]:
-    """Return the actions as described, or action_0.. where nobody describes them or a wrapper made others of them."""
+    """Return the actions as described, or action_0.. without a description or if a wrapper changed their number."""
     unknown = tuple(f"action_{a}" for a in range(n))
     if not described or (len(described) != n and env.action_space != env.unwrapped.action_space):
         return unknown
@@ -238,7 +233,7 @@ def _actions(described: Sequence[str] | None, env: gymnasium.Env[Any, Any], n: i
 
 
 def _n_frames(env: gymnasium.Env[Any, Any]) -> int:
-    """Return how many frames the environment's wrappers stack into one observation."""
+    """Return the number of frames that the environment's wrappers stack into one observation."""
     n = 1
     while isinstance(env, gymnasium.Wrapper):
         n *= env.stack_size if isinstance(env, FrameStackObservation) else 1
@@ -249,7 +244,7 @@ def _n_frames(env: gymnasium.Env[Any, Any]) -> int:
 def _channels(
     described: Sequence[Mapping[str, Any]] | None, n: int, n_frames: int
 ) -> tuple[tuple[ChannelInfo, ...], tuple[str, ...]]:
-    """Return the channels as described, or obs_0.. in one group "obs"; and what a group's name ends in, by its age."""
+    """Return the channels, obs_0.. in the group "obs" by default, and the suffix of group names by age of the frame."""
     if described is None:
         return tuple(ChannelInfo(f"obs_{i}", "obs", "1", is_sensor=True) for i in range(n)), ("",)
     one = [
@@ -260,15 +255,15 @@ def _channels(
     ]
     ages = tuple(f"@-{age}" if age else "" for age in range(n_frames))
     if len(one) * n_frames == n:  # a stack begins with the oldest frame
-        return tuple(_aged(channel, age) for age in reversed(ages) for channel in one), ages
-    if len(one) == n:  # a wrapper that describes its frames itself
+        stacked = (
+            c._replace(name=c.name + age, group=c.group + age, is_sensor=c.is_sensor and not age)
+            for age in reversed(ages)
+            for c in one
+        )
+        return tuple(stacked), ages
+    if len(one) == n:  # a wrapper with its own metadata
         return tuple(one), ("",)
     raise ValueError(
-        f"metadata describes {len(one)} channels, the observation has {n}; let the wrapper that changes it set a "
-        f'metadata of its own, with "channels" and a "tile_layout" that fits them'
+        f"metadata describes {len(one)} channels, the observation has {n}; set metadata in the wrapper that "
+        f'changes it, with "channels" and a "tile_layout" that fit'
     )
-
-
-def _aged(channel: ChannelInfo, age: str) -> ChannelInfo:
-    """Return a channel of a frame, the newest one where `age` is ""."""
-    return channel._replace(name=channel.name + age, group=channel.group + age, is_sensor=channel.is_sensor and not age)

@@ -1,8 +1,8 @@
 """Target policies, which questions are about, and the behaviour policy, which the robot follows.
 
-A policy gives the probability of each action in a state; the importance sampling ratio of the action taken is
-rho = pi(a)/b(a). A behaviour draws an action and says with what probability it drew. `Follow` makes a behaviour of any
-policy; one that has a memory, such as `StickyRandom`, draws by itself.
+A policy returns the probability of each action in a state; the importance sampling ratio of an action is
+rho = pi(a)/b(a). A behaviour draws an action and returns it with its probability. `Follow` is the behaviour that
+follows a policy; a behaviour with memory, such as `StickyRandom`, draws actions itself.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ _SUM_TOLERANCE = 1e-6
 
 @runtime_checkable
 class Policy(Protocol):
-    """What a question asks about: action probabilities given a state.
+    """Interface of a target policy: action probabilities given a state.
 
-    A Horde checks what a policy gives when it first asks it, and refuses it by name; later now and then, and sets aside
-    the demons of a policy that turns into none. Where a probability is not a number, the step is a gap for them.
+    A Horde checks the probabilities of the first state and raises ValueError if they are invalid. It checks them again
+    every 64 steps; the demons of a policy that became invalid diverge. They skip a step if a probability is NaN.
 
     Example:
         >>> isinstance(Uniform(2), Policy)
@@ -52,7 +52,7 @@ class Policy(Protocol):
 
 
 class BehaviourPolicy(Protocol):
-    """What the robot follows: it draws actions, knows the probability of each draw, and can forget its last action.
+    """Interface of the behaviour policy: draws actions with known probabilities, and can forget its last action.
 
     Example:
         >>> class AlwaysFirst:
@@ -75,30 +75,28 @@ class BehaviourPolicy(Protocol):
         """
 
     def forget(self) -> None:
-        """Make the next draw independent of what was before: after a reset, a gap or a test excursion."""
+        """Make the next draw independent of earlier ones: called after a reset, a gap or a test excursion."""
 
 
 def is_policy(thing: object) -> bool:
-    """Return whether something gives probabilities(observation, tiles) and says of how many actions."""
+    """Return whether an object has `n_actions` and a method probabilities(observation, tiles)."""
     kind: Any = type(thing)
     if not hasattr(thing, "n_actions"):
         return False
     if hasattr(kind, "probabilities"):
-        return _class_takes_a_state(kind)
+        return _can_be_called(kind.probabilities, 3)
     return can_be_called(getattr(thing, "probabilities", None), 2)
 
 
-@cache
-def _class_takes_a_state(kind: Any) -> bool:
-    return can_be_called(kind.probabilities, 3)
-
-
 def can_be_called(function: Any, n_arguments: int) -> bool:
-    """Return whether something can be called with so many arguments."""
+    """Return whether an object can be called with this number of positional arguments."""
     try:
         return callable(function) and inspect.signature(function).bind(*[None] * n_arguments) is not None
-    except TypeError:  # another number of them
+    except TypeError:  # another number of arguments
         return False
+
+
+_can_be_called = cache(can_be_called)  # for the methods of classes, of which there are few
 
 
 def whole_number(argument: str, value: Any, least: int) -> int:
@@ -113,10 +111,10 @@ def whole_number(argument: str, value: Any, least: int) -> int:
 
 
 def generator(rng: Any) -> np.random.Generator:
-    """Return a source of randomness.
+    """Return `rng` if it is a numpy Generator.
 
     Raises:
-        ValueError: If it is no numpy Generator: a seed, for example.
+        ValueError: If it is not a numpy Generator, for example a seed.
     """
     if not isinstance(rng, np.random.Generator):
         raise ValueError(f"rng must be a numpy Generator, such as numpy.random.default_rng(0), not {rng!r}")
@@ -188,7 +186,7 @@ class Uniform:
 
 @dataclass(frozen=True, slots=True)
 class Behaviour:
-    """A sentinel for the behaviour policy itself: rho = 1 on every step, whatever it is (on-policy prediction).
+    """A sentinel for the behaviour policy itself: rho = 1 on every step (on-policy prediction).
 
     Example:
         >>> from horde_agent import GVF, Channel
@@ -199,24 +197,24 @@ class Behaviour:
     n_actions: int = 0
 
     def probabilities(self, observation: NDArray[Any], tiles: Tiles) -> Floats:  # noqa: ARG002
-        """Raise, whatever the shape of what it is shown: only the behaviour policy itself knows.
+        """Raise TypeError: only the behaviour policy itself has probabilities.
 
         Raises:
             TypeError: Always.
         """
-        raise TypeError("Behaviour() stands for the behaviour policy: it has rho = 1 and no probabilities of its own")
+        raise TypeError("Behaviour() stands for the behaviour policy, with rho = 1; it has no probabilities")
 
 
 @dataclass(frozen=True, slots=True)
 class PolicyFunction:
-    """A policy that a function gives. Demons whose policies have one function share it: it is called once per step.
+    """A policy given by a function, which is called once per step for all demons with policies of that function.
 
     Args:
-        function: Gives the probability of each action, shape (n_actions,), from (observation, tiles).
+        function: Returns the probability of each action, shape (n_actions,), for (observation, tiles).
         n_actions: Number of actions.
 
     Raises:
-        ValueError: If `n_actions` is no whole number of at least 1, or `function` cannot be called.
+        ValueError: If `n_actions` is not a whole number of at least 1, or `function` cannot be called.
 
     Example:
         >>> PolicyFunction(lambda observation, tiles: [0.3, 0.7], n_actions=2).probabilities(np.zeros(1), np.array([0]))
@@ -232,25 +230,25 @@ class PolicyFunction:
             raise ValueError(f"function must be callable with (observation, tiles), not {self.function!r}")
 
     def probabilities(self, observation: NDArray[Any], tiles: Tiles) -> Floats:
-        """Return what the function gives, shape (n_actions,); a Horde checks it."""
+        """Return the function's value, shape (n_actions,); a Horde checks it."""
         return np.asarray(self.function(observation, tiles), dtype=np.float64)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Gibbs:
-    """A softmax policy over features, pi(a) = softmax_a(-u_a.phi), with few parameters that are not zero.
+    """A softmax policy over features, pi(a) = softmax_a(-u_a.phi), with few nonzero parameters.
 
     Args:
-        n_actions: Number of actions; psi_a holds a copy of phi at offset a * n_features.
+        n_actions: Number of actions; psi_a contains a copy of phi at offset a * n_features.
         n_features: Length of phi.
-        index: Positions of the parameters that are not zero, in 0..n_actions * n_features - 1, shape (k,).
-        value: The parameters there, shape (k,).
+        index: Positions of the nonzero parameters, in 0..n_actions * n_features - 1, shape (k,).
+        value: The nonzero parameters, shape (k,).
 
     Raises:
         ValueError: If the shapes differ, a position is out of range, or a parameter is not finite.
 
     Source: White, Modayil & Sutton (2012), section 6, https://arxiv.org/abs/1206.6262: 60 of 30,325
-    parameters, each U[0, 1]. The minus is the paper's.
+    parameters, each U[0, 1]. The minus sign is the paper's.
 
     Example:
         >>> policy = Gibbs(n_actions=2, n_features=10, index=np.array([3]), value=np.array([1.0]))
@@ -262,7 +260,7 @@ class Gibbs:
     n_features: int
     index: Integers
     value: Floats
-    # Features, actions and values, by feature: made when first asked for, since many policies are only ever indexed.
+    # Features, actions and values, sorted by feature; computed on first use, because a Horde reads index and value.
     _by_feature: tuple[Integers, Integers, Floats] | None = field(init=False, repr=False, default=None)
 
     def __post_init__(self) -> None:
@@ -296,17 +294,17 @@ class Gibbs:
 
 
 class StickyRandom:
-    """The behaviour policy of the paper: repeat the last action with probability `repeat`, else draw any of them.
+    """The behaviour policy of the paper: repeat the last action with probability `repeat`, else draw uniformly.
 
     The last action is part of its state, so its probabilities are those of the *next* draw: with five actions and
-    repeat 0.5, 0.6 for the last action and 0.1 for each other, 0.2 each where there is no last action.
+    repeat 0.5, 0.6 for the last action and 0.1 for each other; without a last action 0.2 each.
 
     Args:
         n_actions: Number of actions.
         repeat: Probability of repeating, in [0, 1).
 
     Raises:
-        ValueError: If a number is out of its range.
+        ValueError: If an argument is out of its range.
 
     Source: White, Modayil & Sutton (2012), section 5, https://arxiv.org/abs/1206.6262.
 
@@ -340,12 +338,12 @@ class StickyRandom:
     def draw(
         self,
         rng: np.random.Generator,
-        observation: NDArray[Any] | None = None,  # noqa: ARG002  it looks at nothing, so it can be asked without
+        observation: NDArray[Any] | None = None,  # noqa: ARG002  unused, and therefore optional
         tiles: Tiles | None = None,  # noqa: ARG002
     ) -> tuple[int, float]:
-        """Draw the next action, remember it, and return it with the probability that it had.
+        """Draw and store the next action, and return it with its probability.
 
-        It looks at nothing: not at `observation`, shape (n_channels,), nor at `tiles`, shape (n_active,).
+        The state is not used: neither `observation`, shape (n_channels,), nor `tiles`, shape (n_active,).
         """
         last = self.last_action
         if last is not None and rng.random() < self.repeat:
@@ -356,16 +354,16 @@ class StickyRandom:
         return action, self._other + self.repeat * (action == last)
 
     def state(self) -> State:
-        """Return what the next draw depends on beside the generator."""
+        """Return the last action, which the next draw depends on."""
         return {"last_action": np.array(-1 if self.last_action is None else self.last_action)}
 
     def restore(self, state: State) -> None:
-        """Go on from what `state` returned."""
+        """Restore a state from `state`."""
         last = int(state["last_action"])
         self.last_action = None if last < 0 else last
 
     def forget(self) -> None:
-        """Drop the last action: the next draw is uniform. To be called after a reset, a gap or an excursion."""
+        """Forget the last action, so that the next draw is uniform: called after a reset, a gap or an excursion."""
         self.last_action = None
 
 
@@ -377,12 +375,10 @@ def draw_from(probabilities: Floats, rng: np.random.Generator) -> tuple[int, flo
         rng: Source of the draw: one number of [0, 1).
 
     Raises:
-        ValueError: If these are no probabilities: one is negative or no number, or their sum differs from 1 by more
-            than 1e-6.
+        ValueError: If one is negative or NaN, or their sum differs from 1 by more than 1e-6.
     """
     p = np.asarray(probabilities, dtype=np.float64)
-    # Written so that NaN fails it.
-    if p.ndim != 1 or not ((p >= 0.0).all() and abs(p.sum() - 1.0) <= _SUM_TOLERANCE):
+    if p.ndim != 1 or not ((p >= 0.0).all() and abs(p.sum() - 1.0) <= _SUM_TOLERANCE):  # also if NaN
         raise ValueError(f"the probabilities of the actions must not be negative and sum to 1, not {p}")
     drawn = int(np.searchsorted(np.cumsum(p), rng.random(), side="right"))
     action = min(drawn, int(np.flatnonzero(p)[-1]))  # the sum may have been rounded to below 1
@@ -390,13 +386,13 @@ def draw_from(probabilities: Floats, rng: np.random.Generator) -> tuple[int, flo
 
 
 class Follow:
-    """The behaviour that follows a policy: it draws from the policy's probabilities, and those are its b.
+    """The behaviour that follows a policy: it draws from the policy's probabilities, which are its b.
 
     Args:
-        policy: Any policy that gives probabilities.
+        policy: A policy.
 
     Raises:
-        ValueError: If it does not.
+        ValueError: If it has no probabilities.
 
     Example:
         >>> Follow(Uniform(4)).draw(np.random.default_rng(0), np.zeros(1), np.zeros(1, dtype=np.int64))
@@ -409,36 +405,35 @@ class Follow:
         self.policy, self.n_actions = policy, policy.n_actions
 
     def draw(self, rng: np.random.Generator, observation: Floats, tiles: Tiles) -> tuple[int, float]:
-        """Draw an action from the policy's probabilities in this state, and return it with its own.
+        """Draw an action, and return it with its probability.
 
         Args:
-            rng: Where chance comes from.
+            rng: Source of the draw.
             observation: In the environment's own units, shape (n_channels,).
             tiles: Its active features, shape (n_active,).
 
         Raises:
-            ValueError: If the policy gives no probabilities.
+            ValueError: If the policy returns invalid probabilities.
         """
         return draw_from(self.policy.probabilities(observation, tiles), rng)
 
     def forget(self) -> None:
-        """Do nothing: a policy looks at the state alone."""
+        """Do nothing: a policy depends only on the state."""
 
 
 @dataclass(frozen=True, slots=True)
 class EpsilonGreedy:
-    """The policy that takes the action of highest value, and with probability epsilon any action.
+    """The policy that takes the action with the highest value, or with probability epsilon a random one.
 
-    Actions of the same highest value share its probability, so that pi is that of a draw: epsilon / n for each action,
-    and (1 - epsilon) / m more for each of the m best ones.
+    Each action has probability epsilon / n, and each of the m best ones (1 - epsilon) / m more.
 
     Args:
-        values: Gives a value for each action, shape (n_actions,), from (observation, tiles): predictions, for example.
+        values: Returns a value for each action, shape (n_actions,), for (observation, tiles), such as predictions.
         n_actions: Number of actions.
-        epsilon: Probability of drawing any action, in [0, 1]; above 0 where others are to be learned about off-policy.
+        epsilon: Probability of a random action, in [0, 1]; above 0 for a behaviour that others learn from off-policy.
 
     Raises:
-        ValueError: If an argument is out of its range, or when asked, if the values are not n_actions numbers.
+        ValueError: If an argument is out of its range, or in `probabilities`, if the values are not n_actions numbers.
 
     Source: Sutton & Barto (2018), section 2.2, http://incompleteideas.net/book/the-book-2nd.html.
 
@@ -469,21 +464,21 @@ class EpsilonGreedy:
 
 
 class TraceGrowth(NamedTuple):
-    """Growth per step of the second moment of a "plain" trace, and what to say of it ("" below 0.5)."""
+    """Growth per step of the second moment of a "plain" trace, and a warning ("" below 0.5)."""
 
     factor: float
     warning: str
 
 
 def trace_growth(target: ArrayLike, behaviour: ArrayLike, gamma: float, lam: float) -> TraceGrowth:
-    """Return by what factor E[e^2] grows per step under the trace rule "plain".
+    """Return the factor by which E[e^2] grows per step under the trace rule "plain".
 
     The trace is multiplied by rho gamma lambda on each step, so its second moment grows with the spectral radius of
     M[l, a] = pi(a)^2 / b(a | l), times (gamma lambda)^2; l is the last action. From 1 on the variance is infinite.
 
     Args:
-        target: pi(a), shape (n_actions,); of a policy that looks at the state, its values in some state.
-        behaviour: b(a | l), shape (n_actions, n_actions), or (n_actions,) where it has no memory.
+        target: pi(a), shape (n_actions,); for a policy that depends on the state, its values in some state.
+        behaviour: b(a | l), shape (n_actions, n_actions), or (n_actions,) without memory.
         gamma: Continuation.
         lam: Trace decay.
 

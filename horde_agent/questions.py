@@ -1,4 +1,4 @@
-"""Families of questions: policies x time scales x sensors, made by functions and never written out by hand.
+"""Families of questions, policies x time scales x sensors, from functions and from question files.
 
 Source: White, Modayil & Sutton (2012), sections 5 and 6; Modayil, White & Sutton (2014) for `nexting`.
 """
@@ -33,12 +33,12 @@ def family(
     """Return a question for each policy, then gamma, then channel, named "policy/g0.8/channel".
 
     Args:
-        interface: The body's.
+        interface: Interface of the robot.
         policies: Target policies by name.
         gammas: Continuations, each in [0, 1).
-        channels: What is summed: places in the observation, or names.
+        channels: Cumulants: indices in the observation, or names.
         lam: Trace decay.
-        tested: Whether test excursions follow the policies.
+        tested: True if test excursions follow the policies.
 
     Raises:
         ValueError: If gamma is not in [0, 1), lambda not in [0, 1], or there is no such channel.
@@ -63,21 +63,19 @@ def excursions(interface: Interface, gammas: Sequence[float] = PAPER_GAMMAS, lam
 
 
 def nexting(interface: Interface, gammas: Sequence[float] = PAPER_GAMMAS, lam: float = PAPER_LAMBDA) -> list[GVF]:
-    """Return on-policy questions about every sensor: what comes next if the robot goes on as it does (rho = 1)."""
+    """Return on-policy questions about every sensor: the future under the behaviour policy (rho = 1)."""
     return family(interface, {"behaviour": Behaviour()}, gammas, interface.sensors, lam)
 
 
 def policies(interface: Interface, rng: np.random.Generator, n: int = 1_000, lam: float = PAPER_LAMBDA) -> list[GVF]:
-    """Return the paper's last experiment: n questions, each about a random Gibbs policy of its own.
+    """Return the paper's last experiment: n questions, each about another random Gibbs policy.
 
     Time scale from {0, .5, .8, .95} and sensor are drawn at random; names "gibbs_0007/g0.8/light_0". No test excursions
     follow these policies: there are too many (section 6).
 
     Raises:
-        ValueError: If `n` is no whole number of at least 1, or `rng` no Generator.
+        ValueError: If `n` is not a whole number of at least 1, or `rng` not a Generator.
     """
-    if isinstance(n, int) and n < 1:
-        raise ValueError(f"n must be at least 1, not {n}")
     n, rng, sensors = whole_number("n", n, 1), generator(rng), interface.sensors
     questions = []
     for i in range(n):
@@ -89,15 +87,15 @@ def policies(interface: Interface, rng: np.random.Generator, n: int = 1_000, lam
 
 
 def from_file(path: str | Path, interface: Interface) -> list[GVF]:
-    """Return the questions that a TOML file poses.
+    """Return the questions of a TOML file.
 
-    Each `[[family]]` table holds `policies` (action names, "uniform", "behaviour") and `gammas`, and may hold
-    `channels`, `groups` (both: the union; neither: every sensor), `lam` (0.9) and `tested` (true). For its
-    `[[feedback]]` tables see `feeding_back`; docs/questions.md tells every field.
+    Each `[[family]]` table has `policies` (action names, "uniform", "behaviour") and `gammas`, and may have `channels`,
+    `groups` (both: the union; neither: every sensor), `lam` (0.9) and `tested` (true). `feeding_back` reads its
+    `[[feedback]]` tables; docs/questions.md describes every field.
 
     Raises:
-        ValueError: If the file is missing or no TOML, or names an unknown key, sensor, group or policy, or a number is
-            out of its range. One sentence names the file, what is wrong, and the choices.
+        ValueError: If the file is missing or not TOML, has an unknown key, sensor, group or policy, or a number is out
+            of its range. The message is one sentence with the file, the error and the choices.
     """
     path = Path(path)
     table = _read(path)
@@ -111,22 +109,22 @@ def from_file(path: str | Path, interface: Interface) -> list[GVF]:
     names = [gvf.name for gvf in questions]
     repeated = sorted({name for name in names if names.count(name) > 1}) if len(set(names)) < len(names) else []
     if repeated:
-        raise ValueError(f"{path}: the question {repeated[0]!r} is posed twice")
+        raise ValueError(f"{path}: the question {repeated[0]!r} is there twice")
     return questions
 
 
 def feeding_back(path: str | Path, interface: Interface, questions: Sequence[GVF]) -> Interface:
-    """Return the interface with the predictions fed back that a question file's `[[feedback]]` tables choose, if any.
+    """Return the interface with feedback of the predictions in a question file's `[[feedback]]` tables, if any.
 
-    Each holds `questions` (names or patterns), `intervals`, `tilings`, and may hold `neighbour` and `range`.
+    Each has `questions` (names or patterns), `intervals` and `tilings`, and may have `neighbour` and `range`.
 
     Args:
         path: The file.
-        interface: The body's.
-        questions: What `from_file` made of the file.
+        interface: Interface of the robot.
+        questions: The questions of the file, from `from_file`.
 
     Raises:
-        ValueError: If a table is wrong; one sentence names the file and what is wrong.
+        ValueError: If a table is invalid; the message is one sentence with the file and the error.
     """
     tables = _read(Path(path)).get("feedback", [])
     if not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):
@@ -138,7 +136,6 @@ def feeding_back(path: str | Path, interface: Interface, questions: Sequence[GVF
 
 
 def _read(path: Path) -> dict[str, Any]:
-    """Return a question file's tables."""
     try:
         table = tomllib.loads(path.read_text(encoding="utf-8-sig"))  # some editors begin a file with a byte order mark
     except OSError as error:
@@ -156,7 +153,6 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def _family(entry: Mapping[str, Any], number: int, interface: Interface) -> list[GVF]:
-    """Return the questions of one [[family]] table."""
     where = f"[[family]] number {number}"
     unknown = sorted(set(entry) - set(_FAMILY_KEYS))
     if unknown:
@@ -167,18 +163,20 @@ def _family(entry: Mapping[str, Any], number: int, interface: Interface) -> list
     choices = {name: ConstantAction(a, len(interface.actions)) for a, name in enumerate(interface.actions)}
     known: dict[str, Policy] = {**choices, "uniform": Uniform(len(interface.actions)), "behaviour": Behaviour()}
     chosen = {_known(where, "policy", name, known): known[name] for name in _list(entry, where, "policies")}
-    gammas = [_gamma(where, gamma) for gamma in _list(entry, where, "gammas")]
-    lam = _number(where, "lam", entry.get("lam", PAPER_LAMBDA))
-    if not 0.0 <= lam <= 1.0:
-        raise ValueError(f"{where}: lam must be in [0, 1], not {lam}")
-    tested = entry.get("tested", True)
+    gammas = _list(entry, where, "gammas")
+    lam, tested = entry.get("lam", PAPER_LAMBDA), entry.get("tested", True)
     if not isinstance(tested, bool):
         raise ValueError(f"{where}: tested must be true or false, not {tested!r}")
-    return family(interface, chosen, gammas, _chosen_channels(entry, where, interface), lam, tested=tested)
+    channels = _chosen_channels(entry, where, interface)
+    try:
+        gammas, lam = [real_number("each of gammas", gamma) for gamma in gammas], real_number("lam", lam)
+        return family(interface, chosen, gammas, channels, lam, tested=tested)
+    except ValueError as error:
+        raise ValueError(f"{where}: {error}") from None
 
 
 def _chosen_channels(entry: Mapping[str, Any], where: str, interface: Interface) -> list[int]:
-    """Return the channels that a table asks about, in the order of the observation."""
+    """Return the indices of the channels of a table, in the order of the observation."""
     if "channels" not in entry and "groups" not in entry:
         return list(interface.sensors)
     names = {channel.name: i for i, channel in enumerate(interface.channels)}
@@ -190,7 +188,6 @@ def _chosen_channels(entry: Mapping[str, Any], where: str, interface: Interface)
 
 
 def _list(entry: Mapping[str, Any], where: str, key: str) -> list[Any]:
-    """Return a list that a table must hold, not empty and without the same thing twice."""
     values = entry[key]
     if not isinstance(values, list) or not values:
         raise ValueError(f"{where}: {key} must be a list that is not empty, not {values!r}")
@@ -201,31 +198,6 @@ def _list(entry: Mapping[str, Any], where: str, key: str) -> list[Any]:
 
 
 def _known(where: str, kind: str, name: object, choices: Mapping[str, object]) -> str:
-    """Return a name that is among the choices.
-
-    Raises:
-        ValueError: If it is not.
-    """
     if not isinstance(name, str) or name not in choices:
         raise ValueError(f"{where} names the unknown {kind} {name!r}; there are {', '.join(choices)}")
     return name
-
-
-def _gamma(where: str, value: object) -> float:
-    """Return a continuation of a question file: a number in [0, 1)."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise ValueError(f"{where}: gammas must hold numbers, not {value!r}")
-    gamma = _number(where, "each of gammas", value)
-    if not 0.0 <= gamma <= 1.0:
-        raise ValueError(f"{where}: gammas: a continuation must be in [0, 1], not {gamma}")
-    if gamma == 1.0:
-        raise ValueError(f"{where}: gammas must be below 1: a continuation of 1 sums for ever")
-    return gamma
-
-
-def _number(where: str, key: str, value: object) -> float:
-    """Return a number of a question file."""
-    try:
-        return real_number(key, value)
-    except ValueError as error:
-        raise ValueError(f"{where}: {error}") from None

@@ -1,16 +1,16 @@
-"""A Horde beside stable-baselines3: it learns off-policy from what a controller does while the controller learns.
+"""A Horde with stable-baselines3: it learns off-policy from the transitions of a controller in training.
 
-The controller's policy is the behaviour policy. PPO and A2C know the probability of every action that they drew; that
-of DQN follows from what it does: with probability epsilon (before `learning_starts` always) any action, else the greedy
-one. SAC draws a real number, which `ChoiceByNumber` makes a choice of: b is the share of its squashed Gaussian that
-makes the same one. That probability, and no estimate of it, is the b of rho = pi(a) / b(a). Questions are shown
-observations in the environment's own units, as in a `Life`, also where the controller is shown normalised ones.
+The controller's policy is the behaviour policy, and b in rho = pi(a) / b(a) is exact. PPO and A2C report the
+probability of each action. DQN takes a random action with probability epsilon (before `learning_starts` always), else
+the greedy one. SAC draws a real number, which `ChoiceByNumber` maps to an action: b is the probability under its
+squashed Gaussian of all numbers with that action. Questions get observations in the environment's units, as in a
+`Life`, also if the controller gets normalised ones.
 
-A vector environment is a stream of experience for each of its environments: traces of its own, and weights that all
-share. A step moves them by the mean of what each stream would (`Horde.merge`).
+Each environment of a vector environment is a stream of experience with its own traces and shared weights. A step
+changes the weights by the mean over the streams (`Horde.merge`).
 
-`ControllerPolicy` makes a target policy of what a controller has learned: a question about what it would bring.
-`PredictiveObservation` shows a controller what the Horde predicts.
+`ControllerPolicy` is the target policy of a trained controller. `PredictiveObservation` adds predictions of the Horde
+to a controller's observation.
 """
 
 from __future__ import annotations
@@ -43,34 +43,33 @@ except ImportError as missing:  # pragma: no cover - depends on what is installe
 
 
 class HordeCallback(BaseCallback):
-    """Let a Horde learn from every transition of a controller that chooses among discrete actions.
+    """Callback with which a Horde learns from every transition of a controller with discrete actions.
 
-    That is PPO, A2C, DQN, or SAC whose environment is a `ChoiceByNumber`.
+    The controller is PPO, A2C, DQN, or SAC with a `ChoiceByNumber` environment.
 
     Args:
-        horde: The learner. Its questions' target policies choose among the controller's discrete actions. Beside
-            several environments it must learn by the plain engine: `config=LearnerConfig(engine="plain")`.
-        interface: How an observation becomes features: `Interface.of(env)` of the environment that is trained on.
+        horde: The learner. Its target policies choose among the controller's discrete actions. For several
+            environments it must use the plain engine: `config=LearnerConfig(engine="plain")`.
+        interface: Encoding of observations as features: `Interface.of(env)` of the training environment.
         verbose: As in stable-baselines3.
 
     Attributes:
-        n_learned: Transitions learned from, of all environments.
-        streams: A Horde for each environment, `horde` first; they differ in their traces alone.
-        n_gaps: Times that the traces were cleared: after a truncated or ended episode, a gap, an old frame, a refused
+        n_learned: Number of transitions learned from, of all environments.
+        streams: A Horde for each environment, `horde` first; they differ only in their traces.
+        n_gaps: How often the traces were cleared: after a truncated or ended episode, a gap, a stale frame, a refused
             command, or a last observation that `VecNormalize` clipped.
-        last_probability: b of the newest action; of the last environment's, where there are several.
+        last_probability: b of the latest action; of the last environment, if there are several.
 
     Raises:
-        ValueError: If the interface feeds predictions back, or the Horde does not fit it. When training starts, if the
-            probabilities of the algorithm's actions cannot be known, if its actions are not discrete, if it runs
-            several environments beside a Horde that does not learn by the plain engine, or if the environment's own
-            observations are not those of the interface or cannot be had.
+        ValueError: If the interface has feedback, or the Horde does not fit it. At the start of training, if the
+            probabilities of the algorithm's actions are unknown, if its actions are not discrete, if it has several
+            environments and the Horde does not use the plain engine, or if the observations do not fit the interface.
     """
 
     def __init__(self, horde: Horde, interface: Interface, verbose: int = 0) -> None:
         super().__init__(verbose)
         if interface.feedback is not None:
-            raise ValueError("a Horde beside a controller cannot feed predictions back: give it an interface without")
+            raise ValueError("HordeCallback does not support feedback of predictions: pass an interface without")
         check_fit(horde, interface)
         self.horde, self.interface, self._encode = horde, interface, encoder(interface)
         self._normalizer: Any = None  # a VecNormalize between the environment and the controller
@@ -84,13 +83,13 @@ class HordeCallback(BaseCallback):
             raise ValueError(f"the controller has {n_actions} actions, the interface {len(self.interface.actions)}")
         self.streams = [self.horde, *(self.horde.copy_for_stream() for _ in range(self.model.n_envs - 1))]
         self._normalizer = _normalizer(self.model.get_env())
-        # learn() may be called again and go on: the environment's current observation is where the stream (re)starts.
+        # learn() may be called again: the stream restarts at the environment's current observation.
         for stream, observation in zip(self.streams, self._current(self.model._last_obs), strict=True):
             self._begin(stream, observation)
 
     def _on_step(self) -> bool:
-        """Learn from (o_t, a_t, o_{t+1}) of each environment with b(a_t | o_t) as the policy gave it."""
-        following = self._current(self.locals["new_obs"])  # of the next episode, where one is done
+        """Learn from (o_t, a_t, o_{t+1}) of each environment with b(a_t | o_t)."""
+        following = self._current(self.locals["new_obs"])  # of the next episode, if one ended
         for k, observation in enumerate(following):
             self._learn(k, observation)
         if len(self.streams) > 1:
@@ -98,27 +97,22 @@ class HordeCallback(BaseCallback):
         return True
 
     def _learn(self, k: int, following: Observation) -> None:
-        """Learn from the newest transition of environment `k`, whose stream goes on at `following`."""
+        """Learn from the latest transition of environment `k`; its stream continues at `following`."""
         chosen, stream = self.locals["actions"][k], self.streams[k]
         action = choice(float(chosen[0]), len(self.interface.actions)) if isinstance(self.model, SAC) else int(chosen)
         self.last_probability = self._probability(k, action)
         done, info = bool(self.locals["dones"][k]), self.locals["infos"][k]
         terminated = done and not info.get("TimeLimit.truncated", False)
         reached = self._last_of_episode(info["terminal_observation"]) if done else following
-        goes_on = False
         if reached is not None and is_learned(Phase.BEHAVE, flags_of(RobotInfo.of(info))):
             stream.learn(action, self.last_probability, reached, self._encode(reached), terminated=terminated)
             self.n_learned += 1
-            goes_on = not done
-        if not goes_on:
-            self._begin(stream, following)
+            if not done:
+                return
+        self._begin(stream, following)
 
     def _n_discrete(self) -> int:
-        """Return how many actions there are.
-
-        Raises:
-            ValueError: If the probabilities of the algorithm's actions cannot be known, or they are not discrete.
-        """
+        """Return the number of actions; raise ValueError if their probabilities are unknown, or they are continuous."""
         if not isinstance(self.model, OnPolicyAlgorithm | DQN):
             name = type(self.model).__name__
             raise ValueError(f"{name} does not report the probability of its actions; use PPO, A2C, DQN or SAC")
@@ -130,28 +124,20 @@ class HordeCallback(BaseCallback):
         return int(self.model.action_space.n)
 
     def _n_choices(self) -> int:
-        """Return among how many actions SAC's number chooses.
-
-        Raises:
-            ValueError: If it chooses among none, or not by its Gaussian alone.
-        """
+        """Return the number of actions of SAC's environment; raise ValueError if their probabilities are unknown."""
         model: Any = self.model
         env = model.get_env()
         if env is None or not env.has_attr("n_choices"):
             raise ValueError(
-                "SAC draws real numbers, which have no probability: give it an environment of discrete actions, "
-                "wrapped in horde_agent.sb3.ChoiceByNumber(env)"
+                "SAC draws real numbers, which have no probability: wrap an environment with discrete actions in "
+                "horde_agent.sb3.ChoiceByNumber(env)"
             )
         if model.action_noise is not None or model.use_sde:
-            raise ValueError("SAC's probabilities are known of its Gaussian alone: leave out action_noise and use_sde")
+            raise ValueError("SAC's probabilities are known only for its Gaussian: omit action_noise and use_sde")
         return int(env.get_attr("n_choices")[0])
 
     def _probability(self, k: int, action: int) -> float:
-        """Return b of the action just taken in environment `k`, which the controller drew from its last observation.
-
-        Raises:
-            ValueError: If DQN took an action that it could not take.
-        """
+        """Return b of the latest action of environment `k`; raise ValueError if DQN could not have taken it."""
         model: Any = self.model
         if isinstance(model, OnPolicyAlgorithm):
             # float32: exp(log 1) may come out one rounding above 1.
@@ -175,18 +161,13 @@ class HordeCallback(BaseCallback):
         return probability
 
     def _begin(self, stream: Horde, observation: Observation) -> None:
-        """Start a stream anew: nothing is learned across the gap."""
         stream.begin(observation, self._encode(observation))
         self.n_gaps += 1
 
     def _current(self, shown: Any) -> list[Observation]:
-        """Return the newest observation of each environment in its own units, float32 of shape (n_channels,).
+        """Return the latest observation of each environment in its own units, float32 of shape (n_channels,).
 
-        Args:
-            shown: What the controller is shown, shape (n_envs, n_channels).
-
-        Raises:
-            ValueError: If these are no observations that the interface describes.
+        `shown` is the controller's observation, shape (n_envs, n_channels); raise ValueError if it does not fit.
         """
         own: Any = shown if self._normalizer is None else self._normalizer.get_original_obs()
         n, n_appended, n_envs = len(self.interface.channels), self._n_appended(), len(self.streams)
@@ -195,21 +176,21 @@ class HordeCallback(BaseCallback):
         if not isinstance(own, np.ndarray) or own.shape != (n_envs, n):
             raise ValueError(
                 f"the environment's observations have the shape {getattr(own, 'shape', (1,))[1:]}, but the interface "
-                f"describes {n} channels: take Interface.of(env) of the environment that is trained on, and let "
-                f"VecNormalize be the outermost wrapper"
+                f"describes {n} channels: pass Interface.of(env) of the training environment, with VecNormalize as the "
+                f"outermost wrapper"
             )
         return list(np.array(own, dtype=np.float32))
 
     def _n_appended(self) -> int:
-        """Return how many predictions the environment appends to what it senses (`PredictiveObservation`)."""
+        """Return the number of predictions that a `PredictiveObservation` appends to the observation."""
         found = self.model.get_env()
         return int(found.get_attr("n_predictions")[0]) if found is not None and found.has_attr("n_predictions") else 0
 
     def _last_of_episode(self, shown: NDArray[Any]) -> Observation | None:
-        """Return the last observation of an episode in its own units; None where `VecNormalize` clipped it.
+        """Return the last observation of an episode in its own units; None if `VecNormalize` clipped it.
 
-        That wrapper keeps the newest observation alone, which is already the next episode's: this one is reckoned back
-        from what the controller is shown.
+        That wrapper stores only the latest observation, here that of the next episode, so this one is computed
+        from the normalised observation.
         """
         wrapper, n = self._normalizer, len(self.interface.channels)
         if wrapper is None or not wrapper.norm_obs:
@@ -217,12 +198,12 @@ class HordeCallback(BaseCallback):
         if not (np.abs(shown) < wrapper.clip_obs).all():
             return None
         own = np.asarray(wrapper.unnormalize_obs(shown), dtype=np.float32)[:n]
-        box = self.interface.scaler  # rounding may have led out of it
+        box = self.interface.scaler  # rounding may exceed it
         return np.clip(own, box.low.astype(np.float32), box.high.astype(np.float32))
 
 
 def choice(number: float, n: int) -> int:
-    """Return which of `n` actions a number in [-1, 1] stands for: as many intervals of one width, from -1 on.
+    """Return the action of a number in [-1, 1], which is divided into `n` equal intervals.
 
     Example:
         >>> tuple(choice(a, 4) for a in (-1.0, -0.4, 0.0, 1.0))
@@ -232,9 +213,9 @@ def choice(number: float, n: int) -> int:
 
 
 def squashed_share(mean: float, std: float, action: int, n: int) -> float:
-    """Return the probability that tanh of a normal number stands for one of `n` actions (`choice`).
+    """Return the probability that tanh of a normal number is in the interval of one of `n` actions (`choice`).
 
-    Of four intervals the first ends at -1/2 = tanh(-0.549), and a standard normal number is below that in 29.14 %.
+    The first of four intervals ends at -1/2 = tanh(-0.549); a standard normal number is below that with 29.14 %.
 
     Example:
         >>> round(squashed_share(0.0, 1.0, 0, 4), 4), round(squashed_share(1.0, 1e-3, 1, 2), 6)
@@ -244,18 +225,18 @@ def squashed_share(mean: float, std: float, action: int, n: int) -> float:
         math.atanh(2.0 * k / n - 1.0) if 0 < k < n else math.copysign(math.inf, k - 0.5) for k in (action, action + 1)
     )
     low, high = ((edge - mean) / (std * math.sqrt(2.0)) for edge in edges)
-    # Of two numbers near 1 the difference is rounding: the tails are subtracted, where both edges lie above the mean.
+    # The difference of two numbers near 1 loses digits: subtract the upper tails if both edges are above the mean.
     return 0.5 * (math.erfc(low) - math.erfc(high) if low > 0.0 else math.erfc(-high) - math.erfc(-low))
 
 
 class ChoiceByNumber(gymnasium.ActionWrapper[Any, Any, Any]):
-    """An environment of discrete actions for a controller of real numbers, as SAC: one in [-1, 1] chooses (`choice`).
+    """Wrapper with which a controller with real-valued actions, such as SAC, chooses a discrete one (`choice`).
 
     Args:
-        env: Has Discrete actions from 0; `Interface.of(env)` of this one is the Horde's.
+        env: An environment with Discrete actions from 0; create the Horde's interface from it.
 
     Attributes:
-        n_choices: How many actions there are.
+        n_choices: Number of actions.
 
     Raises:
         ValueError: If the actions are not Discrete from 0.
@@ -269,7 +250,7 @@ class ChoiceByNumber(gymnasium.ActionWrapper[Any, Any, Any]):
         self.action_space = spaces.Box(-1.0, 1.0, (1,), np.float32)
 
     def action(self, action: Any) -> int:
-        """Return the action that a number stands for; `action` of shape (1,)."""
+        """Return the discrete action of `action`, shape (1,)."""
         return choice(float(action[0]), self.n_choices)
 
 
@@ -278,14 +259,14 @@ class ControllerPolicy:
 
     Args:
         model: PPO or A2C (the policy is its distribution over actions) or DQN (the policy is its greedy action).
-        frozen: Copy the controller's present weights, and the statistics of its `VecNormalize` if it has one. If False,
-            the target policy changes whenever the controller learns, and the predictions lag behind it.
+        frozen: True to copy the controller's current weights, and the statistics of its `VecNormalize` if it has one.
+            Otherwise the target policy changes when the controller learns, and the predictions lag behind.
 
     Attributes:
         n_actions: Number of actions.
 
     Raises:
-        ValueError: If the controller's actions are not discrete, or it is none of these.
+        ValueError: If the controller's actions are not discrete, or it is another algorithm.
     """
 
     def __init__(self, model: Any, *, frozen: bool = True) -> None:
@@ -317,47 +298,47 @@ class ControllerPolicy:
 
 
 def _frozen(model: Any) -> Any:
-    """Return a new policy of the same kind and with the same weights as the model's.
+    """Return a copy of the model's policy.
 
-    `copy.deepcopy` fails after `learn`: the distribution of the last update holds tensors with a gradient.
+    `copy.deepcopy` fails after `learn`, because the distribution of the last update has tensors with a gradient.
     """
     import torch
 
-    with torch.random.fork_rng(devices=[]):  # the initial weights must not take the controller's next draws
-        options = copy.deepcopy(model.policy_kwargs)  # it may hold modules, which would be shared
+    with torch.random.fork_rng(devices=[]):  # initial weights must not consume the controller's random numbers
+        options = copy.deepcopy(model.policy_kwargs)  # modules in it would be shared
         policy = model.policy_class(model.observation_space, model.action_space, model.lr_schedule, **options)
     policy.load_state_dict(model.policy.state_dict())
     return policy.to(model.device)
 
 
 class PredictiveObservation(gymnasium.ObservationWrapper[Any, Any, Any]):
-    """Append what a Horde predicts to what the environment senses: predictions as features of a controller.
+    """Wrapper that appends a Horde's current predictions to the observation, as features of a controller.
 
-    The Horde learns elsewhere, by a `HordeCallback` with the interface of the environment within.
+    The Horde learns by a `HordeCallback` with the interface of `env`.
 
     Args:
-        env: Senses.
-        horde: Predicts, at each observation, by its weights of then.
+        env: The environment.
+        horde: The Horde.
         interface: `Interface.of(env)`.
-        names: Which questions, in the order in which they are appended.
+        names: Names of the questions, in the order in which their predictions are appended.
 
     Attributes:
-        n_predictions: How many are appended.
+        n_predictions: Number of appended predictions.
 
     Raises:
-        ValueError: If a question is unknown, none is named, or the Horde does not fit the interface.
+        ValueError: If a question is unknown, `names` is empty, or the Horde does not fit the interface.
     """
 
     def __init__(self, env: gymnasium.Env[Any, Any], horde: Horde, interface: Interface, names: Sequence[str]) -> None:
         super().__init__(env)
         check_fit(horde, interface)
-        known = list(horde.names)
-        if unknown := [name for name in names if name not in known]:
-            raise ValueError(f"the Horde has no question {unknown[0]!r}; there are {', '.join(known[:5])}, ...")
+        index = {name: i for i, name in enumerate(horde.names)}
+        if unknown := [name for name in names if name not in index]:
+            raise ValueError(f"the Horde has no question {unknown[0]!r}; there are {', '.join(horde.names[:5])}, ...")
         if not names:
-            raise ValueError("name at least one question whose prediction is to be appended")
+            raise ValueError("names must contain at least one question")
         self._horde, self._encode = horde, encoder(interface)
-        self._places = [known.index(name) for name in names]
+        self._places = [index[name] for name in names]
         self.n_predictions = len(names)
         box: Any = env.observation_space
         beyond = np.full(self.n_predictions, np.inf, dtype=np.float32)
@@ -375,11 +356,7 @@ class PredictiveObservation(gymnasium.ObservationWrapper[Any, Any, Any]):
 
 
 def _normalizer(env: Any) -> Any:
-    """Return the VecNormalize around an environment, or None.
-
-    Raises:
-        ValueError: If there are two: what the inner one was shown cannot be had.
-    """
+    """Return the VecNormalize around an environment, or None; raise ValueError if there are several."""
     found = []
     while isinstance(env, VecEnvWrapper):
         found += [env] if isinstance(env, VecNormalize) else []

@@ -1,7 +1,7 @@
-"""TileCoder: an observation to binary features, from a layout that is data.
+"""TileCoder: binary features of an observation, by a layout in TOML.
 
-A layout is TOML text: a `[[tiling]]` table for each kind of tiling, over every channel of a group, and a `bias`. Tiles
-are numbered in the order table, channel, tiling, cell (row-major); the bias comes last.
+A layout has a `[[tiling]]` table for each kind of tiling, over every channel of a group, and a `bias`. Tiles are
+numbered in the order table, channel, tiling, cell (row-major); the bias comes last.
 
 Source: White, Modayil & Sutton (2012), section 4; Modayil, White & Sutton (2011).
 """
@@ -20,8 +20,7 @@ from horde_agent.types import Tiles
 
 _KEYS = ("group", "intervals", "tilings", "neighbour")
 
-# An observation is float32, which tells no more values than these in [0, 1) apart.
-MOST_INTERVALS = 2**24
+MOST_INTERVALS = 2**24  # float32 resolves no more values in [0, 1)
 MOST_TILINGS, MOST_FEATURES = 10_000, 10**8
 
 
@@ -29,19 +28,19 @@ class TileCoder:
     """Finds the one active tile of every tiling.
 
     Args:
-        tables: `[[tiling]]` tables: group, intervals (one or two), tilings, and `neighbour = k` where channel i is
-            paired with channel i + k of its group, as a ring.
+        tables: `[[tiling]]` tables: group, intervals (one or two), tilings, and `neighbour = k` to pair channel i with
+            channel i + k of its group, as a ring.
         groups: Group of each channel, in the order of the observation.
-        bias: Whether a last feature is always active.
-        where: What a message calls each table; "[[tiling]] number 1" and so on when None.
+        bias: True to add a feature that is always active, the last one.
+        where: Name of each table in error messages; by default "[[tiling]] number 1" and so on.
 
     Attributes:
         n_inputs: Length of an observation.
-        n_features: Number of tiles, the bias included.
-        n_active: Number of tilings, the bias included.
+        n_features: Number of tiles, including the bias.
+        n_active: Number of tilings, including the bias.
 
     Raises:
-        ValueError: If a table has an unknown group or key, or a number that makes no grid.
+        ValueError: If a table has an unknown group or key, or a number out of range.
 
     Example:
         >>> coder = TileCoder.default(2)
@@ -85,10 +84,10 @@ class TileCoder:
         Args:
             text: The layout.
             channels: The channels of an observation in order; each has a "group".
-            endings: The layout holds for each of these once: for the groups whose names end so.
+            endings: The layout is applied once for each of these suffixes, to the groups with that suffix.
 
         Raises:
-            ValueError: If the text is no TOML, or names an unknown key or group.
+            ValueError: If the text is not TOML, or has an unknown key or group.
         """
         try:
             table = tomllib.loads(text)
@@ -126,12 +125,12 @@ class TileCoder:
     def extended(
         self, tables: Sequence[Mapping[str, Any]], groups: Sequence[str], where: Sequence[str] | None = None
     ) -> TileCoder:
-        """Return a coder with further inputs behind these, and their tiles behind these, before the bias.
+        """Return a coder with further inputs, with their tiles inserted before the bias.
 
         Args:
             tables: `[[tiling]]` tables of the further inputs.
             groups: Group of each further input.
-            where: What a message calls each table; "[[tiling]] number 1" and so on when None, counted from here.
+            where: Name of each further table in error messages; by default "[[tiling]] number 1" and so on.
 
         Raises:
             ValueError: As the constructor does.
@@ -145,7 +144,7 @@ class TileCoder:
 
         Args:
             observation: Scaled readings, each in [0, 1], shape (n_inputs,).
-            out: Where to write, int64 of shape (n_active,); made where it is not given.
+            out: Array for the result, int64 of shape (n_active,); by default a new one.
 
         Raises:
             ValueError: If `observation` or `out` has a wrong shape, or a reading is not in [0, 1].
@@ -166,7 +165,6 @@ class TileCoder:
 
 
 def _numbered(tables: Sequence[object]) -> list[str]:
-    """Return what a message calls tables of a layout."""
     return [f"[[tiling]] number {number}" for number in range(1, len(tables) + 1)]
 
 
@@ -193,7 +191,7 @@ def _tilings(
         ("tilings", [n_tilings], 1, MOST_TILINGS),
         ("neighbour", [step], -len(members), len(members)),
     ):
-        if not all(_is_whole(n) and least <= n <= most for n in values):
+        if not all(hasattr(n, "__index__") and not isinstance(n, bool) and least <= n <= most for n in values):
             raise ValueError(f"{where}: {key} must be whole, from {least} to {most:,}, not {table[key]!r}")
     cells = (intervals[0], intervals[1] if n_dims == 2 else 1)
     return [
@@ -201,8 +199,3 @@ def _tilings(
         for i, channel in enumerate(members)
         for j in range(n_tilings)
     ]
-
-
-def _is_whole(value: object) -> bool:
-    """Return whether a value is a whole number; true and false are none."""
-    return hasattr(value, "__index__") and not isinstance(value, bool)

@@ -1,4 +1,4 @@
-"""The kinds of arrays, named once; their shapes stand in docstrings."""
+"""Types of arrays; docstrings give the shapes."""
 
 from __future__ import annotations
 
@@ -11,6 +11,6 @@ Bools = NDArray[np.bool_]
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 Tiles = NDArray[np.int64]
-"""Indices of the features that are on, in any order."""
+"""Indices of the active features, in any order."""
 Reals = NDArray[Any]
-"""float32 or float64, as the learner's dtype is."""
+"""float32 or float64, as the dtype of the learner."""

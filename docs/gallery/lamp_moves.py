@@ -7,7 +7,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 from horde_agent import Behaviour, ConstantAction, Follow, Horde, Interface, Life, questions
-from horde_agent.measures.ude import UDE
+from horde_agent.measures.online import UDE
 
 moved_s, groups = 900.0, ("ir_distance", "magnetic", "light")
 lamp_moves = [(moved_s, "lamp", (-0.8, -0.8, 0.45))]  # from the north-east corner to the south-west

@@ -20,8 +20,8 @@ from horde_agent.cluster import AnyHorde, ShardedHorde, ShardStatus
 from horde_agent.life.life import LifeHooks, StepEvent
 from horde_agent.life.student import Student
 from horde_agent.life.timing import duration
-from horde_agent.measures.mspbe import effective_sample_size, updates_until_valid
 from horde_agent.measures.nmsre import are_nearly_constant, nmsre_text, quantisation_steps
+from horde_agent.measures.online import effective_sample_size, updates_until_valid
 from horde_agent.measures.return_errors import ReturnErrors
 from horde_agent.record import DRIVES, Flag, Row
 from horde_agent.saving import State

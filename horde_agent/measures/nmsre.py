@@ -4,12 +4,12 @@
 
 over the test excursions of a question. The trace is x <- x + (error - x) / tau with tau = 10 excursions and starts at
 the first error; Var[g] is over all excursions of that question, so that predicting its mean scores about 1. A question
-whose returns do not vary (Var < 1e-12) has an NMSRE of exactly 1. NaN stands for an excursion that did not test a
-demon: it came later, or its question's functions gave no number there.
+with constant returns (Var < 1e-12) has an NMSRE of exactly 1. NaN means that an excursion did not test a demon, because
+it was added later or its question's functions returned NaN.
 
-A question is nearly constant if Var[g] < step^2 / 12, with the quantisation step of its channel. This is the variance
-of the error of rounding one reading to that step (Bennett 1948), and a return contains one reading undiscounted. So
-such a return varied by less than rounding alone may cause, and its NMSRE, which divides by Var[g], can be very large.
+A question is nearly constant if Var[g] < step^2 / 12, with the quantisation step of its channel: the variance of the
+error of rounding one reading to that step (Bennett 1948). A return contains one reading undiscounted, so rounding alone
+can cause this variance, and the NMSRE, which divides by Var[g], can be very large.
 
 Source: White, Modayil & Sutton (2012), section 4.
 """

@@ -74,7 +74,7 @@ class _Sums:
         self.mean = np.where(self.n == 0, mean, self.mean + away * share)
         self.n = both
 
-    def course(self, number: int, policy: PolicyUnderTest) -> PolicyScores:
+    def scores(self, number: int, policy: PolicyUnderTest) -> PolicyScores:
         """Return the scores."""
         variance = np.divide(self.squares, self.n, out=np.full(len(self.n), np.nan), where=self.n > 0)
         return PolicyScores(number, policy, np.concatenate(self.steps), self.n, variance, self.trace)
@@ -88,26 +88,26 @@ def policy_scores(table: ExcursionTable) -> list[PolicyScores]:
             is_of, predictions, returns = of_policy(rows, k, table.policies[k])
             sums[k].add(rows["step"][is_of], predictions, returns)
     pairs = zip(sums, table.policies, strict=True)
-    return [one.course(k, policy) for k, (one, policy) in enumerate(pairs) if one.steps]
+    return [one.scores(k, policy) for k, (one, policy) in enumerate(pairs) if one.steps]
 
 
 def final_nmsre(some: Iterable[PolicyScores], n_demons: int) -> Floats:
     """Return the last two-pass NMSRE per demon, shape (n_demons,); NaN where tested fewer than two times."""
     final = np.full(n_demons, np.nan)
-    for course in some:
-        final[course.policy.demons] = course.nmsre()
+    for scores in some:
+        final[scores.policy.demons] = scores.nmsre()
     return final
 
 
 def nmsre_along(
     table: ExcursionTable, some: Sequence[PolicyScores]
 ) -> Iterator[tuple[int, PolicyScores, Floats, float]]:
-    """Yield each excursion in its order: when it began, its policy's course, the NMSRE after it, and the online mean.
+    """Yield each excursion in order: its first step, its policy's scores, the NMSRE after it, and the online mean.
 
     The two-pass NMSRE has the shape (n,), for the policy's n demons; the online mean is over all demons.
     """
-    by_number = {course.number: course for course in some}
-    traces = {k: np.full(len(course.policy.demons), np.nan) for k, course in by_number.items()}
+    by_number = {scores.number: scores for scores in some}
+    traces = {k: np.full(len(scores.policy.demons), np.nan) for k, scores in by_number.items()}
     for rows in table:
         values = {}
         for k in np.unique(rows["policy"]).tolist():
@@ -142,18 +142,18 @@ def curves(table: ExcursionTable, some: Sequence[PolicyScores]) -> list[Curve]:
 
     All curves have points at the same numbers of excursions, and each at its own last one.
     """
-    longest = max((len(course.step) for course in some), default=0)
+    longest = max((len(scores.step) for scores in some), default=0)
     n_points = min(MOST_POINTS, max(_MOST_NUMBERS // max(table.n_demons, 1), 50))
     grid = np.unique(np.linspace(1, longest, min(n_points, longest)).round().astype(np.int64))
-    at = {course.number: np.union1d(grid[grid < len(course.step)], len(course.step)) for course in some}
+    at = {scores.number: np.union1d(grid[grid < len(scores.step)], len(scores.step)) for scores in some}
     kept: dict[int, list[Floats]] = {k: [] for k in at}
     seen = dict.fromkeys(at, 0)
-    for _, course, nmsre, _ in nmsre_along(table, some):
-        k = course.number
+    for _, scores, nmsre, _ in nmsre_along(table, some):
+        k = scores.number
         seen[k] += 1
         if at[k][len(kept[k])] == seen[k]:
             kept[k].append(nmsre)
-    return [Curve(course.policy, at[course.number], np.array(kept[course.number])) for course in some]
+    return [Curve(scores.policy, at[scores.number], np.array(kept[scores.number])) for scores in some]
 
 
 def dots(
@@ -169,7 +169,7 @@ def dots(
     Returns:
         Number to predictions and returns, both of shape (n_shown, m). One pass.
     """
-    shown = {course.number: _shown(len(course.step)) for course in some if course.number in columns}
+    shown = {scores.number: _shown(len(scores.step)) for scores in some if scores.number in columns}
     kept: dict[int, list[tuple[Floats, Floats]]] = {k: [] for k in shown}
     seen = dict.fromkeys(shown, 0)
     for rows in table:

@@ -259,7 +259,7 @@ def test_a_question_file_that_feeds_nonsense_back_is_named(tmp_path: Path, more:
 def test_what_does_not_fit_the_loop_is_refused() -> None:
     plain = Interface.of(ToyBody())
     looped = plain.feeding_back(nexting(plain, gammas=(0.5,)), ALL)
-    with pytest.raises(ValueError, match="feeds none back"):
+    with pytest.raises(ValueError, match="feeding_back"):
         plain.encode(np.zeros(3), np.zeros(3))
     with pytest.raises(ValueError, match=r"must have shape \(3,\)"):
         looped.encode(np.zeros(3), np.zeros(2))

@@ -9,9 +9,15 @@ import pytest
 
 from horde_agent.learning import LearnerConfig, PlainEngine, Signals, SpanEngine
 from horde_agent.learning.layout import NEWCOMER, DemonMapping
-from horde_agent.measures.mspbe import effective_sample_size, updates_until_valid
-from horde_agent.measures.rupee import RUPEE, rupee_beta0, rupee_config
-from horde_agent.measures.ude import UDE, UnbiasedTrace
+from horde_agent.measures.online import (
+    RUPEE,
+    UDE,
+    UnbiasedTrace,
+    effective_sample_size,
+    rupee_beta0,
+    rupee_config,
+    updates_until_valid,
+)
 from tests.agent.shared import binary, reference
 from tests.oracles.gtd import DenseGTD
 from tests.oracles.rupee import DenseRUPEE

@@ -155,7 +155,7 @@ FEEDBACK = FAMILY + '[[feedback]]\nquestions = ["*"]\nintervals = [8]\ntilings =
         (FAMILY + "groups = []", r"groups must be a list that is not empty, not \[\]"),
         (
             FAMILY.replace("0.5", "1.0"),
-            "gammas must be below 1: a continuation of 1 sums for ever",
+            "continuation of 1",
         ),
         (FAMILY.replace("[0.5]", "0.5"), "gammas must be a list that is not empty, not 0.5"),
         (FAMILY.replace("[0.5]", "[0.5, 0.5]"), "gammas holds 0.5 twice"),

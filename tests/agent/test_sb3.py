@@ -292,7 +292,7 @@ def test_an_interface_that_feeds_predictions_back_is_refused() -> None:
     question = GVF("place", ConstantAction(1, 2), lambda observation, tiles: float(observation[0]), continuation=0.5)
     looped = face.feeding_back([question], [{"questions": ["*"], "intervals": [4], "tilings": 2, "range": [0, 8]}])
     horde = Horde([question], n_features=looped.coder.n_features, n_active=looped.coder.n_active)
-    with pytest.raises(ValueError, match="cannot feed predictions back: give it an interface without"):
+    with pytest.raises(ValueError, match="feedback"):
         HordeCallback(horde, looped)
 
 
@@ -453,7 +453,7 @@ def test_an_algorithm_that_tells_no_probabilities_is_refused() -> None:
     face = Interface.of(Corridor())
     horde = Horde([PLACE], n_features=face.coder.n_features, n_active=face.coder.n_active)
     controller = stable_baselines3.SAC("MlpPolicy", Continuous(), device="cpu")
-    with pytest.raises(ValueError, match=r"wrapped in horde_agent\.sb3\.ChoiceByNumber"):
+    with pytest.raises(ValueError, match="ChoiceByNumber"):
         controller.learn(10, callback=HordeCallback(horde, face))
     other = stable_baselines3.TD3("MlpPolicy", Continuous(), device="cpu")
     with pytest.raises(ValueError, match="TD3 does not report the probability of its actions"):
@@ -591,7 +591,7 @@ def test_beside_several_environments_each_is_a_stream_and_all_share_weights(algo
 def test_beside_several_environments_the_fast_engine_is_refused() -> None:
     from stable_baselines3.common.env_util import make_vec_env
 
-    with pytest.raises(ValueError, match="only the plain engine keeps"):
+    with pytest.raises(ValueError, match="plain engine"):
         train(make_vec_env(Corridor, n_envs=2), face=Interface.of(Corridor()))
 
 

@@ -14,7 +14,7 @@ import pytest
 
 from horde_agent.gvf import GVF, Channel, Prediction
 from horde_agent.horde import Horde, LearnerConfig, Mode
-from horde_agent.measures.rupee import RUPEE
+from horde_agent.measures.online import RUPEE
 from horde_agent.policies import Behaviour, ConstantAction, Gibbs, PolicyFunction, Uniform
 
 ROOT = Path(__file__).resolve().parents[2]

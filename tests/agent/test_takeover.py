@@ -102,7 +102,7 @@ def test_a_life_goes_on_with_the_plain_engine_as_if_it_had_always_learned(
         assert caplog.text == ""
         lives.go_on(250)
     assert isinstance(horde._engine, PlainEngine)
-    assert "a trace reaches back more than 1,000 steps, and the fast engine keeps 1000: the plain engine" in caplog.text
+    assert "a trace reaches back more than 1,000 steps" in caplog.text
     assert len(caplog.records) == 1
     assert horde.n_waiting == 0
     assert horde.diverged == ["aside"]
@@ -157,7 +157,7 @@ def test_where_it_is_known_beforehand_the_plain_engine_learns_from_the_start(
     with caplog.at_level(logging.WARNING):
         horde = make(questions(0.99, 1.0), mode, dtype="float32")
     assert isinstance(horde._engine, PlainEngine)
-    assert "traces with gamma lambda = 0.99 reach back 2,292 steps, and the fast engine keeps 1000" in caplog.text
+    assert "traces with gamma lambda = 0.99 reach back 2,292 steps" in caplog.text
     caplog.clear()
     with caplog.at_level(logging.WARNING):
         asked_for = make(questions(0.99, 1.0), mode, engine="plain")

@@ -1,0 +1,186 @@
+"""Online measures of a Horde's learning: UDE, RUPEE, and when its MSPBE estimates are valid.
+
+The MSPBE estimates themselves are computed by the engines: the scalar one is a trace of delta (e.w), the vector one m.w
+with m a trace of delta e. Both depend on w, and are valid once it has moved.
+
+Sources: White (2015), chapter 7; White, Modayil & Sutton (2012), section 5; Kong (1992).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from horde_agent.kernels.checks import Signals
+from horde_agent.learning.engine import Engine
+from horde_agent.learning.layout import DemonMapping
+from horde_agent.learning.rules import LearnerConfig
+from horde_agent.saving import State, attributes, inner, nested, put_back
+from horde_agent.types import Floats, Tiles
+
+_SMALLEST_DEVIATION = 1e-6  # White (2015): keeps the UDE finite if the TD error does not vary
+
+
+def updates_until_valid(config: LearnerConfig) -> float:
+    """Return the number of updates with rho > 0 after which an MSPBE estimate is valid; inf if w never changes.
+
+    Both estimates begin at 0 with w, and w has moved most of its way after some 1 / (alpha_w ||phi||^2) updates. With
+    n active tiles ||phi||^2 = n and alpha_w = step_size secondary_ratio / n.
+    """
+    rate = config.step_size * config.secondary_ratio
+    return 1.0 / rate if rate > 0 else np.inf
+
+
+def effective_sample_size(total: Floats, squares: Floats) -> Floats:
+    """Return (sum rho)^2 / sum rho^2 for each demon, shape (n_demons,): t after t on-policy steps, 0 if rho was 0.
+
+    Args:
+        total: Sum of rho, shape (n_demons,).
+        squares: Sum of its squares, shape (n_demons,).
+
+    Source: Kong (1992).
+    """
+    return np.asarray(total**2 / np.where(squares > 0, squares, 1.0))
+
+
+class UnbiasedTrace:
+    """An exponential trace that starts as a plain mean: x += (beta0 / n) (sample - x), n += beta0 (1 - n).
+
+    Args:
+        shape: Shape of a sample.
+        beta0: Step size in the long run, in (0, 1].
+
+    Attributes:
+        value: Weighted mean of the samples so far; 0 before the first.
+
+    Source: Sutton & Barto (2018), exercise 2.7.
+    """
+
+    def __init__(self, shape: int | tuple[int, ...], beta0: float) -> None:
+        if not 0.0 < beta0 <= 1.0:
+            raise ValueError(f"beta0 must be in (0, 1], not {beta0}")
+        self.value, self._beta0, self._n = np.zeros(shape), beta0, 0.0
+
+    def update(self, sample: Floats) -> None:
+        """Add one sample, of the trace's shape."""
+        self._n += self._beta0 * (1.0 - self._n)
+        self.value += (self._beta0 / self._n) * (sample - self.value)
+
+
+class UDE:
+    """Unexpected demon error: |trace of rho delta| / (standard deviation of rho delta so far + 1e-6).
+
+    With delta instead of rho delta, as first published, it does not settle off-policy: at rho = 0 the mean error need
+    not be 0.
+
+    Args:
+        n_demons: Number of demons.
+        beta0: Step size of the trace; White (2015) takes 10 alpha.
+
+    Source: White (2015), chapter 7.
+    """
+
+    def __init__(self, n_demons: int, beta0: float) -> None:
+        self._trace = UnbiasedTrace(n_demons, beta0)
+        self._n, self._mean, self._square = 0, np.zeros(n_demons), np.zeros(n_demons)
+
+    def update(self, td_error: Floats, rho: Floats) -> None:
+        """Add one learning step, both of shape (n_demons,)."""
+        sample = rho * td_error
+        self._trace.update(sample)
+        self._n += 1
+        off = sample - self._mean
+        self._mean += off / self._n
+        self._square += off * (sample - self._mean)
+
+    def value(self) -> Floats:
+        """Return the UDE, shape (n_demons,); 0 before the second step."""
+        if self._n < 2:
+            return np.zeros_like(self._mean)
+        deviation = np.sqrt(self._square / (self._n - 1))
+        return np.asarray(np.abs(self._trace.value) / (deviation + _SMALLEST_DEVIATION))
+
+
+def rupee_beta0(step_size: float, lam: float) -> float:
+    """Return White's time constant of a RUPEE: (1 - lambda) alpha tilings / 30, where alpha tilings is `step_size`.
+
+    At lambda = 1 it would be 0; 1e-6 is used instead.
+    """
+    return max((1.0 - lam) * step_size / 30.0, 1e-6)
+
+
+def rupee_config(config: LearnerConfig, beta0: float) -> LearnerConfig:
+    """Return the options of the engine of a RUPEE, from those of the demons."""
+    return replace(config, w_rule="every-step", mspbe_tau=1.0 / beta0, vector_mspbe=True)
+
+
+class RUPEE:
+    """Recent unsigned projected error estimate: sqrt(|h.d|), d a trace of delta e and h its projection on the features.
+
+        h <- h + alpha_h (delta e - (h.phi) phi)
+        d <- d + (beta0 / n) (delta e - d),   n <- n + beta0 (1 - n)
+
+    h has the update of w under "every-step", and d (1 - (1 - beta0)^t) after t steps that of m, both with other step
+    sizes. So a second engine learns them, with the TD errors as its cumulants: its theta stays 0, and its TD errors are
+    its cumulants. It is as fast as any engine, and needs three more numbers per weight.
+
+        rupee = horde.new_rupee(beta0)
+        horde.begin(observation, tiles); rupee.begin(tiles)
+        horde.learn(...); rupee.learn(tiles, horde.signals, horde.td_error)
+
+    Args:
+        engine: A new engine for the same demons, with alpha = 0, alpha_w = alpha_h, and the options of `rupee_config`.
+        config: These options.
+
+    Source: White (2015), chapter 7, with alpha_h = 5 alpha and beta0 as in `rupee_beta0`.
+    """
+
+    def __init__(self, engine: Engine, config: LearnerConfig) -> None:
+        self._engine, self._beta0 = engine, 1.0 / config.mspbe_tau
+        self._n_steps = np.zeros(engine.latest.size)
+        self._copied_from: Signals | None = None
+
+    def begin(self, tiles: Tiles) -> None:
+        """Clear the traces, as `Engine.begin`; `tiles` of shape (n_active,)."""
+        self._engine.begin(tiles)
+
+    def learn(self, tiles: Tiles, signals: Signals, td_error: Floats, *, is_last: bool = False) -> None:
+        """Learn from the signals and TD errors, shape (n_demons,), of a transition to `tiles`, shape (n_active,).
+
+        A demon with a NaN skips the step. `is_last` is True if the stream ends there.
+        """
+        if signals is not self._copied_from:  # a Horde's signals are the same arrays on each step, and so are these
+            self._copied_from = signals
+            self._signals = signals._replace(c_tp1=np.zeros_like(td_error), z_tp1=np.zeros_like(td_error))
+        self._signals.c_tp1[:] = td_error
+        self._engine.learn(tiles, self._signals, is_last=is_last)
+        self._n_steps += 1
+
+    def value(self) -> Floats:
+        """Return the RUPEE, shape (n_demons,); 0 before the first step."""
+        weight = -np.expm1(self._n_steps * np.log1p(-self._beta0))
+        return np.asarray(np.sqrt(np.abs(self._engine.mspbe_vector()) / np.where(weight > 0, weight, 1.0)))
+
+    def pop_flagged(self) -> dict[int, str]:
+        """Return the demons with a RUPEE that diverged since the last call, with the reasons."""
+        return self._engine.pop_flagged() if self._engine.flags else {}
+
+    def freeze(self, demon: int) -> None:
+        """Set one demon's RUPEE to 0 permanently."""
+        self._engine.freeze(demon)
+
+    def rearrange(self, mapping: DemonMapping) -> None:
+        """Continue after demons were added or removed; new ones start with 0 steps."""
+        self._engine.rearrange(mapping)
+        self._n_steps = np.where(mapping.is_new, 0.0, self._n_steps[mapping.old_index])
+
+    def state(self) -> State:
+        """Return the complete state."""
+        return nested(engine=self._engine.state(), own=attributes(self, "_n_steps"))
+
+    def restore(self, state: State) -> None:
+        """Restore a state from `state`."""
+        self._engine.restore(inner(state, "engine"))
+        put_back(self, inner(state, "own"), "_n_steps")
+        self._copied_from = None
