@@ -197,7 +197,7 @@ class Behaviour:
     n_actions: int = 0
 
     def probabilities(self, observation: NDArray[Any], tiles: Tiles) -> Floats:  # noqa: ARG002
-        """Raise TypeError: only the behaviour policy itself has probabilities.
+        """Raise TypeError for arguments of any shape: only the behaviour policy itself has probabilities.
 
         Raises:
             TypeError: Always.
