@@ -33,11 +33,11 @@ two equal names, ...) raise `ClusterError`, a ValueError of one sentence, and le
 from __future__ import annotations
 
 from horde_agent.cluster.shard import ClusterError, ShardLost
-from horde_agent.cluster.sharded import ClusterOptions, ShardedHorde
+from horde_agent.cluster.sharded import ShardedHorde
 from horde_agent.cluster.shards import ShardStatus
 from horde_agent.horde import Horde
 
 AnyHorde = Horde | ShardedHorde
 """A Horde for a `Life`, in this process or in shards."""
 
-__all__ = ["AnyHorde", "ClusterError", "ClusterOptions", "ShardLost", "ShardStatus", "ShardedHorde"]
+__all__ = ["AnyHorde", "ClusterError", "ShardLost", "ShardStatus", "ShardedHorde"]

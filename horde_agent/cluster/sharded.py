@@ -5,12 +5,11 @@ from __future__ import annotations
 import hashlib
 import os
 import secrets
-import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal, Self, TypedDict, Unpack
+from typing import Any, Literal, Self
 
 import cloudpickle  # type: ignore[import-untyped]
 import numpy as np
@@ -40,29 +39,9 @@ from horde_agent.saving import State, inner, nested, text, untext
 from horde_agent.types import Floats, Integers, Tiles
 
 _BATCHES = {"eager": 1, "deferred": BATCH}  # steps that a Horde defers before it learns from them
-_PATIENCE_S = 600.0  # another machine may have to start first
 _HASHED_AT_ONCE = 256  # demons
 
 _Requests = list[tuple[Link, Integers, Integers]]
-
-
-class ClusterOptions(TypedDict, total=False):
-    """Processes and machines of a `ShardedHorde`.
-
-    Attributes:
-        shards: Number of processes, or "auto", the default: one for each core.
-        address: Of a running Ray cluster; None starts Ray on this machine only.
-        folder: For the shards' snapshots, writable by all machines. Without it, `state` returns the weights of all
-            shards to this process.
-        n_threads: Number of threads of each shard; by default the cores of this machine divided by the shards.
-        patience_s: Seconds without a reply after which a shard counts as lost; 600 by default.
-    """
-
-    shards: int | Literal["auto"]
-    address: str | None
-    folder: str | Path | None
-    n_threads: int
-    patience_s: float
 
 
 def _of_all(name: str, doc: str) -> Any:
@@ -81,11 +60,14 @@ class ShardedHorde:
         mode: "eager": each step is sent at once. "deferred": 64 are sent together, without waiting.
         channels: Names of the observation's channels.
         real_valued: Must be False: ShardedHorde supports tile features only.
-        options: Processes and machines, see `ClusterOptions`.
+        shards: Number of processes, or "auto": one for each core.
+        address: Of a running Ray cluster; None starts Ray on this machine only.
+        folder: For the shards' snapshots, writable by all machines; without it, `state` returns all weights to this
+            process.
+        patience_s: Seconds without a reply after which a shard counts as lost.
 
     Attributes:
         questions, names, n_demons: The questions, their names, their number.
-        unanswered: Why a prediction requested last is NaN, by the demon's name.
 
     Raises:
         ClusterError: If the demons cannot be divided as requested; no process is left running.
@@ -103,10 +85,11 @@ class ShardedHorde:
         mode: Mode = "eager",
         channels: Sequence[str] = (),
         real_valued: bool = False,
-        **options: Unpack[ClusterOptions],
+        shards: int | Literal["auto"] = "auto",
+        address: str | None = None,
+        folder: str | Path | None = None,
+        patience_s: float = 600.0,
     ) -> None:
-        if unknown := options.keys() - ClusterOptions.__annotations__.keys():
-            raise TypeError(f"ShardedHorde has no argument {min(unknown)!r}")
         if real_valued:
             raise ClusterError("ShardedHorde supports tile features only; use Horde for real-valued features")
         if mode not in _BATCHES:
@@ -120,22 +103,19 @@ class ShardedHorde:
         self._n_deferred = 0
         self._n_updates_before = 0  # of dropped shards, negative
         self._has_begun, self._is_first_begin = False, True
-        self.unanswered: dict[str, str] = {}
-        folder, n_cores = options.get("folder"), os.cpu_count() or 1
-        wanted = options.get("shards", "auto")
-        n_shards = min(n_cores, self._plan.most_shards) if wanted == "auto" else wanted
+        n_cores = os.cpu_count() or 1
+        n_shards = min(n_cores, self._plan.most_shards) if shards == "auto" else shards
         parts = self._plan.divide(n_shards)
-        self._cluster = Cluster(options.get("address"), n_shards)
+        self._cluster = Cluster(address, n_shards)
         absolute = None if folder is None else Path(folder).absolute()
-        patience_s = options.get("patience_s", _PATIENCE_S)
         self._shards = Shards(self._cluster, absolute, secrets.token_hex(8), mode, patience_s)
         try:
-            if wanted == "auto":
+            if shards == "auto":
                 parts = self._plan.divide(min(self._cluster.n_cpus, self._plan.most_shards))
             machines = self._cluster.memory, self._cluster.n_cpus
             n_bytes = self._plan.memory_needed(parts, n_features, *machines, has_copy=folder is not None)
-            n_threads = options.get("n_threads") or max(1, n_cores // len(parts))
-            self._shards.start(parts, [self._spec_of(part) for part in parts], n_bytes, n_threads)
+            specs = [self._spec_of(part) for part in parts]
+            self._shards.start(parts, specs, n_bytes, n_threads=max(1, n_cores // len(parts)))
         except BaseException:
             self.close()
             raise
@@ -183,7 +163,6 @@ class ShardedHorde:
         *,
         terminated: bool = False,
         ask: Sequence[str] = (),
-        deadline_s: float | None = None,
     ) -> Floats:
         """Learn from one transition: `Horde.learn`.
 
@@ -195,11 +174,10 @@ class ShardedHorde:
             terminated: True where the stream ended there.
             ask: Names of demons to return predictions of. In eager mode the call waits for their shards; in deferred
                 mode it returns the latest that have arrived.
-            deadline_s: Seconds to wait for them; unlimited when None.
 
         Returns:
-            Predictions of the new weights at `tiles`, float64, shape (len(ask),); NaN if the shard is late:
-            `unanswered` has the reason.
+            Predictions of the new weights at `tiles`, float64, shape (len(ask),); NaN in deferred mode if none has
+            arrived yet.
 
         Raises:
             ValueError: As `Horde.learn` does.
@@ -217,7 +195,7 @@ class ShardedHorde:
         self._n_deferred = (self._n_deferred + 1) % _BATCHES[self.mode]
         try:
             self._shards.raise_refusals()
-            return self._requested(ask, deadline_s)
+            return self._requested(ask)
         finally:
             self._shards.send_postponed()
 
@@ -235,20 +213,13 @@ class ShardedHorde:
                 link.predictions = None
         return self._requests[1]
 
-    def _requested(self, ask: Sequence[str], deadline_s: float | None = None) -> Floats:
-        """Return the requested predictions after the last entry."""
+    def _requested(self, ask: Sequence[str]) -> Floats:
+        """Return the requested predictions: after the last entry in eager mode, else the latest that have arrived."""
         out = np.full(len(ask), np.nan)
-        if not len(ask):
-            return out
-        until = None if deadline_s is None else time.monotonic() + deadline_s
-        self.unanswered = {}
-        for link, _, own in self._requests_of(ask):
-            is_here = _is_caught_up(link, until) if self.mode == "eager" else link.predictions is not None
-            if is_here:
-                out[own] = link.predictions
-            else:
-                why = f"shard {link.number} " + ("is late" if self.mode == "eager" else "has not answered yet")
-                self.unanswered |= {ask[i]: why for i in own.tolist()}
+        for link, _, own in self._requests_of(ask) if len(ask) else ():
+            while link.n_in_flight and self.mode == "eager":
+                link.wait()
+            out[own] = np.nan if link.predictions is None else link.predictions
         return out
 
     # ---- queries to all shards --------------------------------------------------------------------------------------
@@ -542,14 +513,6 @@ class ShardedHorde:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
-
-
-def _is_caught_up(link: Link, until: float | None) -> bool:
-    """Wait until a shard has confirmed the last entry, or until a time; return whether it has."""
-    while link.n_in_flight:
-        if not link.wait(None if until is None else max(until - time.monotonic(), 0.0)):
-            return False
-    return True
 
 
 def _checked(questions: tuple[GVF, ...]) -> tuple[GVF, ...]:

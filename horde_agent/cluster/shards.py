@@ -133,23 +133,13 @@ class Link:
         while self._in_flight and self._in_flight[0].reply.done():
             self._read(self._in_flight.popleft())
 
-    def wait(self, timeout_s: float | None = None) -> bool:
-        """Wait for the reply to the oldest message, and return whether it has arrived.
-
-        Args:
-            timeout_s: Seconds to wait; `patience_s` when None.
+    def wait(self) -> None:
+        """Wait for the reply to the oldest message.
 
         Raises:
             ShardLost: If the shard is gone, or did not reply for `patience_s`.
         """
-        try:
-            self._in_flight[0].reply.exception(self._patience_s if timeout_s is None else timeout_s)
-        except Late:
-            if timeout_s is not None:
-                return False
-            self._lose(f"it did not answer for {self._patience_s:g} s")
         self._read(self._in_flight.popleft())
-        return True
 
     def _read(self, message: InFlight) -> None:
         report = Report(*unpacked(self.result(message.reply)))
@@ -163,17 +153,17 @@ class Link:
         """Call a method of `Shard`; it runs after everything that was sent."""
         return self._cluster.call(self.actor, method, *arguments)
 
-    def result(self, reply: PendingReply, timeout_s: float | None = None) -> Any:
+    def result(self, reply: PendingReply) -> Any:
         """Wait for a reply and return it.
 
         Raises:
-            ShardLost: If the shard is gone.
+            ShardLost: If the shard is gone, or did not reply for `patience_s`.
             BaseException: The exception that was raised there.
         """
         try:
-            error = reply.exception(timeout_s)
+            error = reply.exception(self._patience_s)
         except Late:
-            self._lose(f"it did not answer for {timeout_s:g} s")
+            self._lose(f"it did not answer for {self._patience_s:g} s")
         if error is None:
             return reply.result()
         if self._cluster.is_loss(error):
@@ -239,7 +229,7 @@ class Shards:
         here = versions()
         for link, reply in zip(self.links, replies, strict=True):
             try:
-                link.info = link.result(reply, self._patience_s)
+                link.info = link.result(reply)
             except ShardLost as lost:
                 why = f"shard {link.number} did not start ({lost.why}): the cluster may have no room for it"
                 raise ClusterError(why) from None
@@ -414,7 +404,7 @@ class Shards:
             ShardLost: If a shard is gone.
         """
         for link in self.links if self.folder is not None else ():
-            while (written := link.result(link.call("written"), self._patience_s))[0] < n_entries:
+            while (written := link.result(link.call("written")))[0] < n_entries:
                 time.sleep(_POLL_S)
             if written[1]:
                 raise OSError(0, written[1])

@@ -1,4 +1,4 @@
-"""What every test of the agent takes for granted."""
+"""Fixtures of all tests of the agent."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from horde_agent.runs.ending import ENDING
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _signals_are_heard() -> Iterator[None]:
-    """Hear signals that pytest was started to ignore, as under nohup or in the background of a script."""
+def _default_signals() -> Iterator[None]:
+    """Enable signals that pytest was started to ignore, as under nohup or in the background of a script."""
     before = {number: signal.getsignal(number) for number in ENDING}
     for number, handler in before.items():
         if handler is signal.SIG_IGN:

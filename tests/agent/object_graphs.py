@@ -1,4 +1,4 @@
-"""Compare all that can be reached from two objects: values, types, and which objects and arrays are shared."""
+"""Compare two object graphs: values, types, and shared objects and arrays."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _PLAIN = (
     type(None),
 )
 _GLOBAL = (type, ModuleType, BuiltinFunctionType, Dispatcher)
-_IMMUTABLE = (tuple, frozenset)  # whether one of these is shared makes no difference
+_IMMUTABLE = (tuple, frozenset)  # sharing one of these makes no difference
 
 
 class Pairing:
@@ -37,13 +37,13 @@ class Pairing:
     def __init__(self) -> None:
         self._other: dict[int, int] = {}
         self._one: dict[int, int] = {}
-        self._alive: list[Any] = []  # an id may be another object's after its own is gone
+        self._alive: list[Any] = []  # keeps ids unique
 
     def has(self, a: object) -> bool:
         return id(a) in self._other
 
     def fits(self, a: object, b: object) -> bool:
-        """Return whether a and b are a pair, or neither had a partner; then they are a pair from now on."""
+        """Return whether a and b are a pair; two objects without a partner become one."""
         self._alive += (a, b)
         return self._other.setdefault(id(a), id(b)) == id(b) and self._one.setdefault(id(b), id(a)) == id(a)
 
@@ -55,7 +55,7 @@ def differences(one: Any, other: Any, name: str, exceptions: Set[str] = frozense
         one: Root of the one graph.
         other: Root of the other.
         name: Of the roots: the first part of each path.
-        exceptions: What is not compared: attributes as "Class.attribute", and classes.
+        exceptions: Ignored classes, and attributes as "Class.attribute".
     """
     found: list[str] = []
     objects, memory, addresses = Pairing(), Pairing(), dict[int, int]()
@@ -93,7 +93,7 @@ def differences(one: Any, other: Any, name: str, exceptions: Set[str] = frozense
 
 
 def _parts(thing: Any, exceptions: Set[str]) -> Iterator[tuple[str, Any]]:
-    """Yield the parts of a container or an object, with what is to be appended to its path."""
+    """Yield the parts of a container or an object, with their suffix of the path."""
     if isinstance(thing, Mapping):
         for k, (key, value) in enumerate(thing.items()):
             shown = repr(key) if isinstance(key, str | int) else f"key {k}"
@@ -138,7 +138,7 @@ def _are_equal(a: Any, b: Any) -> bool:
 
 
 def _owner(array: Any) -> Any:
-    """Return what owns an array's memory."""
+    """Return the owner of an array's memory."""
     while isinstance(array, np.ndarray) and array.base is not None:
         array = array.base
     return array

@@ -1,4 +1,4 @@
-"""Behaviours that look, and test excursions of any policy: what they are shown, and that b is the true one."""
+"""Behaviours that depend on the state, and test excursions of any policy: their inputs and their b."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ OFTEN = ExcursionConfig(probability=0.1, horizon=5)
 
 
 def scaled_body() -> gymnasium.Env[Any, Any]:
-    """Return the toy body in units of its own: every channel in 0..200."""
+    """Return the toy body in other units: every channel in 0..200."""
     body = ToyBody()
     box = spaces.Box(0.0, 200.0, (3,), np.float32)
     return TransformObservation(body, lambda seen: 200.0 * seen, box)
 
 
 class BySaw:
-    """A policy that looks at the sawtooth, channel 1, in 0..1 or 0..`top`: the higher, the rather action 1."""
+    """A policy of the sawtooth, channel 1, in 0..`top`: the higher, the more probable is action 1."""
 
     n_actions = N_ACTIONS
 
@@ -41,13 +41,13 @@ class BySaw:
         return np.array([0.8 - 0.5 * high, 0.1 + 0.5 * high, 0.1])
 
 
-def test_a_behaviour_is_shown_the_observation_in_its_own_units_and_its_tiles() -> None:
-    """Before each action, the observation that it is taken from: in float64, as the functions of questions get it."""
+def test_a_behaviour_receives_the_observation_in_its_units_and_its_tiles() -> None:
+    """In float64, as functions of questions do, and as copies."""
 
     class Looking(StickyRandom):
         def draw(self, rng: np.random.Generator, observation: Any = None, tiles: Any = None) -> tuple[int, float]:
             seen.append((observation.copy(), tiles.copy()))
-            observation[:], tiles[:] = -1.0, 0  # what is shown is the behaviour's own
+            observation[:], tiles[:] = -1.0, 0
             return super().draw(rng)
 
     seen: list[tuple[np.ndarray, np.ndarray]] = []
@@ -68,7 +68,7 @@ def test_a_behaviour_is_shown_the_observation_in_its_own_units_and_its_tiles() -
         np.testing.assert_array_equal(tiles, face.encode(row["observation"]))
     again = Horde(horde.questions, n_features=face.coder.n_features, n_active=face.coder.n_active)
     relearn(recorder.stream(), again, face)
-    assert again.weights_sha256() == horde.weights_sha256(), "what was learned from was not the behaviour's to change"
+    assert again.weights_sha256() == horde.weights_sha256(), "the behaviour changed the input of learning"
 
 
 class TwoRooms(gymnasium.Env[np.ndarray, int]):
@@ -97,14 +97,14 @@ class Choosy:
         return np.array([1.0 - p, p])
 
 
-def test_what_is_learned_under_a_looking_behaviour_is_the_target_policys() -> None:
-    """An even draw is paid half of 1 + room: .5 and 1. By a b that did not look it would be .9 and .4.
+def test_learning_under_a_state_dependent_behaviour_is_about_the_target_policy() -> None:
+    """The uniform policy expects (1 + room) / 2: .5 and 1. With a constant b it would be .9 and .4.
 
-    The last answers waver by sqrt(alpha/2 E[(rho delta)^2]) = .06 at most.
+    The standard deviation of the last predictions is sqrt(alpha/2 E[(rho delta)^2]) = .06 at most.
     """
     env = TwoRooms()
     face = Interface.of(env)
-    # Tiles of the room alone: what was paid says nothing of what will be.
+    # Tiles of the room only: the reward does not predict the next one.
     coder = type(face.coder)([{"group": "room", "intervals": [2], "tilings": 1}], ["room", "paid"], bias=False)
     face = Interface(face.channels, face.actions, 1.0, coder, face.scaler)
     questions = [GVF("even", Uniform(2), Channel(1), 0.0)]
@@ -118,7 +118,7 @@ def test_what_is_learned_under_a_looking_behaviour_is_the_target_policys() -> No
 
 
 def own_questions() -> list[GVF]:
-    """Return questions of all kinds about two policies that look and one that does not."""
+    """Return questions of all kinds about two state-dependent policies and a constant one."""
     steep, odd = BySaw(), BySaw(2.0)
     return [
         GVF("steep/g0.5/saw", steep, Channel(1), 0.5),
@@ -134,7 +134,7 @@ def horde_of(questions: list[GVF], face: Interface) -> Horde:
 
 
 def test_an_excursion_follows_any_policy_and_records_its_own_probabilities() -> None:
-    """Its b is pi(a) at the observation that the action was taken from; nothing is learned meanwhile."""
+    """Its b is pi(a) at the observation before the action; nothing is learned meanwhile."""
     recorder, horde, looking = Recorder(3), SpyHorde(own_questions()), BySaw()
     with Life(
         ToyBody(), horde, StickyRandom(N_ACTIONS), np.random.default_rng(0), excursions=OFTEN, recorder=recorder
@@ -160,30 +160,8 @@ def test_an_excursion_follows_any_policy_and_records_its_own_probabilities() -> 
     assert (life.student.errors.n_tests > 1).all()
 
 
-def test_the_return_measured_is_that_of_the_observations_that_followed() -> None:
-    """By hand, from the record: sum gamma^k c for a channel; products of gammas, and the outcome, for functions."""
-    recorder, horde = Recorder(3), SpyHorde(own_questions())
-    with Life(
-        ToyBody(), horde, StickyRandom(N_ACTIONS), np.random.default_rng(3), excursions=OFTEN, recorder=recorder
-    ) as life:
-        life.run(600)
-    rows = recorder.stream().rows
-    steep = next(outcome for outcome in life.student.errors.table.outcomes() if outcome.policy.name == "steep")
-
-    assert len(steep.step) > 3
-    for step, returns, predictions in zip(steep.step, steep.returns, steep.predictions, strict=True):
-        first = int(np.flatnonzero(rows["step"] == step)[0])
-        saw = rows["observation"][first + 1 : first + 6, 1].astype(np.float64)
-        gamma = 0.9 * saw
-        before = np.concatenate([[1.0], np.cumprod(gamma)[:-1]])
-        assert returns[0] == pytest.approx((0.5 ** np.arange(5) * saw).sum(), abs=1e-12)
-        assert returns[1] == pytest.approx((before * (1.0 + saw + (1.0 - gamma) * 2.0)).sum(), abs=1e-12)
-        n_behaved = int((rows["phase"][rows["step"] < step] == Phase.BEHAVE).sum())
-        assert predictions.tolist() == [1000.0 * n_behaved + step] * 2
-
-
-def test_learning_again_scores_excursions_of_any_policy_alike() -> None:
-    """Bit for bit; and for questions in another order, of which some are not asked, by what they are about."""
+def test_relearning_gives_the_same_scores_of_any_policy() -> None:
+    """Bit for bit, also for some of the questions in another order."""
     body, recorder = ToyBody(), Recorder(3)
     face = Interface.of(body)
     horde = horde_of(own_questions(), face)
@@ -200,11 +178,8 @@ def test_learning_again_scores_excursions_of_any_policy_alike() -> None:
     np.testing.assert_array_equal(few.errors.nmsre(), life.student.errors.nmsre()[:0:-1])
 
 
-def test_in_an_excursion_the_loop_runs_on_predictions_of_the_weights_at_rest() -> None:
-    """Where predictions are fed back, a policy in an excursion is shown tiles that code the step before.
-
-    From the excursion's first observation on, each prediction is made by the weights as they were there.
-    """
+def test_in_an_excursion_fed_back_predictions_are_made_by_the_fixed_weights() -> None:
+    """The tiles that a policy receives in an excursion include the prediction of the step before."""
 
     class Showing(BySaw):
         def probabilities(self, observation: np.ndarray, tiles: np.ndarray) -> np.ndarray:
@@ -219,7 +194,7 @@ def test_in_an_excursion_the_loop_runs_on_predictions_of_the_weights_at_rest() -
     horde = horde_of(questions, face)
     with Life(body, horde, StickyRandom(N_ACTIONS), np.random.default_rng(2), interface=face, excursions=NEVER) as life:
         life.run(150)
-        shown.clear()  # until now the demon that learns about it has asked
+        shown.clear()  # calls of its demon
         life.excursions.config = ExcursionConfig(probability=1.0, horizon=5)
         life.run(5)
         assert life.student.learning_steps == 150
@@ -231,7 +206,7 @@ def test_in_an_excursion_the_loop_runs_on_predictions_of_the_weights_at_rest() -
             assert not np.array_equal(next_tiles, face.encode(observation)), "as if the stream began there"
 
 
-def test_what_is_no_behaviour_is_refused_at_the_door() -> None:
+def test_invalid_behaviours_generators_and_questions_are_refused() -> None:
     class Blind:
         n_actions = N_ACTIONS
 

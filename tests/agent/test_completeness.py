@@ -1,4 +1,4 @@
-"""A life that is restored from a snapshot is the life that was saved, in every attribute that can be reached."""
+"""A life that is restored from a snapshot equals the saved one in every attribute."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ MAY_DIFFER = {
     "Student._untimed_s": "a time measured in this process",
     **dict.fromkeys(
         ("SpanEngine._held", "SpanEngine._entry", "SpanEngine._signals", "SpanEngine._step", "SignalMaker._finish"),
-        "compiled functions bound to addresses in this process, and for what they were bound",
+        "compiled functions bound to addresses in this process, and their arguments",
     ),
     "SpanArrays.n_threads": "threads of this process; no sum crosses a lane",
     "SpanArrays.overlap": "computed from `bits` for each batch",
@@ -49,7 +49,7 @@ MAY_DIFFER = {
     "Gibbs._by_feature": "a cache, filled when the policy is first asked",
     "GibbsTable": "the logits of the next tiles are sums of whole numbers, or are summed in one order",
 }
-"""What need not be as it was, attributes as "Class.attribute" and classes, and why."""
+"""Classes, and attributes as "Class.attribute", that may differ, with the reason."""
 
 N_STEPS = 700
 FAULTS = {
@@ -65,7 +65,7 @@ FAULTS = {
 
 
 class RestorableBody(BatteryBody):
-    """A body with a dock, which helps at every third stay, and all of whose state can be saved."""
+    """A restorable body with a dock, which charges in every third stay."""
 
     def __init__(self, *, is_restorable: bool) -> None:
         super().__init__(capacity=150, helps=(False, False, True) * 9)
@@ -80,12 +80,12 @@ class RestorableBody(BatteryBody):
         vars(self)["metadata"] = self.metadata
 
 
-def looks(observation: Any, _tiles: Any) -> list[float]:
+def leaning(observation: Any, _tiles: Any) -> list[float]:
     p = 0.2 + 0.6 * float(observation[1] > 0.5)
     return [p, (1 - p) / 2, (1 - p) / 2]
 
 
-def turns_into_none(observation: Any, _tiles: Any) -> list[float]:
+def becomes_invalid(observation: Any, _tiles: Any) -> list[float]:
     return [0.5, 0.5, 0.0] if observation[0] < 0.01 else [2.0, 0.0, 0.0]
 
 
@@ -111,9 +111,9 @@ def functions() -> list[GVF]:
     return [
         GVF("left/function", left, saw, 0.5),
         GVF("left/fading", left, Channel(1), fades, lam=0.5, outcome=1.0),
-        GVF("looks/function", PolicyFunction(looks, N_ACTIONS), saw, fades, outcome=saw),
-        GVF("looks/plain", PolicyFunction(looks, N_ACTIONS), Channel(2), 0.8),
-        GVF("lost policy", PolicyFunction(turns_into_none, N_ACTIONS), Channel(1), 0.8, tested=False),
+        GVF("looks/function", PolicyFunction(leaning, N_ACTIONS), saw, fades, outcome=saw),
+        GVF("looks/plain", PolicyFunction(leaning, N_ACTIONS), Channel(2), 0.8),
+        GVF("lost policy", PolicyFunction(becomes_invalid, N_ACTIONS), Channel(1), 0.8, tested=False),
         GVF("breaking", Uniform(N_ACTIONS), breaks, 0.8),
         GVF("exploding", constant(1), explodes, 0.8, tested=False),
         GVF("of another", constant(2), Prediction("left/function"), 0.5),
@@ -143,7 +143,7 @@ def make_life(
     is_restorable: bool = True,
     **config: Any,
 ) -> Life:
-    """Return a life that has not begun: most of what can happen to one does, within 700 steps."""
+    """Return a new life, with most kinds of events within 700 steps."""
     body = RestorableBody(is_restorable=is_restorable)
     interface = Interface.of(body)
     asked = excursions(interface, (0.0, 0.5, 0.9)) + (functions() if with_functions else [])
@@ -196,7 +196,7 @@ def saved(life: Life) -> State:
 
 
 def restored(life: Life, state: State, folder: Path) -> Life:
-    """Restore a life from a snapshot on the disk, whose arrays are then overwritten: they are no part of the life."""
+    """Restore a life from a snapshot on the disk, and overwrite the arrays that were read."""
     read = snapshots.read(snapshots.write(folder, 1, state, {})).state
     life.restore(inner(read, "life"))
     for k, observer in enumerate(life.observers):
@@ -213,10 +213,10 @@ class Whole:
         make: Makes a life that has not begun.
         folder: For snapshots.
         at: Steps before which they are compared; they are compared in each new situation, too.
-        n_followed: About how many restored lives are continued beside the life.
+        n_followed: Approximate number of restored lives that are continued.
 
     Attributes:
-        seen: The situation of each comparison: phase, flags, whether steps wait, whether the observation was learned.
+        seen: Phase, flags, whether steps are deferred, and whether the observation was learned, of each comparison.
     """
 
     def __init__(self, make: Callable[[], Life], folder: Path, at: set[int], n_followed: int = 3) -> None:
@@ -239,21 +239,21 @@ class Whole:
         return life.student.phase, life._flags, life.horde.n_waiting > 0, life.is_observed
 
     def run(self, end: int) -> None:
-        """Run the life, and those that are continued beside it, up to a step."""
+        """Run the life, and the restored ones, up to a step."""
         self.life.run(end - self.life.steps)
         for follower in self.followers:
             follower.run(end - follower.steps)
         self.compare()
 
-    def change(self, change: Callable[[Life], None], *, is_made_anew: bool = True) -> None:
-        """Change the life and those beside it; `is_made_anew`: those that are restored from now on, too."""
+    def change(self, change: Callable[[Life], None], *, is_repeated: bool = True) -> None:
+        """Change the life and the restored ones; with `is_repeated`, later ones, too."""
         for life in (self.life, *self.followers):
             change(life)
-        self._changes += [change] if is_made_anew else []
+        self._changes += [change] if is_repeated else []
         self.compare()
 
     def compare(self) -> None:
-        """Compare the life with one that is restored from its state, which may be continued beside it."""
+        """Compare the life with one that is restored from its state."""
         again = self._made()
         for change in self._changes:
             change(again)
@@ -274,8 +274,8 @@ def without_waiting_for_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_restored_life_is_the_life_that_was_saved(kind: str, tmp_path: Path) -> None:
-    """At once, and after both were continued, to the same bits."""
+def test_a_restored_life_equals_the_saved_one(kind: str, tmp_path: Path) -> None:
+    """At once, and after both were continued."""
     rng = np.random.default_rng(list(KINDS).index(kind))
     whole = Whole(KINDS[kind], tmp_path, set(rng.choice(N_STEPS, 15).tolist()))
     whole.compare()  # before it begins
@@ -285,7 +285,7 @@ def test_a_restored_life_is_the_life_that_was_saved(kind: str, tmp_path: Path) -
         if k in (1, 3):
             whole.change(add if k == 1 else remove)
         elif k == 5:
-            whole.change(reset, is_made_anew=False)
+            whole.change(reset, is_repeated=False)
     assert len(whole.followers) > 3
     for follower in whole.followers:
         whole.assert_same(follower)
@@ -304,7 +304,7 @@ def remove_followed(life: Life) -> None:
 def test_a_life_whose_questions_change_during_an_excursion_is_restored(
     change: Callable[[Life], None], tmp_path: Path
 ) -> None:
-    """The tested demons move, and newcomers are not tested by it; an excursion ends if its policy is gone."""
+    """Demons are moved, new ones are not tested by it; the excursion ends if its policy was removed."""
     whole = Whole(partial(make_life, with_functions=True), tmp_path, set())
     student = whole.life.student
     while student._test is None or student._test.policy_name != "action 0" or student._test.n_terms != 3:
@@ -319,7 +319,7 @@ def test_a_life_whose_questions_change_during_an_excursion_is_restored(
 
 
 def test_an_excursion_of_a_real_robot_is_not_continued_after_the_gap() -> None:
-    """The robot moved on: it follows the behaviour again, and the excursion is discarded."""
+    """The robot has moved: it follows the behaviour again, and the excursion is discarded."""
     whole = make_life(is_restorable=False)
     while not (whole.excursions.phase is Phase.EXCURSION and whole.excursions._n_taken == 3):
         whole.run(1)
@@ -342,8 +342,8 @@ class Newer(NamedTuple):
     array: Any
 
 
-def test_a_new_attribute_an_array_shared_or_apart_and_another_value_are_noticed() -> None:
-    """These are the ways in which a restored life can differ."""
+def test_differences_finds_attributes_values_and_shared_arrays() -> None:
+    """The ways in which a restored life can differ."""
 
     def root(**changes: Any) -> Any:
         a = np.arange(6.0)
@@ -361,7 +361,7 @@ def test_a_new_attribute_an_array_shared_or_apart_and_another_value_are_noticed(
     rng.random()
     assert found() == found(free=1) == []
     assert found(new=1) == ["x.new"]
-    assert found(part=np.arange(2.0, 6.0)) == ["x.part"]  # equal, but apart
+    assert found(part=np.arange(2.0, 6.0)) == ["x.part"]  # equal, but not shared
     assert found(part=np.arange(6.0)[1:5] + 1) == ["x.part"]
     assert found(again={"a"}) == ["x.names"]
     assert found(table={"k": [1, 2.0]}) == ["x.table['k'][1]"]

@@ -1,7 +1,6 @@
-"""The command `horde` with a toy body in the simulator's place, for a process of its own.
+"""The command `horde` with a toy body as its environment: `python -m tests.agent.toy_command FOLDER WORDS...`.
 
-`python -m tests.agent.toy_command FOLDER WORDS...`: at its step 300 the body makes FOLDER/reached and waits until there
-is a FOLDER/go, so that what happens meanwhile happens in the middle of a life.
+At step 300 the body creates FOLDER/reached and waits for FOLDER/go.
 """
 
 from __future__ import annotations
