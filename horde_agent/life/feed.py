@@ -106,7 +106,9 @@ class Feed(LifeHooks):
             if now - self._demons_at >= DEMONS_EVERY_S:
                 self._demons_at = now
                 self._write_demons()
-            self._obey_stop()
+            if (self.path / "stop-asked").exists():
+                _log.warning("the live page asked for a stop")
+                self._ask_to_stop()
         except OSError as error:
             self._give_up(error)
 
@@ -207,11 +209,6 @@ class Feed(LifeHooks):
             checksum=np.uint32(self._checksum),
         )
         _replace(self.path / "demons.npz", file.getvalue())
-
-    def _obey_stop(self) -> None:
-        if (self.path / "stop-asked").exists():
-            _log.warning("the live page asked for a stop")
-            self._ask_to_stop()
 
     def _give_up(self, error: OSError) -> None:
         self.is_off = True

@@ -7,8 +7,7 @@ import threading
 import time
 from array import array
 from collections import deque
-from collections.abc import Callable, Sequence
-from types import TracebackType
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -16,7 +15,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
-from horde_agent.cluster import AnyHorde, ShardedHorde, ShardStatus
+from horde_agent.cluster import AnyHorde, ShardedHorde
 from horde_agent.life.life import LifeHooks, StepEvent
 from horde_agent.life.student import Student
 from horde_agent.life.timing import duration
@@ -243,7 +242,12 @@ class Progress(LifeHooks):
         self._last = time.perf_counter()
         facts = self.facts(steps, self._last - self._began, horde, errors)
         if self._live is not None:
-            self._live.update(_table(facts), refresh=True)
+            table = Table(show_header=False, box=None, pad_edge=False)
+            table.add_column(style="bold")
+            table.add_column()
+            for name, value in facts:
+                table.add_row(name, value)
+            self._live.update(table, refresh=True)
         else:
             self.console.print(" · ".join(f"{k} {v}" for k, v in facts), highlight=False, soft_wrap=True)
 
@@ -270,8 +274,11 @@ class Progress(LifeHooks):
             facts.append(("mean MSPBE (online)", _mspbe(horde, self.watch)))
         facts.append(("max trace", f"{horde.max_trace:.3g}"))
         if isinstance(horde, ShardedHorde):
-            facts.append(("shards", _shards(horde.shards)))
-        facts.append(("diverged", _few(horde.diverged)))
+            lag = max(shard.lag for shard in horde.shards)
+            facts.append(("shards", f"{len(horde.shards)}, at most {lag:,} steps behind"))
+        names = horde.diverged
+        first = ", ".join(names[:3]) + (", ..." if len(names) > 3 else "")
+        facts.append(("diverged", f"{len(names)} ({first})" if names else "0"))
         if self.total and speed > 0:
             facts.append(("time left", duration((self.total - steps) / speed)))
         return facts
@@ -300,25 +307,6 @@ def _mspbe(horde: AnyHorde, watch: MspbeWatch) -> str:
         return "none: every demon diverged"
     mean = float(horde.mspbe_scalar[sound].mean())
     return f"{mean:.3g} ({np.count_nonzero(watch.is_valid):,} of {horde.n_demons:,} valid yet)"
-
-
-def _shards(shards: Sequence[ShardStatus]) -> str:
-    """Return the number of shards, and the largest lag."""
-    return f"{len(shards)}, at most {max(shard.lag for shard in shards):,} steps behind"
-
-
-def _few(names: Sequence[str]) -> str:
-    """Return the number of names, and the first three."""
-    return "0" if not names else f"{len(names)} ({', '.join(names[:3])}{', ...' if len(names) > 3 else ''})"
-
-
-def _table(facts: list[tuple[str, str]]) -> Table:
-    table = Table(show_header=False, box=None, pad_edge=False)
-    table.add_column(style="bold")
-    table.add_column()
-    for name, value in facts:
-        table.add_row(name, value)
-    return table
 
 
 # ---- a second student ------------------------------------------------------------------------------------------------
@@ -385,14 +373,6 @@ class Follower(LifeHooks):
         self._thread.join()
         if self._fault is not None:
             raise self._fault
-
-    def __enter__(self) -> Follower:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def _follow(self) -> None:
         try:

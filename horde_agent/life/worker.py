@@ -7,7 +7,6 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from queue import SimpleQueue
-from types import TracebackType
 
 import numba
 
@@ -72,14 +71,6 @@ class Worker:
         if self._thread.is_alive():
             self._jobs.put(None)
             self._thread.join()
-
-    def __enter__(self) -> Worker:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
 
 class InPlace(Worker):

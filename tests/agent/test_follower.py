@@ -62,8 +62,9 @@ def test_it_learns_the_same_as_from_the_record(tmp_path: Path) -> None:
     face = Interface.of(ToyBody())
     far = Student(horde("age saw last", face, mode="deferred"), face, EXCURSIONS)
     faults = {90: {"gap": 1}, 200: {"applied": 0}, 333: {"stale": 1}}
-    with Follower(far) as follower:
-        life = lived(follower, 700, Recorder(3, tmp_path / "life.rec"), faults)
+    follower = Follower(far)
+    life = lived(follower, 700, Recorder(3, tmp_path / "life.rec"), faults)
+    follower.close()
     again = relearn(
         read(tmp_path / "life.rec"), horde("age saw last", face, mode="deferred"), face, excursions=EXCURSIONS
     )

@@ -193,25 +193,6 @@ def test_short_random_sequences_agree_with_the_oracle(
 
 
 @IN_ALL
-def test_bounds_of_remaining_demons_include_earlier_readings(engine: Any, mode: Any) -> None:
-    """Earlier cumulants of 5 and -7 and a gamma of .9: bounds are 1e3 x the largest / (1 - gamma)."""
-    seen: list[Any] = [GVF("a", Behaviour(), Channel(0), 0.5), GVF("b", Uniform(N_ACTIONS), Channel(1), gamma_once)]
-    horde = Horde(seen, n_features=N, n_active=N_ACTIVE, config=LearnerConfig(engine=engine), mode=mode)
-    horde.begin(np.zeros(4), np.arange(3))
-    for t in range(9):
-        horde.learn(0, 0.5, np.array([5.0 * (t == 2), -7.0 * (t == 3), 0.1, t]), np.arange(3))
-    horde.add([GVF("c", Behaviour(), Channel(2), 0.8), GVF("d", Uniform(N_ACTIONS), Channel(1), gamma_once)])
-    np.testing.assert_allclose(horde._maker.bound, [5e3 / 0.5, 7e3 / 0.1, 0.0, 0.0])
-    horde.remove(["a"])
-    horde.learn(0, 0.5, np.array([0.0, 0.0, 0.1, 9]), np.arange(3))
-    np.testing.assert_allclose(horde._maker.bound, [7e3 / 0.1, 1e2 / 0.2, 0.0])
-
-
-def gamma_once(observation: np.ndarray, tiles: np.ndarray) -> float:
-    return 0.9 if observation[3] == 1 else 0.0
-
-
-@IN_ALL
 def test_a_demon_with_an_early_cumulant_does_not_diverge_after_an_addition(
     engine: Any, mode: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

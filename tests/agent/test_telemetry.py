@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import io
 import pickle
-import tracemalloc
 from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -56,24 +54,6 @@ def test_measures_are_sampled_at_an_interval() -> None:
         life.run(35)
 
     assert [s.step for s in sampler.samples] == [10, 20, 30]
-
-
-def test_a_sample_takes_forty_bytes() -> None:
-    """Three million steps: 3,000 samples of five numbers."""
-    sampler, horde = Sampler(), SpyHorde(toy_questions())
-    horde.mspbe_scalar = np.full(horde.n_demons, 0.25)
-    student: Any = SimpleNamespace(horde=horde, learning_steps=7, catch_up=lambda: None)
-    sampler.update(student, 1000)
-    tracemalloc.start()
-    before, _ = tracemalloc.get_traced_memory()
-    for step in range(2_000, 3_000_001, 1_000):
-        student.learning_steps = step - 500
-        sampler.update(student, step)
-    grown = tracemalloc.get_traced_memory()[0] - before
-    tracemalloc.stop()
-    assert grown < 1.2 * 3_000 * 40
-    assert sampler.samples[-1] == (3_000_000, 2_999_500, 0.25, 0.0, 0)
-    assert [type(number) for number in sampler.samples[0]] == [int, int, float, float, int]
 
 
 def test_a_diverged_demon_is_left_out_of_the_mean() -> None:
