@@ -7,8 +7,7 @@ import pickle
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pytest
@@ -333,39 +332,3 @@ def test_an_excursion_of_a_real_robot_is_not_continued_after_the_gap() -> None:
     assert set(again.recorder.stream().rows["phase"].tolist()) == {Phase.BEHAVE, Phase.END}
     assert again.student.errors.n_excursions == n_before
     assert again.student.errors.n_discarded == n_discarded + 1
-
-
-class Newer(NamedTuple):
-    """Something with a new attribute."""
-
-    number: int
-    array: Any
-
-
-def test_differences_finds_attributes_values_and_shared_arrays() -> None:
-    """The ways in which a restored life can differ."""
-
-    def root(**changes: Any) -> Any:
-        a = np.arange(6.0)
-        made = SimpleNamespace(
-            whole=a, part=a[2:], rng=np.random.default_rng(0), names={"a"}, table={"k": [1, np.nan]}, newer=Newer(1, a)
-        )
-        made.again = made.names
-        vars(made).update(changes)
-        return made
-
-    def found(**changes: Any) -> list[str]:
-        return [path.split(":")[0] for path in differences(root(), root(**changes), "x", {"SimpleNamespace.free"})]
-
-    rng = np.random.default_rng(0)
-    rng.random()
-    assert found() == found(free=1) == []
-    assert found(new=1) == ["x.new"]
-    assert found(part=np.arange(2.0, 6.0)) == ["x.part"]  # equal, but not shared
-    assert found(part=np.arange(6.0)[1:5] + 1) == ["x.part"]
-    assert found(again={"a"}) == ["x.names"]
-    assert found(table={"k": [1, 2.0]}) == ["x.table['k'][1]"]
-    assert found(table={"k": (1, np.nan)}) == ["x.table['k']"]
-    assert found(names={"b"}, again={"b"}) == ["x.again{0}", "x.names"]
-    assert "x.newer.array" in found(newer=Newer(1, np.arange(6)))
-    assert found(rng=rng) == ["x.rng.state['state']['state']"]

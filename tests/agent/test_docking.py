@@ -80,11 +80,16 @@ def life_of(body: gymnasium.Env[Any, Any], horde: Any, **further: Any) -> Life:
     return Life(body, horde, StickyRandom(N_ACTIONS), np.random.default_rng(0), **settings)
 
 
+def live(steps: int, body: Any, horde: Any, **further: Any) -> Life:
+    with life_of(body, horde, **further) as life:
+        life.run(steps)
+    return life
+
+
 def test_a_low_battery_sends_the_life_to_the_dock_and_it_continues() -> None:
     """Capacity 30, a stay of 40: lows at 30, 100, 170. Nothing is learned across a stay; all its steps count."""
     body, horde = BatteryBody(), SpyHorde(toy_questions())
-    with life_of(body, horde) as life:
-        life.run(215)
+    life = live(215, body, horde)
 
     assert [age for age, _ in body.stays] == [30, 100, 170]
     assert [call[1] for call in horde.calls if call[0] == "begin"] == [0, 70, 140, 210]
@@ -96,8 +101,7 @@ def test_a_low_battery_sends_the_life_to_the_dock_and_it_continues() -> None:
 def test_the_stay_is_recorded_at_the_steps_of_its_frames() -> None:
     """The departure at 30, then the frames 1, 2, 20, 39 of the stay; behaviour continues at the 40th."""
     recorder = Recorder(3)
-    with life_of(BatteryBody(), SpyHorde(toy_questions()), recorder=recorder) as life:
-        life.run(80)
+    live(80, BatteryBody(), SpyHorde(toy_questions()), recorder=recorder)
     rows = recorder.stream().rows
 
     docked = rows[rows["phase"] == Phase.DOCK]
@@ -109,20 +113,13 @@ def test_the_stay_is_recorded_at_the_steps_of_its_frames() -> None:
     assert (after["phase"].item(), after["flags"].item() & Flag.GAP) == (Phase.BEHAVE, Flag.GAP)
 
 
-def test_it_charges_until_the_end_of_the_run_at_most() -> None:
+def test_a_stay_ends_with_the_run_and_is_not_a_failure_then() -> None:
     """The run of 60 steps ends 3 s after the stay begins; further steps of the stay are not counted."""
-    body = BatteryBody()
-    with life_of(body, SpyHorde(toy_questions())) as life:
-        life.run(60)
-    assert body.stays == [(30, pytest.approx(3.0))]
-    assert life.steps == 60
-
-
-def test_a_stay_cut_short_by_the_end_of_a_run_is_not_a_failure() -> None:
     body = BatteryBody(helps=(False, True))
     with life_of(body, SpyHorde(toy_questions())) as life:
         life.run(60)
-        assert (life.dockings.n_done, life.dockings.n_failed) == (0, 0)
+        assert body.stays == [(30, pytest.approx(3.0))]
+        assert (life.steps, life.dockings.n_done, life.dockings.n_failed) == (60, 0, 0)
         life.run(60)
     assert [age for age, _ in body.stays] == [30, 70]
     assert (life.dockings.n_done, life.dockings.n_failed) == (1, 0)
@@ -131,8 +128,7 @@ def test_a_stay_cut_short_by_the_end_of_a_run_is_not_a_failure() -> None:
 def test_an_excursion_is_finished_before_docking() -> None:
     """Low at 1, in the middle of an excursion of 2 steps: that one is scored, its drive done, and then it docks."""
     body = BatteryBody(capacity=1)
-    with life_of(body, SpyHorde(toy_questions()), excursions=ExcursionConfig(1.0, 2)) as life:
-        life.run(20)
+    life = live(20, body, SpyHorde(toy_questions()), excursions=ExcursionConfig(1.0, 2))
     assert body.drives[0] == 2, "the excursion 0..2 ends in its drive"
     assert body.stays[0][0] == 2 + body.drive_steps
     assert life.student.errors.n_discarded == 0
@@ -142,8 +138,7 @@ def test_an_excursion_is_finished_before_docking() -> None:
 def test_an_urgent_battery_interrupts_an_excursion() -> None:
     """Excursion 0..20; low at 2, urgent at 5: it ends there, discarded, without a drive to the centre."""
     body, horde = BatteryBody(capacity=2), SpyHorde(toy_questions())
-    with life_of(body, horde, excursions=ExcursionConfig(1.0, 20)) as life:
-        life.run(6)
+    life = live(6, body, horde, excursions=ExcursionConfig(1.0, 20))
     assert body.stays[0][0] == 5
     assert body.drives == []
     assert life.student.errors.n_excursions == 0
@@ -153,8 +148,7 @@ def test_an_urgent_battery_interrupts_an_excursion() -> None:
 def test_a_failed_docking_is_repeated_after_a_pause() -> None:
     """Stays at 30 and, after 40 steps of it and 20 of pause, at 90; it behaves and learns in between."""
     body, horde = BatteryBody(helps=(False, True)), SpyHorde(toy_questions())
-    with life_of(body, horde, docking=DockingConfig(pause_s=2.0, attempts=2)) as life:
-        life.run(150)
+    life = live(150, body, horde, docking=DockingConfig(pause_s=2.0, attempts=2))
     assert [age for age, _ in body.stays] == [30, 90]
     assert set(range(70, 90)) <= {call[1] for call in horde.learned}
     assert (life.dockings.n_done, life.dockings.n_failed) == (1, 1)
@@ -176,16 +170,14 @@ def test_too_many_failures_in_a_row_end_the_life(caplog: pytest.LogCaptureFixtur
 
 def test_failures_that_are_not_in_a_row_do_not_end_the_life() -> None:
     body = BatteryBody(capacity=5, helps=(False, True, False, True, False, True))
-    with life_of(body, SpyHorde(toy_questions()), docking=DockingConfig(pause_s=0.5, attempts=2)) as life:
-        life.run(400)
+    life = live(400, body, SpyHorde(toy_questions()), docking=DockingConfig(pause_s=0.5, attempts=2))
     assert life.steps == 400
     assert life.dockings.n_failed == 3
 
 
 @pytest.mark.parametrize("body", [BatteryBody(capacity=3, can_dock=False), ToyBody()], ids=["no dock", "no battery"])
 def test_a_body_without_a_dock_is_never_sent_there(body: Any) -> None:
-    with life_of(body, SpyHorde(toy_questions())) as life:
-        life.run(20)
+    life = live(20, body, SpyHorde(toy_questions()))
     assert life.student.learning_steps == 20
 
 
@@ -205,8 +197,7 @@ def test_relearning_the_record_of_a_life_that_docked_gives_the_same_weights_and_
         return Horde(excursions(face), n_features=face.coder.n_features, n_active=face.coder.n_active)
 
     lived, again = horde(), horde()
-    with life_of(body, lived, excursions=often, recorder=recorder) as life:
-        life.run(500)
+    life = live(500, body, lived, excursions=often, recorder=recorder)
     student = relearn(recorder.stream(), again, face, excursions=often)
 
     assert life.dockings.n_done > 3

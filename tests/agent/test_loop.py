@@ -32,6 +32,12 @@ def toy_life(
     return Life(body, horde, StickyRandom(N_ACTIONS), np.random.default_rng(seed), excursions=excursions, **further)
 
 
+def live(steps: int, body: gymnasium.Env[Any, Any], horde: Any, **further: Any) -> Life:
+    with toy_life(body, horde, **further) as life:
+        life.run(steps)
+    return life
+
+
 def real_horde(env: gymnasium.Env[Any, Any], family: Any = excursions) -> tuple[Horde, Interface]:
     face = Interface.of(env)
     return Horde(family(face), n_features=face.coder.n_features, n_active=face.coder.n_active), face
@@ -42,8 +48,7 @@ def real_horde(env: gymnasium.Env[Any, Any], family: Any = excursions) -> tuple[
 
 def test_every_transition_is_learned_once_including_the_last_one() -> None:
     body, horde = ToyBody(), SpyHorde(toy_questions())
-    with toy_life(body, horde) as life:
-        life.run(20)
+    life = live(20, body, horde)
 
     assert horde.calls[0] == ("begin", 0)
     assert [(call[1], call[2], call[4]) for call in horde.learned] == [(k, a, k + 1) for k, a in body.actions]
@@ -56,8 +61,7 @@ def test_nothing_is_learned_across_a_gap_a_stale_frame_or_an_action_not_applied(
 ) -> None:
     """The step that ends at age 7 is broken: a new stream begins there, and b of the next action is 1/3."""
     horde = SpyHorde(toy_questions())
-    with toy_life(ToyBody({7: fault}), horde) as life:
-        life.run(12)
+    life = live(12, ToyBody({7: fault}), horde)
 
     assert [call[1] for call in horde.learned] == [0, 1, 2, 3, 4, 5, 7, 8, 9, 10, 11]
     assert ("begin", 7) in horde.calls
@@ -70,8 +74,7 @@ def test_nothing_is_learned_across_a_gap_a_stale_frame_or_an_action_not_applied(
 def test_learning_is_suspended_in_excursions_and_drives() -> None:
     """Only steps with a behaviour action are learned from."""
     body, horde, recorder = ToyBody(), SpyHorde(toy_questions()), Recorder(3)
-    with toy_life(body, horde, excursions=OFTEN, recorder=recorder) as life:
-        life.run(400)
+    life = live(400, body, horde, excursions=OFTEN, recorder=recorder)
     stream = recorder.stream()
 
     behaved = stream.rows["phase"] == Phase.BEHAVE
@@ -102,8 +105,7 @@ def test_an_excursion_scores_the_predictions_of_its_first_observation_after_the_
 def test_a_gap_inside_discards_the_excursion_and_drives_back() -> None:
     """Excursions of 5 steps from age 0 on; a gap at age 3 discards the first one."""
     body, horde = ToyBody({3: {"gap": 1}}), SpyHorde(toy_questions())
-    with toy_life(body, horde, excursions=ExcursionConfig(1.0, 5)) as life:
-        life.run(20)
+    life = live(20, body, horde, excursions=ExcursionConfig(1.0, 5))
 
     assert body.drives[0] == 3
     assert life.student.errors.n_discarded == 1
@@ -116,8 +118,7 @@ def test_a_gap_inside_discards_the_excursion_and_drives_back() -> None:
 def test_an_excursion_with_a_broken_last_step_is_discarded(fault: Mapping[str, int]) -> None:
     """Its fifth term would complete it at age 5."""
     body, horde = ToyBody({5: fault}), SpyHorde(toy_questions())
-    with toy_life(body, horde, excursions=ExcursionConfig(1.0, 5)) as life:
-        life.run(9)
+    life = live(9, body, horde, excursions=ExcursionConfig(1.0, 5))
 
     assert body.drives == [5]
     assert (life.student.errors.n_discarded, life.student.errors.n_excursions) == (1, 0)
@@ -126,8 +127,7 @@ def test_an_excursion_with_a_broken_last_step_is_discarded(fault: Mapping[str, i
 def test_steps_of_a_drive_are_counted_up_to_the_end_of_the_run() -> None:
     """Excursion 0..5, drive 5..9: in a run of 7 steps, two of the drive's four count."""
     body = ToyBody()
-    with toy_life(body, SpyHorde(toy_questions()), excursions=ExcursionConfig(1.0, 5)) as life:
-        life.run(7)
+    life = live(7, body, SpyHorde(toy_questions()), excursions=ExcursionConfig(1.0, 5))
 
     assert (life.steps, body.age) == (7, 9)
 
@@ -146,8 +146,7 @@ def test_a_body_that_cannot_drive_is_never_tested() -> None:
 def test_on_policy_questions_run_no_excursions() -> None:
     body = ToyBody()
     horde = SpyHorde(nexting(Interface.of(body)))
-    with toy_life(body, horde, excursions=ExcursionConfig(1.0, 5)) as life:
-        life.run(30)
+    life = live(30, body, horde, excursions=ExcursionConfig(1.0, 5))
 
     assert body.drives == []
     assert life.student.learning_steps == 30
@@ -158,8 +157,7 @@ def test_on_policy_questions_run_no_excursions() -> None:
 
 def test_a_termination_is_learned_from_and_a_new_stream_begins() -> None:
     horde = SpyHorde(toy_questions())
-    with toy_life(ToyBody({5: {"terminated": 1}}), horde) as life:
-        life.run(8)
+    live(8, ToyBody({5: {"terminated": 1}}), horde)
 
     assert [call[5] for call in horde.learned] == [False] * 4 + [True] + [False] * 3
     assert horde.calls[6] == ("begin", 5)
@@ -168,8 +166,7 @@ def test_a_termination_is_learned_from_and_a_new_stream_begins() -> None:
 
 def test_the_last_transition_before_a_truncation_is_learned_and_a_gap_follows() -> None:
     horde = SpyHorde(toy_questions())
-    with toy_life(TimeLimit(ToyBody(), 5), horde) as life:
-        life.run(8)
+    live(8, TimeLimit(ToyBody(), 5), horde)
 
     assert not any(call[5] for call in horde.learned)
     assert [call for call in horde.calls if call[0] == "begin"] == [("begin", 0), ("begin", 5)]
@@ -179,8 +176,7 @@ def test_the_last_transition_before_a_truncation_is_learned_and_a_gap_follows() 
 def test_a_truncation_inside_an_excursion_discards_it_without_a_drive() -> None:
     """The reset has placed the body."""
     body = ToyBody()
-    with toy_life(TimeLimit(body, 3), SpyHorde(toy_questions()), excursions=ExcursionConfig(1.0, 5)) as life:
-        life.run(9)
+    life = live(9, TimeLimit(body, 3), SpyHorde(toy_questions()), excursions=ExcursionConfig(1.0, 5))
 
     assert body.drives == []
     assert life.student.errors.n_excursions == 0
@@ -197,8 +193,7 @@ class Silent(ToyBody):
 def test_a_reset_is_a_gap_without_info(end: str) -> None:
     """The first observation of each episode is recorded as one; it is not counted as a fault."""
     recorder, horde = Recorder(3), SpyHorde(toy_questions())
-    with toy_life(Silent({5: {end: 1}}), horde, recorder=recorder) as life:
-        life.run(8)
+    life = live(8, Silent({5: {end: 1}}), horde, recorder=recorder)
     rows = recorder.stream().rows
     ended = Flag.TERMINATED if end == "terminated" else Flag.TRUNCATED
 
@@ -236,8 +231,7 @@ def test_a_life_in_pieces_is_the_same_life() -> None:
 def test_relearning_the_record_gives_the_same_weights_and_scores(faults: Mapping[int, Any]) -> None:
     body, recorder = ToyBody(faults), Recorder(3)
     horde, face = real_horde(body)
-    with toy_life(body, horde, 5, OFTEN, recorder=recorder) as life:
-        life.run(300)
+    life = live(300, body, horde, 5, OFTEN, recorder=recorder)
     again, _ = real_horde(body)
 
     student = relearn(recorder.stream(), again, face, excursions=OFTEN)
@@ -316,8 +310,7 @@ def test_a_stop_ends_the_life_after_the_current_step() -> None:
         if event.row.step == 6:
             event.life.stop()
 
-    with toy_life(ToyBody(), SpyHorde(toy_questions()), observers=[observe]) as life:
-        life.run(1000)
+    life = live(1000, ToyBody(), SpyHorde(toy_questions()), observers=[observe])
 
     assert life.steps == 7
     assert life.student.learning_steps == 7
@@ -330,8 +323,7 @@ def test_observers_see_each_step_with_its_predictions() -> None:
     def observe(event: StepEvent) -> None:
         seen.append((age_of(event.row.observation), float(event.life.student.predictions[0])))
 
-    with toy_life(ToyBody(), SpyHorde(toy_questions()), observers=[observe]) as life:
-        life.run(5)
+    live(5, ToyBody(), SpyHorde(toy_questions()), observers=[observe])
 
     assert seen == [(k, 1001.0 * k) for k in range(6)]
 
@@ -343,8 +335,7 @@ def test_faults_are_counted() -> None:
     """Late by 40 ms is jitter, by 60 ms a missed deadline."""
     faults = {3: {"gap": 1, "crc_errors": 2}, 4: {"overrun_s": 0.04}, 5: {"overrun_s": 0.06}, 6: {"clipped": 3}}
     faults |= {7: {"applied": 0, "sensor_age_s": 0.008}}
-    with toy_life(ToyBody(faults), SpyHorde(toy_questions())) as life:
-        life.run(10)
+    life = live(10, ToyBody(faults), SpyHorde(toy_questions()))
 
     assert (life.gaps, life.deadlines_missed, life.crc_errors, life.n_clipped) == (1, 1, 2, 3)
     assert life.n_not_applied == 1
@@ -354,8 +345,7 @@ def test_faults_are_counted() -> None:
 
 def test_the_gap_after_a_drive_is_no_fault_and_its_checksum_errors_count() -> None:
     """Each of the drive's frames has one; the last one's stand in the info of the reset, where this body has none."""
-    with toy_life(ToyBody(), SpyHorde(toy_questions()), excursions=ExcursionConfig(1.0, 5)) as life:
-        life.run(9)
+    life = live(9, ToyBody(), SpyHorde(toy_questions()), excursions=ExcursionConfig(1.0, 5))
 
     assert (life.gaps, life.crc_errors) == (0, 3)
 
@@ -376,8 +366,7 @@ def test_losses_of_the_link_are_summed_over_steps_and_drives() -> None:
         life.run(9)  # an excursion of 5 steps, a drive of 4: of its frames three, the last one's stand in the info
     assert life.link_losses == 1
     assert life.s_without_link == pytest.approx(0.05 + 3 * 0.1)
-    with toy_life(ToyBody(), SpyHorde(toy_questions())) as life:
-        life.run(9)
+    life = live(9, ToyBody(), SpyHorde(toy_questions()))
     assert (life.link_losses, life.s_without_link) == (None, None)
 
 
@@ -388,8 +377,7 @@ def test_no_excursion_begins_at_a_stale_frame_or_after_an_action_not_applied(
     """At ages 0 to 2 the fault lasts; an excursion would begin at each step, and may begin after a gap."""
     recorder = Recorder(3)
     body = ToyBody(dict.fromkeys(range(3), fault))
-    with toy_life(body, SpyHorde(toy_questions()), excursions=ExcursionConfig(1.0, 50), recorder=recorder) as life:
-        life.run(8)
+    live(8, body, SpyHorde(toy_questions()), excursions=ExcursionConfig(1.0, 50), recorder=recorder)
     phases = recorder.stream().rows["phase"].tolist()
     assert phases.index(Phase.EXCURSION) == begins
 
@@ -411,8 +399,7 @@ def test_no_applied_action_for_a_minute_ends_the_life(caplog: pytest.LogCaptureF
 def test_a_body_that_pauses_for_a_minute_is_logged_and_waited_for(caplog: pytest.LogCaptureFixture) -> None:
     """Heat or a safety stop: logged after a minute; the shorter pause is not."""
     kept = {k: {"applied": 0, "obeyed": 1} for k in [*range(100, 900), *range(1000, 1599)]}
-    with toy_life(ToyBody(kept), SpyHorde(toy_questions())) as life:
-        life.run(2000)
+    life = live(2000, ToyBody(kept), SpyHorde(toy_questions()))
     assert life.steps == 2000
     said = [r.message for r in caplog.records if r.name == "horde_agent.life.life"]
     assert said == ["no action was applied for 60 s; learning was paused"]
@@ -426,8 +413,7 @@ def test_a_robot_that_drives_in_every_reset_counts_those_steps_within_the_run() 
             return super().reset(seed=seed, options=options or {"manoeuvre": "centre"})
 
     body, recorder = Robot({10: {"truncated": 1}}), Recorder(3)
-    with toy_life(body, SpyHorde(toy_questions()), recorder=recorder) as life:
-        life.run(8)
+    life = live(8, body, SpyHorde(toy_questions()), recorder=recorder)
 
     assert body.drives == [0, 10]
     assert life.steps == 4 + 8
@@ -453,8 +439,7 @@ def test_the_frames_of_a_drive_are_recorded_for_the_pictures(tells: bool) -> Non
     """Excursion at ages 0..4, drive at 5..8 to the observation of age 9, at which the next excursion begins."""
     recorder = Recorder(3)
     body = ToyBody(tells_observations=tells)
-    with toy_life(body, SpyHorde(toy_questions()), excursions=ExcursionConfig(1.0, 5), recorder=recorder) as life:
-        life.run(10)
+    live(10, body, SpyHorde(toy_questions()), excursions=ExcursionConfig(1.0, 5), recorder=recorder)
     rows = recorder.stream().rows
 
     assert rows["step"].tolist() == list(range(11))
