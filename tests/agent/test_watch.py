@@ -72,9 +72,10 @@ def lived(
     clock: Any = None,
     mode: Any = "eager",
     kind: type[Horde] = Horde,
+    midway: Callable[[Life], None] | None = None,
     **options: Any,
 ) -> Life:
-    """Return a short life in a run's folder, with its feed and its record, closed."""
+    """Return a short life in a run's folder, with its feed and its record, closed; it continues after `midway`."""
     folder.mkdir(exist_ok=True)
     (folder / "config.toml").write_text('backend = "simulator"\n', encoding="utf-8")
     (folder / "log").mkdir(exist_ok=True)
@@ -88,8 +89,10 @@ def lived(
     behaviour, rng = StickyRandom(3, 0.9), np.random.default_rng(0)
     with Life(env, horde, behaviour, rng, interface=interface, recorder=recorder, observers=[feed]) as life:
         life.run(n_steps)
+        if midway is not None:
+            midway(life)
+            life.run(n_steps)
     feed.close(life)
-    recorder.close()
     return life
 
 
@@ -291,26 +294,18 @@ def test_a_full_disk_ends_the_feed_and_not_the_run(tmp_path: Path, caplog: pytes
 
 
 def test_added_demons_are_on_the_page(tmp_path: Path) -> None:
-    folder = tmp_path / "run"
-    (folder / "log").mkdir(parents=True)
-    (folder / "config.toml").write_text("", encoding="utf-8")
-    env, recorder = ToyBody(), Recorder(3, folder / "log" / "life.rec")
-    interface = Interface.of(env)
-    horde = Horde(questions(2), n_features=interface.coder.n_features, n_active=interface.coder.n_active, mode="eager")
-    feed = Feed(folder, interface, horde, clock=Hand(0.1))
-    behaviour, rng = StickyRandom(3), np.random.default_rng(0)
-    with recorder, Life(env, horde, behaviour, rng, interface=interface, recorder=recorder, observers=[feed]) as life:
-        life.run(30)
-        facts = folder / "live" / "facts.json"
-        before = facts.read_bytes()
+    facts, before = tmp_path / "run" / "live" / "facts.json", list[bytes]()
+
+    def add(life: Life) -> None:
+        before.append(facts.read_bytes())
         life.add([GVF("new", ConstantAction(1, 3), Channel(0), 0.0)])
-        life.run(30)
-        feed.close(life)
+
+    lived(tmp_path / "run", 30, n_demons=2, midway=add)
     after = facts.read_bytes()
-    facts.write_bytes(before)  # a reader that has read it before and demons.npz after its replacement
-    assert np.isnan(RunReader(folder).measures()).all()
+    facts.write_bytes(before[0])  # a reader that has read it before and demons.npz after its replacement
+    assert np.isnan(RunReader(tmp_path / "run").measures()).all()
     facts.write_bytes(after)
-    demon = RunReader(folder).demon("new")
+    demon = RunReader(tmp_path / "run").demon("new")
     assert 13 <= len(demon["t"]) <= 16
     assert any(value is not None for value in demon["return"])
 
