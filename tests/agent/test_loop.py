@@ -231,7 +231,7 @@ def test_a_life_in_pieces_is_the_same_life() -> None:
 def test_relearning_the_record_gives_the_same_weights_and_scores(faults: Mapping[int, Any]) -> None:
     body, recorder = ToyBody(faults), Recorder(3)
     horde, face = real_horde(body)
-    life = live(300, body, horde, 5, OFTEN, recorder=recorder)
+    life = live(300, body, horde, seed=5, excursions=OFTEN, recorder=recorder)
     again, _ = real_horde(body)
 
     student = relearn(recorder.stream(), again, face, excursions=OFTEN)
