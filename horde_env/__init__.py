@@ -1,4 +1,4 @@
-"""A robot as a Gymnasium environment: the Critterbot in its pen, simulated, replayed or real.
+"""Robots as Gymnasium environments, simulated, emulated, replayed or real.
 
     env = gymnasium.make("horde_env:CritterbotPen-v0")
 
@@ -12,20 +12,22 @@ from typing import TYPE_CHECKING, Any
 
 import gymnasium
 
+from horde_env.robot import ROBOTS, environments
+
 if TYPE_CHECKING:
     from horde_env.backend import Backend, Frame
     from horde_env.clock import Clock, ManualClock, RealTimeClock, SimulatedClock
     from horde_env.env import PenEnv
     from horde_env.errors import BackendLost, BackendUnavailable, EmergencyStop, HordeEnvError
     from horde_env.hardware.settings import LinkSettings, PortConfig
-    from horde_env.make import (
+    from horde_env.robot import Action, Channel, RobotSpec, critterbot
+    from horde_env.robots.critterbot import (
         make_drops_env,
         make_emulated_env,
         make_replay_env,
         make_serial_env,
         make_simulator_env,
     )
-    from horde_env.robot import Action, Channel, RobotSpec, critterbot
     from horde_env.robots.critterbot.body import DropsBody, SerialBody
     from horde_env.robots.critterbot.log import RecordedLife
 
@@ -62,11 +64,11 @@ _HOME = {
     "clock": ("Clock", "ManualClock", "RealTimeClock", "SimulatedClock"),
     "env": ("PenEnv",),
     "errors": ("BackendLost", "BackendUnavailable", "EmergencyStop", "HordeEnvError"),
+    "hardware.settings": ("LinkSettings", "PortConfig"),
+    "robot": ("Action", "Channel", "RobotSpec", "critterbot"),
+    "robots.critterbot": tuple(name for name in __all__ if name.startswith("make_")),
     "robots.critterbot.body": ("DropsBody", "SerialBody"),
     "robots.critterbot.log": ("RecordedLife",),
-    "hardware.settings": ("LinkSettings", "PortConfig"),
-    "make": ("make_drops_env", "make_emulated_env", "make_replay_env", "make_serial_env", "make_simulator_env"),
-    "robot": ("Action", "Channel", "RobotSpec", "critterbot"),
 }
 _MODULE_OF = {name: module for module, names in _HOME.items() for name in names}
 
@@ -81,12 +83,12 @@ def __dir__() -> list[str]:
     return sorted([*globals(), *__all__])
 
 
-gymnasium.register(id="CritterbotPen-v0", entry_point="horde_env.make:make_simulator_env")
-gymnasium.register(id="CritterbotReplay-v0", entry_point="horde_env.make:make_replay_env")
-# What a port brings depends on the world, so the same seed does not give the same life.
-gymnasium.register(id="CritterbotSerial-v0", entry_point="horde_env.make:make_serial_env", nondeterministic=True)
-gymnasium.register(id="CritterbotDrops-v0", entry_point="horde_env.make:make_drops_env", nondeterministic=True)
-gymnasium.register(id="CritterbotEmulated-v0", entry_point="horde_env.make:make_emulated_env")
-gymnasium.register(id="CreatePen-v0", entry_point="horde_env.make:make_create_env")
-gymnasium.register(id="CreateSerial-v0", entry_point="horde_env.make:make_create_serial_env", nondeterministic=True)
-gymnasium.register(id="CreateEmulated-v0", entry_point="horde_env.make:make_create_emulated_env")
+for _kind in ROBOTS:
+    for _backend, _entry in environments(_kind).items():
+        gymnasium.register(
+            id=_entry.id,
+            entry_point="horde_env.make:make_env",
+            kwargs={"kind": _kind, "backend": _backend},
+            # What a port brings depends on the world, so the same seed does not give the same life.
+            nondeterministic=_entry.is_on_port,
+        )

@@ -1,8 +1,7 @@
 """The command `horde-robot`: check, monitor, emulate and stop a robot.
 
-Bad input is answered by one sentence on stderr and exit code 2. Exit code 1: the robot is not well. A signal ends a
-command with a stop of the robot, and 130 (Ctrl-C), 143 (SIGTERM) or 129 (the terminal is gone); a second Ctrl-C
-meanwhile sets the emergency stop.
+Exit codes: 2 after bad input, with one sentence on stderr; 1 if the robot is not well; after a signal, which stops the
+robot first, 130 (Ctrl-C), 143 (SIGTERM) or 129 (terminal closed). A second Ctrl-C sets the emergency stop.
 """
 
 from __future__ import annotations
@@ -18,31 +17,45 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, version
-from typing import Any, NoReturn, cast
+from typing import TYPE_CHECKING, Any, NoReturn, cast
 
-from horde_env.commands.emergency import stop_robot
 from horde_env.commands.running import (
     BAD_INPUT,
     UNWELL,
     WELL,
     BadInput,
     Interrupted,
-    answered,
-    ending_on_signals,
+    handling_signals,
     running,
+    stop_robot,
+    user_errors,
 )
 from horde_env.commands.target import ON_A_PORT, Target, add_arguments, target_of
-from horde_env.commands.terminal import complain, has_blocks, has_colour, print_line, screen, show, width
+from horde_env.commands.terminal import (
+    Style,
+    Tally,
+    block,
+    complain,
+    has_blocks,
+    has_colour,
+    print_line,
+    screen,
+    show,
+    width,
+)
 from horde_env.env import PenEnv
 from horde_env.errors import HordeEnvError
 from horde_env.hardware import robot_file
-from horde_env.hardware.folders import ROBOT
+from horde_env.hardware.checks import Verdict
 from horde_env.hardware.settings import PARITIES
-from horde_env.robot import ROBOTS
+from horde_env.robot import DEFAULT_ROBOT, ROBOTS
+
+if TYPE_CHECKING:
+    from horde_env.commands.check import Check
 
 QUESTION = (
     "The robot will now drive 0.3 m forward and back, and turn by 80 degrees each way. Is it on the floor, with half a "
-    "metre of room around it, and a hand near its switch? [y/N]"
+    "metre of room around it, and is a person near its switch? [y/N]"
 )
 
 
@@ -68,48 +81,48 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 class _Parser(argparse.ArgumentParser):
-    """Says what is wrong in one sentence."""
+    """Reports bad input as `BadInput`, in one sentence."""
 
     def error(self, message: str) -> NoReturn:
         raise BadInput(f"{message}; see {self.prog} --help")
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = _Parser(prog="horde-robot", description="Look after a robot: is it well, what does it sense, stop.")
+    parser = _Parser(prog="horde-robot", description="Check a robot, show what it senses, emulate it, stop it.")
     parser.add_argument("--version", action="version", version=_own_version())
     commands = parser.add_subparsers(required=True, metavar="check | monitor | emulate | stop")
 
-    check = commands.add_parser("check", help="look at every sensor, then drive a little; exit code 1 if not well")
+    check = commands.add_parser("check", help="check every sensor, then drive a little; exit code 1 if not well")
     add_arguments(check)
     check.add_argument("--yes", action="store_true", help="drive without asking first")
-    check.add_argument("--host", action="store_true", help="look at this machine instead: clock, disk, swap, load")
-    check.add_argument("--save", action="store_true", help="keep port, signs and ranges in the robot's file")
+    check.add_argument("--save", action="store_true", help="save port, signs and ranges in the robot's file")
     check.add_argument("--measure", action="store_true", help="then measure noise, speeds and currents, for --save")
     check.set_defaults(run=_check)
 
-    monitor = commands.add_parser("monitor", help="show all channels live; the robot is kept still")
+    monitor = commands.add_parser("monitor", help="show all channels live; the robot stands still")
     add_arguments(monitor)
     monitor.add_argument("--once", action="store_true", help="show one frame and end")
     monitor.set_defaults(run=_monitor)
 
-    emulate = commands.add_parser("emulate", help="play a robot on a pseudo terminal: the same bytes as the real one")
+    emulate = commands.add_parser("emulate", help="emulate a robot on a pseudo terminal, with the real one's bytes")
     add = emulate.add_argument
-    add("--robot", choices=ROBOTS, default=ROBOT, help="which robot to play")
-    add("--tcp", metavar="ADDRESS", help="the serial line's bytes over TCP too: HOST:PORT or PORT")
-    add("--drops", metavar="ADDRESS", nargs="?", const="", help="drops over TCP too; port 2330 if bare")
-    add("--speed", type=float, default=1.0, metavar="X", help="robot seconds per second")
-    add("--faults", default="", metavar="RATES", help='per second: "loss=0.5,unplug=0.01" or "all=0.02"')
-    add("--battery-scale", type=float, default=1.0, metavar="X", help="1 lasts 12 hours")
-    add("--seed", type=int, default=0, metavar="N", help="of pose, noise, faults and jitter")
+    add("--robot", choices=ROBOTS, default=DEFAULT_ROBOT, help="the robot to emulate")
+    add("--tcp", metavar="ADDRESS", help="serve the serial line over TCP too: HOST:PORT or PORT")
+    add("--drops", metavar="ADDRESS", nargs="?", const="", help="serve drops over TCP too; port 2330 by default")
+    add("--speed", type=float, default=1.0, metavar="X", help="seconds of the robot per second")
+    add("--faults", default="", metavar="RATES", help='faults per second: "loss=0.5,unplug=0.01" or "all=0.02"')
+    add("--battery-scale", type=float, default=1.0, metavar="X", help="battery capacity; 1 lasts 12 hours")
+    add("--seed", type=int, default=0, metavar="N", help="seed of pose, noise, faults and jitter")
     emulate.set_defaults(run=_emulate)
 
     stop = commands.add_parser("stop", help="stop the robot, and keep it stopped until --clear")
-    stop.add_argument("--robot", default=ROBOT, metavar="NAME", help="the robot's name")
-    stop.add_argument("--backend", choices=ON_A_PORT, help="what answers at the port; serial if nothing says")
-    stop.add_argument("--port", help="also send a stop there; by default to the port in the robot's file")
-    stop.add_argument("--parity", choices=tuple(PARITIES), help="of a serial line; the robot's is odd")
-    stop.add_argument("--reason", default="", help="why, for whoever finds the robot stopped")
-    stop.add_argument("--clear", action="store_true", help="let it move again")
+    add = stop.add_argument
+    add("--robot", default=DEFAULT_ROBOT, metavar="NAME", help="the robot's name")
+    add("--backend", choices=ON_A_PORT, help="how the port is reached; by default as in the robot's file, or serial")
+    add("--port", help="send a stop to this port too; by default to that of the robot's file")
+    add("--parity", choices=tuple(PARITIES), help="parity of a serial line; the robot's is odd")
+    add("--reason", default="", help="the reason, for a person who finds the robot stopped")
+    add("--clear", action="store_true", help="clear the stop: the robot can move again")
     stop.set_defaults(run=stop_robot)
     return parser
 
@@ -126,79 +139,60 @@ def _own_version() -> str:
 
 def _check(words: argparse.Namespace) -> int:
     """Print a verdict per line and return 1 if one of them is FAIL."""
-    from horde_env.commands.anatomy import Verdict
-    from horde_env.commands.check import Check
-    from horde_env.commands.measure import Measurement
+    from horde_env.commands.check import Check, Measurement
 
-    if words.host:
-        return _check_host()
-    with answered():
+    with user_errors():
         target = target_of(words)
         if words.save and target.backend == "replay":
-            raise BadInput("a recorded life is no robot: there is nothing to --save")
+            raise BadInput("--save needs a robot: a recorded life has no robot file")
     counts: Counter[Verdict] = Counter()
     with running(target, realtime=False) as env:
         print(target.title, flush=True)
         check = (Measurement if words.measure else Check)(env, _may_move(target, words.yes))
         for line in check.lines():
             counts[line.verdict] += 1
-            print_line(line.verdict.value, line.subject, line.text)
-    said = ", ".join(f"{counts[v]} {v}" for v in Verdict if counts[v])
-    print(f"{'not well' if counts[Verdict.FAIL] else 'well'}: {said}")
+            print_line(line)
+    text = ", ".join(f"{counts[v]} {v}" for v in Verdict if counts[v])
+    print(f"{'not well' if counts[Verdict.FAIL] else 'well'}: {text}")
     if words.save:
-        measured = check.measured if isinstance(check, Measurement) else {}
-        _save(target, check.signs, check.ranges, check.is_swapped, measured)
+        _save(target, check)
     return UNWELL if counts[Verdict.FAIL] else WELL
 
 
-def _check_host() -> int:
-    """Print what is found of this machine and return 1 if something is FAIL."""
-    from horde_env.commands import host
-    from horde_env.commands.anatomy import Verdict
-
-    is_well = True
-    for line in host.lines():
-        is_well &= line.verdict is not Verdict.FAIL
-        print_line(line.verdict.value, line.subject, line.text)
-    print("fit for 10 Hz" if is_well else "not fit for 10 Hz")
-    return WELL if is_well else UNWELL
-
-
 def _may_move(target: Target, yes: bool) -> Callable[[], str]:
-    """Return what asks whether the robot may be driven: "" or why not."""
+    """Return a function that asks the user and returns "" if the robot may be driven, else why not."""
 
     def ask() -> str:
         if target.backend == "replay":
             return "a recorded life cannot be driven"
-        if yes or not target.moves_something:
+        if yes or not target.is_physical:
             return ""
         try:
             answer = input(textwrap.fill(QUESTION, width()) + " ")
         except EOFError:
             print()
-            return "nobody answered; --yes drives without asking"
-        return "" if answer.strip().lower() in ("y", "yes") else "not wanted"
+            return "no answer; --yes drives without asking"
+        return "" if answer.strip().lower() in ("y", "yes") else "refused by the user"
 
     return ask
 
 
-def _save(
-    target: Target,
-    signs: dict[str, int],
-    ranges: dict[str, tuple[float, float]],
-    is_swapped: bool,
-    measured: dict[str, float],
-) -> None:
-    """Write the robot's file; what was measured was put right by the signs of the file before, which go into it."""
-    if not ranges:
+def _save(target: Target, check: Check) -> None:
+    """Write the robot's file; the measured signs are relative to those of the file before."""
+    if not check.ranges:
         print("nothing was measured, so nothing is saved")
         return
-    file = target.file
-    path = robot_file.default_path(target.robot)
-    signs = dict(file.signs) | {name: sign * file.signs.get(name, 1) for name, sign in signs.items()}
-    kept = replace(file, signs=signs, ranges=ranges, swapped_encoders=file.swapped_encoders != is_swapped)
-    kept = replace(kept, measured=measured or file.measured, parity=file.parity if target.has_parity else "")
-    robot_file.save(kept, path)
+    file, path = target.file, robot_file.default_path(target.robot)
+    signs = dict(file.signs) | {name: sign * file.signs.get(name, 1) for name, sign in check.signs.items()}
+    file = replace(
+        file,
+        signs=signs,
+        ranges=check.ranges,
+        swapped_encoders=file.swapped_encoders != check.is_swapped,
+        measured=getattr(check, "measured", {}) or file.measured,
+        parity=file.parity if "parity" in target.environment.arguments else "",
+    )
+    robot_file.save(file, path)
     print(f"saved in {path}")
 
 
@@ -206,10 +200,8 @@ def _save(
 
 
 def _monitor(words: argparse.Namespace) -> int:
-    """Show all channels until a signal, or a body's last frame, ends it."""
-    from horde_env.commands.monitor import Style, Tally, block
-
-    with answered():
+    """Show all channels until a signal, or the last frame of a recording."""
+    with user_errors():
         target = target_of(words)
     live = sys.stdout.isatty() and not words.once
     with running(target, realtime=not words.once) as env, screen(live):
@@ -225,17 +217,17 @@ def _monitor(words: argparse.Namespace) -> int:
             if live or words.once or tally.n_steps % per_second == 0 or truncated:
                 style = Style(max(width(), 80), has_colour(), has_blocks())
                 picture = block(target.title, pen.frame.values, info, tally, pen.robot, style)
-                show(picture + _trouble(pen, info), live)
+                show(picture + _warning(pen, info), live)
             if words.once or truncated:
                 return WELL
 
 
-def _trouble(pen: PenEnv, info: Mapping[str, Any]) -> str:
-    """Return a further row that says what is wrong, if something is."""
+def _warning(pen: PenEnv, info: Mapping[str, Any]) -> str:
+    """Return a further row with a fault, if there is one."""
     from horde_env.commands.check import host_of, kept_still
 
     if info.get("s_without_link", 0.0) > 0.0:
-        return f"\nout of reach: {getattr(host_of(pen.backend), 'loss', '')}"
+        return f"\nlink lost: {getattr(host_of(pen.backend), 'loss', '')}"
     if reason := kept_still(pen.backend):
         return f"\nkept still: {reason}"
     return f"\n{pen.disobedience}" if pen.disobedience else ""
@@ -245,14 +237,14 @@ def _trouble(pen: PenEnv, info: Mapping[str, Any]) -> str:
 
 
 def _emulate(words: argparse.Namespace) -> int:
-    """Play a robot until a signal ends it, then say which faults have happened."""
-    with answered():
+    """Emulate a robot until a signal, then print the faults that have occurred."""
+    with user_errors():
         from horde_env.commands.serving import serve
 
         if words.seed < 0:
             raise BadInput(f"--seed must not be negative, and is {words.seed}")
         ended = threading.Event()
-        with ending_on_signals(None, ended.set) as signals:
+        with handling_signals(None, ended.set) as signals:
             counts = serve(
                 tcp=words.tcp,
                 drops=words.drops,
@@ -271,7 +263,7 @@ def _emulate(words: argparse.Namespace) -> int:
 
 
 def _can_type() -> bool:
-    """Return whether standard input is a terminal or a pipe, from which lines may come."""
+    """Return whether standard input is a terminal or a pipe."""
     try:
         mode = os.fstat(sys.stdin.fileno()).st_mode
     except (AttributeError, OSError, ValueError):  # closed, or no file

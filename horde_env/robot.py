@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from gymnasium import spaces
@@ -249,9 +249,39 @@ DEFAULT_ROBOT = "critterbot"
 """The robot that is meant where none is named."""
 
 
+class Environment(NamedTuple):
+    """An environment of a robot.
+
+    Attributes:
+        id: Its id, for `gymnasium.make`.
+        body: "module:name" in the robot's folder of what makes the body.
+        arguments: Names of its arguments beside those of `PenEnv`; see `make.make_env`.
+    """
+
+    id: str
+    body: str
+    arguments: tuple[str, ...]
+
+    @property
+    def is_on_port(self) -> bool:
+        """True if a real robot is behind it."""
+        return "port" in self.arguments
+
+
 def part(robot: str, module: str) -> Any:
     """Return a module of a robot's folder, imported now: "drives", "drawing", ..., as `robots` lists them."""
     return import_module(f"horde_env.robots.{robot}.{module}")
+
+
+def environments(robot: str) -> dict[str, Environment]:
+    """Return a robot's environments by the name of their backend.
+
+    Raises:
+        ValueError: If there is no such robot.
+    """
+    _check_known(robot)
+    found: dict[str, Environment] = import_module(f"horde_env.robots.{robot}").ENVIRONMENTS
+    return found
 
 
 @cache
@@ -261,10 +291,14 @@ def spec_of(name: str) -> RobotSpec:
     Raises:
         ValueError: If there is no such robot.
     """
-    if name not in ROBOTS:
-        raise ValueError(f"unknown robot {name!r}; there are {', '.join(ROBOTS)}")
+    _check_known(name)
     table = tomllib.loads(asset(f"{name}.toml").read_text(encoding="utf-8"))
     return RobotSpec(table, asset(f"layouts/{name}.toml").read_text(encoding="utf-8"))
+
+
+def _check_known(name: str) -> None:
+    if name not in ROBOTS:
+        raise ValueError(f"unknown robot {name!r}; there are {', '.join(ROBOTS)}")
 
 
 def default_robot() -> RobotSpec:

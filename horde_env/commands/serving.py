@@ -1,4 +1,4 @@
-"""serve: an emulated robot for hosts in other processes (`horde-robot emulate`)."""
+"""`horde-robot emulate`: an emulated robot for programs in other processes."""
 
 from __future__ import annotations
 
@@ -8,16 +8,14 @@ import threading
 from collections.abc import Callable
 
 from horde_env.emulation.emulator import RobotEmulator
-from horde_env.emulation.faults import FaultRates
-from horde_env.robots.critterbot.emulator.emulator import Emulator
-from horde_env.robots.critterbot.stream import ROBOT_PORT
+from horde_env.robot import DEFAULT_ROBOT, part
 
 
 def serve(
     *,
     tcp: str | None = None,
     drops: str | None = None,
-    kind: str = "critterbot",
+    kind: str = DEFAULT_ROBOT,
     speed: float = 1.0,
     faults: str = "",
     seed: int = 0,
@@ -26,39 +24,40 @@ def serve(
     stop: threading.Event | None = None,
     typed: int | None = None,
 ) -> dict[str, int]:
-    """Emulate a robot until Ctrl-C, or until `stop` is set; return how often each fault has happened.
+    """Emulate a robot until Ctrl-C, or until `stop` is set; return the number of faults of each kind.
 
-    There is always a pseudo terminal; `say` tells its path first, then the addresses.
+    There is always a pseudo terminal; `say` is called with its path first, then with the addresses.
 
     Args:
-        tcp: "HOST:PORT" or "PORT" to serve the bytes of the serial line on.
-        drops: "HOST:PORT" or "PORT" to serve drops on; "" for the driver's own port, 2330.
-        kind: Which robot, one of `robot.ROBOTS`.
-        speed: How many of the robot's seconds pass per second.
+        tcp: "HOST:PORT" or "PORT" that serves the bytes of the serial line.
+        drops: "HOST:PORT" or "PORT" that serves drops; "" for the driver's own port.
+        kind: The robot, one of `robot.ROBOTS`.
+        speed: Seconds of the robot's time per second.
         faults: Rates per second of the robot's time, as "loss=0.5,unplug=0.01" (`FaultRates.parse`).
-        seed: Of everything random.
+        seed: Seed of pose, noise, faults and jitter.
         battery_scale: Factor on the batteries' capacity.
-        say: Takes a line of text for the user.
-        stop: Ends it.
-        typed: Descriptor from which lines are read: a fault, with its seconds or without, or a button, as "lift 12" or
-            "clean"; None for nothing.
+        say: Prints a line of text for the user.
+        stop: Ends the emulation.
+        typed: Descriptor of lines that the user types: a fault, with or without its seconds, or a button, as "lift 12"
+            or "clean"; None for none.
 
     Raises:
-        ValueError: If an argument makes no sense.
+        ValueError: If an argument is invalid.
         BackendUnavailable: If PyBullet or pseudo terminals are missing, or an address cannot be listened on.
     """
-    if drops is not None and kind != "critterbot":
-        raise ValueError(f"--drops belongs to the Critterbot; the {kind} has one line")
-    make = _critterbot if kind == "critterbot" else _create2
-    addresses = {name: _address(text) for name, text in (("tcp", tcp), ("drops", drops)) if text is not None}
+    make = part(kind, "emulator.emulator").EMULATOR
+    drops_port = getattr(make, "drops_port", None)
+    if drops is not None and drops_port is None:
+        raise ValueError(f"drops is not possible: the {kind} has one line; leave --drops out")
+    addresses = {"tcp": _address(tcp, None), "drops": _address(drops, drops_port)}
     if not 0.0 < speed < float("inf"):
         raise ValueError(f"speed must be positive and finite, not {speed}")
     stop = stop or threading.Event()
-    with make(seed, faults, battery_scale) as emulator:
+    with make(seed=seed, faults=make.rates.parse(faults), battery_scale=battery_scale) as emulator:
         say(f"serial   {emulator.open_pty()}   (parity none)")
-        if "tcp" in addresses:
+        if addresses["tcp"]:
             say(f"serial   {emulator.listen(*addresses['tcp'])}")
-        if "drops" in addresses and isinstance(emulator, Emulator):
+        if addresses["drops"]:
             say(f"drops    {emulator.listen_drops(*addresses['drops'])}")
         emulator.start(speed)
         if typed is not None:
@@ -67,16 +66,17 @@ def serve(
         try:
             while not stop.wait(0.2):
                 if typed is not None:
-                    typed = _do_typed(emulator, typed, say)
+                    typed = _begin_typed(emulator, typed, say)
                 if not emulator.is_running:
-                    raise RuntimeError("the emulated robot's thread has died, of the error above")
+                    raise RuntimeError("the emulated robot's thread has ended with the error above")
         except KeyboardInterrupt:
             pass
-        return emulator.fault_counts
+        counts: dict[str, int] = emulator.fault_counts
+        return counts
 
 
-def _do_typed(emulator: RobotEmulator, typed: int, say: Callable[[str], None]) -> int | None:
-    """Do what the lines that were typed ask for; return the descriptor, or None at its end."""
+def _begin_typed(emulator: RobotEmulator, typed: int, say: Callable[[str], None]) -> int | None:
+    """Begin the faults and press the buttons that were typed; return the descriptor, or None at its end."""
     if os.isatty(typed) and os.tcgetpgrp(typed) != os.getpgrp():  # reading would suspend a program in the background
         return typed
     if not select.select([typed], [], [], 0.0)[0]:
@@ -84,33 +84,27 @@ def _do_typed(emulator: RobotEmulator, typed: int, say: Callable[[str], None]) -
     lines = os.read(typed, 4096).decode(errors="replace")
     for line in filter(str.strip, lines.splitlines()):
         try:
-            _do(emulator, *line.split())
+            _begin(emulator, *line.split())
         except (TypeError, ValueError) as error:
-            say(f"{line!r} is no fault and no button: {error}")
+            say(f"{line!r} is neither a fault nor a button: {error}")
     return typed if lines else None
 
 
-def _do(emulator: RobotEmulator, what: str, seconds: str | None = None) -> None:
-    """Press a button, or let a fault begin."""
+def _begin(emulator: RobotEmulator, what: str, seconds: str | None = None) -> None:
+    """Press a button, or begin a fault."""
     if what in emulator.buttons and seconds is None:
         emulator.press(what)
     else:
         emulator.inject(what, None if seconds is None else float(seconds))
 
 
-def _critterbot(seed: int, faults: str, battery_scale: float) -> RobotEmulator:
-    return Emulator(seed=seed, faults=FaultRates.parse(faults), battery_scale=battery_scale)
-
-
-def _create2(seed: int, faults: str, battery_scale: float) -> RobotEmulator:
-    from horde_env.robots.create2.emulator.emulator import CreateEmulator, CreateFaultRates
-
-    return CreateEmulator(seed=seed, faults=CreateFaultRates.parse(faults), battery_scale=battery_scale)
-
-
-def _address(text: str) -> tuple[str, int]:
-    """Return the host and the port of "HOST:PORT", "PORT" or "" (the driver's port)."""
+def _address(text: str | None, default_port: int | None) -> tuple[str, int] | None:
+    """Return host and port of "HOST:PORT" or "PORT", or the default port for "" if there is one; None for None."""
+    if text is None:
+        return None
+    if not text and default_port is not None:
+        return "127.0.0.1", default_port
     host, _, port = text.rpartition(":")
-    if not (port.isdigit() or not text) or int(port or 0) > 65_535:
+    if not port.isdigit() or int(port) > 65_535:
         raise ValueError(f"an address is HOST:PORT or PORT, not {text!r}")
-    return host or "127.0.0.1", int(port) if text else ROBOT_PORT
+    return host or "127.0.0.1", int(port)

@@ -1,9 +1,9 @@
-"""Which robot a command is about: its words, over what the robot's file says, and how to make its environment."""
+"""The robot that a command is about: its options, over what the robot's file holds, and how to make its environment."""
 
 from __future__ import annotations
 
 import argparse
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,44 +11,27 @@ import gymnasium
 
 from horde_env.hardware import latch, robot_file
 from horde_env.hardware.latch import EmergencyLatch
-from horde_env.hardware.robot_file import RobotFile
+from horde_env.hardware.robot_file import BACKENDS, RobotFile
 from horde_env.hardware.settings import PARITIES, PortConfig
-from horde_env.robots.critterbot.stream import url_of
+from horde_env.robot import DEFAULT_ROBOT, ROBOTS, Environment, environments, part
 
-IDS = {
-    "simulator": "CritterbotPen-v0",
-    "serial": "CritterbotSerial-v0",
-    "drops": "CritterbotDrops-v0",
-    "emulated": "CritterbotEmulated-v0",
-    "replay": "CritterbotReplay-v0",
-}
-IDS_OF = {
-    "critterbot": IDS,
-    "create2": {"simulator": "CreatePen-v0", "serial": "CreateSerial-v0", "emulated": "CreateEmulated-v0"},
-}
-ON_A_PORT = ("serial", "drops")  # bodies that weigh something
+ON_A_PORT = tuple(dict.fromkeys(b for kind in ROBOTS for b, entry in environments(kind).items() if entry.is_on_port))
+"""The backends that move a real robot."""
 
-# Option -> the backends that it means something to.
-OWNERS: dict[str, tuple[str, ...]] = {
-    "port": ON_A_PORT,
-    "parity": ("serial",),
-    "baudrate": ("serial",),
-    "log": ("replay",),
-    "link": ("emulated",),
-    "faults": ("emulated",),
-}
+OPTIONS = ("port", "parity", "baudrate", "log", "link", "faults")  # that not every environment has
+EXAMPLES = {"drops": "HOST or HOST:2330"}  # of a port; others are serial
 
 
 @dataclass(frozen=True)
 class Target:
-    """One robot as it was asked for.
+    """One robot, as a command's options describe it.
 
     Attributes:
         robot: Its name, after which its files are named.
-        backend: A key of IDS.
-        file: How it is reached: its file, with what the words changed.
+        backend: One of the robot's backends.
+        file: How it is reached: its file, changed by the options.
         options: Further arguments of its environment.
-        seed: Of the simulator; None for bodies that have no randomness of ours.
+        seed: Seed of the reset; None for a body without randomness of its own.
     """
 
     robot: str
@@ -59,35 +42,41 @@ class Target:
 
     @property
     def kind(self) -> str:
-        """Which kind of robot it is, one of `robot.ROBOTS`."""
+        """The kind of robot, one of `robot.ROBOTS`."""
         return robot_file.kind_of(self.robot, self.file.kind)
 
     @property
-    def has_parity(self) -> bool:
-        """Whether its serial line has a parity."""
-        return self.kind == "critterbot"
+    def environment(self) -> Environment:
+        """Its environment's entry in the robot's folder.
+
+        Raises:
+            ValueError: If it has none for the backend.
+        """
+        return _environment(self.kind, self.backend)
 
     @property
     def title(self) -> str:
         """The robot in a few words."""
-        what = f"{self.file.port} ({self.backend})" if self.backend in ON_A_PORT else self.backend
-        return f"{self.robot} · {what}"
+        return f"{self.robot} · {f'{self.file.port} ({self.backend})' if self.is_physical else self.backend}"
 
     @property
-    def moves_something(self) -> bool:
-        """Whether a motor may turn somewhere when this is driven."""
+    def is_physical(self) -> bool:
+        """True if a real motor may turn."""
         return self.backend in ON_A_PORT
 
     @property
     def config(self) -> PortConfig:
-        """How its port is opened; drops travel in a TCP stream.
+        """How its port is opened.
 
         Raises:
-            ValueError: If the robot's file holds what no port can have.
+            ValueError: If the robot's file holds a value that no port can have.
         """
-        url = url_of(self.file.port) if self.backend == "drops" else self.file.port
-        parity = (self.file.parity or "odd") if self.has_parity else "none"
-        return PortConfig(url, self.file.baudrate, parity)  # type: ignore[arg-type]
+        module, name = self.environment.body.split(":")
+        options = {key: getattr(self.file, key) for key in ("parity",) if key in self.environment.arguments}
+        config: PortConfig = getattr(part(self.kind, module), name).line_of(
+            self.file.port, self.file, self.latch, **options
+        )[0]
+        return config
 
     @property
     def latch(self) -> EmergencyLatch:
@@ -98,80 +87,76 @@ class Target:
         """Return the robot's environment; nothing is opened before its reset.
 
         Args:
-            realtime: Let 0.1 s pass per step where the body itself does not see to that.
+            realtime: Take 0.1 s per step; a real robot always does.
         """
-        options = dict(self.options)
-        if self.backend in ON_A_PORT:
-            options |= {"port": self.file.port, "latch": self.latch, "signs": self.file.signs}
-            if self.backend == "serial":
-                options |= {"baudrate": self.file.baudrate}
-                options |= {"parity": self.file.parity or None} if self.has_parity else {"robot": self.robot}
+        options, file = dict(self.options), self.file
+        if self.is_physical:
+            known = {"baudrate": file.baudrate, "parity": file.parity or None}
+            options |= {"port": file.port, "latch": self.latch, "signs": file.signs, "robot": self.robot}
+            options |= {key: value for key, value in known.items() if key in self.environment.arguments}
         elif realtime:
             options["realtime"] = True
-        return gymnasium.make(f"horde_env:{IDS_OF[self.kind][self.backend]}", disable_env_checker=True, **options)
+        return gymnasium.make(f"horde_env:{self.environment.id}", disable_env_checker=True, **options)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options that say which robot is meant."""
+    """Add the options that name a robot."""
     add = parser.add_argument
-    add(
-        "--robot",
-        default="critterbot",
-        metavar="NAME",
-        help="critterbot, create2, or a name of your own, whose file holds what is not said here",
-    )
-    add("--backend", choices=tuple(IDS), help="the body; simulator where neither this nor the robot's file says")
+    robots = ", ".join(ROBOTS)
+    add("--robot", default=DEFAULT_ROBOT, metavar="NAME", help=f"{robots}, or your own name for one, with its own file")
+    add("--backend", choices=BACKENDS, help="the body; by default that of the robot's file, else simulator")
     add("--port", help="serial: a device or socket://HOST:PORT; drops: HOST or HOST:PORT")
-    add("--parity", choices=tuple(PARITIES), help="of a serial line; the robot's is odd")
-    add("--baudrate", type=int, metavar="N", help="of a serial line; the robot's is 115200")
+    add("--parity", choices=tuple(PARITIES), help="parity of a serial line; the robot's is odd")
+    add("--baudrate", type=int, metavar="N", help="bits per second of a serial line; the robot's are 115200")
     add("--log", type=Path, metavar="FILE", help="replay: the recorded life, a CSV file")
     add("--link", choices=ON_A_PORT, help="emulated: how the emulator is reached")
     add("--faults", metavar="RATES", help='emulated: faults per second, as "loss=0.5,unplug=0.01"')
-    add("--seed", type=int, default=0, metavar="N", help="of the simulated pen")
+    add("--seed", type=int, default=0, metavar="N", help="seed of the simulated robot")
 
 
 def target_of(words: argparse.Namespace) -> Target:
-    """Return the robot that is meant.
+    """Return the robot that the options describe.
 
     Raises:
-        ValueError: If the words contradict each other, or say too little.
+        ValueError: If the options contradict each other, or are not enough.
         BackendUnavailable: If the robot's file cannot be read.
     """
     known = robot_file.known(words.robot)
     backend = words.backend or known.backend or ("" if words.port else "simulator")
     if not backend:
         raise ValueError(f"--port {words.port} needs --backend {' or --backend '.join(ON_A_PORT)}")
-    _check_belonging(words, backend, robot_file.kind_of(words.robot, known.kind))
-    file = known if backend == known.backend else RobotFile(backend)
-    file = RobotFile(
-        backend=backend,
+    _check_options(words, backend, robot_file.kind_of(words.robot, known.kind))
+    file = known if backend == known.backend else RobotFile(backend, kind=known.kind)
+    file = replace(
+        file,
         port=file.port if words.port is None else words.port,
         parity=words.parity or file.parity,
         baudrate=file.baudrate if words.baudrate is None else words.baudrate,
-        signs=file.signs,
-        ranges=file.ranges,
-        kind=known.kind,
-        swapped_encoders=file.swapped_encoders,
     )
     if backend in ON_A_PORT and not file.port:
-        example = "HOST or HOST:2330" if backend == "drops" else "/dev/serial/by-id/... or socket://HOST:PORT"
+        example = EXAMPLES.get(backend, "/dev/serial/by-id/... or socket://HOST:PORT")
         raise ValueError(f"--backend {backend} needs --port: {example}")
     if backend == "replay" and words.log is None:
         raise ValueError("--backend replay needs --log FILE, the recorded life")
-    options = {"log": words.log, "link": words.link, "faults": words.faults}
-    given = {key: value for key, value in options.items() if value is not None}
+    given = {key: getattr(words, key) for key in ("log", "link", "faults") if getattr(words, key) is not None}
     return Target(words.robot, backend, file, given, words.seed)
 
 
-def _check_belonging(words: argparse.Namespace, backend: str, kind: str) -> None:
-    """Refuse options that another backend, or robot, would have: they would be ignored."""
-    if backend not in IDS_OF[kind]:
-        raise ValueError(f"the {kind} has no backend {backend!r}; choose {', '.join(IDS_OF[kind])}")
-    for name in ("parity", "link"):
-        if kind != "critterbot" and getattr(words, name) is not None:
-            raise ValueError(f"--{name} belongs to the Critterbot; the {kind} has one line, without parity")
-    for name, whose in OWNERS.items():
-        if getattr(words, name) is not None and backend not in whose:
-            raise ValueError(f"--{name} belongs to --backend {' or '.join(whose)}, not to {backend}")
+def _environment(kind: str, backend: str) -> Environment:
+    found = environments(kind)
+    if backend not in found:
+        raise ValueError(f"the {kind} has no backend {backend!r}; choose {', '.join(found)}")
+    return found[backend]
+
+
+def _check_options(words: argparse.Namespace, backend: str, kind: str) -> None:
+    """Refuse options that the environment does not have: they would have no effect."""
+    entry = _environment(kind, backend)
+    for name in OPTIONS:
+        if getattr(words, name) is not None and name not in entry.arguments:
+            owners = [other for other, entry in environments(kind).items() if name in entry.arguments]
+            if not owners:
+                raise ValueError(f"this robot has no --{name}; leave it out")
+            raise ValueError(f"--{name} belongs to --backend {' or '.join(owners)}, not to {backend}")
     if words.seed < 0:
         raise ValueError(f"--seed must not be negative, and is {words.seed}")

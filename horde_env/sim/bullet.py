@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 import os
-import sys
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -25,7 +24,7 @@ from horde_env.sim.engine import WALL_FRICTION, WALL_RESTITUTION, Box, Motion
 _JOINTS = (0, 1, 2)
 _UNUSED = (0.0, 0.0, 0.0)
 _ITERATIONS = 10  # three joints and a few contacts: 20 give the same poses to 1e-5 m
-_OTHER, _PLACE, _NORMAL_FORCE = 2, 5, 9  # of a contact point's tuple
+_NORMAL_FORCE = 9  # of a contact point's tuple
 
 # PyBullet's state of the joints x, y and yaw: (position, velocity, ...) of each.
 Joints = tuple[tuple[Any, ...], tuple[Any, ...], tuple[Any, ...]]
@@ -44,7 +43,6 @@ class PlanarBody:
         urdf: The body, on three joints.
         boxes: Obstacles: (centre x, centre y, size x, size y, height) in metres.
         tick_s: Time of one step, seconds.
-        window: Whether to show PyBullet's window.
 
     Attributes:
         joints: The joints' state after the last step.
@@ -52,13 +50,13 @@ class PlanarBody:
             `contact_impulse` regularly then: it discards them at such times.
 
     Raises:
-        BackendUnavailable: If PyBullet is missing, or `window` without a display.
+        BackendUnavailable: If PyBullet is missing.
     """
 
-    def __init__(self, urdf: Path, boxes: Sequence[Box], *, tick_s: float, window: bool = False) -> None:
-        self._p = require(window)
+    def __init__(self, urdf: Path, boxes: Sequence[Box], *, tick_s: float) -> None:
+        self._p = require()
         self._tick_s = tick_s
-        self._client: int = self._p.connect(self._p.GUI if window else self._p.DIRECT)
+        self._client: int = self._p.connect(self._p.DIRECT)
         if self._client < 0:
             raise BackendUnavailable(
                 "PyBullet returned no client (each takes 28 MB; a process can have a few hundred); close unused "
@@ -72,7 +70,8 @@ class PlanarBody:
             deterministicOverlappingPairs=1,
             physicsClientId=self._client,
         )
-        self._boxes = {self._add_box(*box): i for i, box in enumerate(boxes)}
+        for box in boxes:
+            self._add_box(*box)
         self._body = self._add_robot(urdf)
         # Bound once, since they run at every tick.
         p, client = self._p, self._client
@@ -142,18 +141,12 @@ class PlanarBody:
             self._forces.clear()
         return self._tick_s * math.fsum([point[_NORMAL_FORCE] for point in points]) if points else 0.0
 
-    def touches(self) -> list[tuple[float, float, int]]:
-        """Return the contacts of the last tick: x, y (metres) and the box's index."""
-        points = self._p.getContactPoints(self._body, physicsClientId=self._client)
-        pushed = [point for point in points if point[_NORMAL_FORCE] > 0.0]
-        return [(*point[_PLACE][:2], self._boxes[point[_OTHER]]) for point in pushed]
-
     def close(self) -> None:
         """Disconnect the client, as garbage collection does. Closing twice does nothing."""
         self._client = -1
         self._disconnect()
 
-    def _add_box(self, x: float, y: float, size_x: float, size_y: float, height: float, turned: float = 0.0) -> int:
+    def _add_box(self, x: float, y: float, size_x: float, size_y: float, height: float) -> None:
         p, half = self._p, [size_x / 2, size_y / 2, height / 2]
         shape = p.createCollisionShape(p.GEOM_BOX, halfExtents=half, physicsClientId=self._client)
         # Maximal coordinates: a plain rigid body costs a fifth less per step than a fixed multi-body.
@@ -161,14 +154,12 @@ class PlanarBody:
             0,
             shape,
             basePosition=[x, y, height / 2],
-            baseOrientation=[0.0, 0.0, math.sin(turned / 2), math.cos(turned / 2)],
             useMaximalCoordinates=1,
             physicsClientId=self._client,
         )
         p.changeDynamics(
             box, -1, lateralFriction=WALL_FRICTION, restitution=WALL_RESTITUTION, physicsClientId=self._client
         )
-        return box
 
     def _add_robot(self, urdf: Path) -> int:
         p, client = self._p, self._client
@@ -183,11 +174,11 @@ class PlanarBody:
         return body
 
 
-def require(window: bool) -> Any:
+def require() -> Any:
     """Return PyBullet, imported only here, if a PlanarBody can be opened.
 
     Raises:
-        BackendUnavailable: If PyBullet is missing, or `window` without a display: PyBullet would end the process.
+        BackendUnavailable: If PyBullet is missing.
     """
     try:
         with _quiet_stderr():
@@ -198,12 +189,6 @@ def require(window: bool) -> Any:
             "CPython 3.10 and 3.11 on Linux x86-64 only; elsewhere take it from conda-forge, or build it: `pip install "
             "numpy setuptools wheel && pip install --no-build-isolation pybullet`."
         ) from missing
-    on_linux = sys.platform.startswith("linux")
-    if window and on_linux and not (os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")):
-        raise BackendUnavailable(
-            "PyBullet's window needs a display, but neither DISPLAY nor WAYLAND_DISPLAY is set; use "
-            'render_mode="rgb_array", or run with a display.'
-        )
     return pybullet
 
 

@@ -7,7 +7,7 @@ from typing import NamedTuple, Protocol
 
 from horde_env.backend import State
 
-Box = tuple[float, ...]  # centre x, y, size x, y, height, metres; rotation, radians, if it is rotated
+Box = tuple[float, float, float, float, float]  # centre x, y, size x, y, height; metres
 
 WALL_FRICTION, WALL_RESTITUTION = 0.5, 1.0  # multiplied by the body's own, which its URDF holds
 

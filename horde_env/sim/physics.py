@@ -25,31 +25,28 @@ def default_physics() -> Physics:
         return "planar"
 
 
-def resolve_physics(physics: str | None, *, window: bool = False) -> Physics:
+def resolve_physics(physics: str | None) -> Physics:
     """Return the engine's name, the default one for None, if it can be opened here.
 
     Raises:
-        ValueError: If there is no such engine, or `window` with one that has none.
-        BackendUnavailable: If PyBullet or a display is missing.
+        ValueError: If there is no such engine.
+        BackendUnavailable: If PyBullet is missing.
     """
-    if physics is None:
-        physics = "bullet" if window else default_physics()
+    physics = default_physics() if physics is None else physics
     if physics not in PHYSICS:
         raise ValueError(f"unknown physics {physics!r}; choose one of {', '.join(PHYSICS)}")
     if physics == "bullet":
-        bullet.require(window)
+        bullet.require()
         return "bullet"
-    if window:
-        raise ValueError('window needs physics="bullet"; the planar engine has none (render the environment instead)')
     return "planar"
 
 
-def open_body(physics: Physics, urdf: Path, boxes: Sequence[Box], *, tick_s: float, window: bool = False) -> Body:
+def open_body(physics: Physics, urdf: Path, boxes: Sequence[Box], *, tick_s: float) -> Body:
     """Return the body of a URDF file among boxes, in the engine of that name.
 
     Raises:
         BackendUnavailable: See `resolve_physics`.
     """
     if physics == "bullet":
-        return bullet.PlanarBody(urdf, boxes, tick_s=tick_s, window=window)
+        return bullet.PlanarBody(urdf, boxes, tick_s=tick_s)
     return planar.PlanarBody(planar.load_hull(urdf), boxes, tick_s=tick_s)

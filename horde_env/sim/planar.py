@@ -11,7 +11,7 @@ the step, or rebounds with a share of the speed of a hit; |lambda_t| <= mu lambd
 remaining overlap shrinks by the share RELEASE per step, which avoids a rebound.
 
 Source: Catto (2005), Iterative dynamics with temporal coherence; PyBullet uses the same scheme, and the poses agree.
-An obstacle is a row (centre x, y, half size x, y, radius): a box, or a post if the half sizes are 0.
+An obstacle is a box: a row (centre x, y, half size x, y).
 """
 
 from __future__ import annotations
@@ -57,20 +57,20 @@ def append_contact(contacts: Floats, n: int, nx: float, ny: float, rx: float, ry
 
 @kernel
 def corner_on_box(box: Floats, x: float, y: float) -> tuple[float, float, float]:
-    """Return the direction from a rounded box to a point, and the distance between them, negative inside."""
+    """Return the direction from a box to a point, and the distance between them, negative inside."""
     dx, dy = x - box[0], y - box[1]
     out_x, out_y = abs(dx) - box[2], abs(dy) - box[3]
     sign_x, sign_y = math.copysign(1.0, dx), math.copysign(1.0, dy)
     if out_x <= 0.0 and out_y <= 0.0:  # inside: the nearest face
         if out_x > out_y:
-            return sign_x, 0.0, out_x - box[4]
-        return 0.0, sign_y, out_y - box[4]
+            return sign_x, 0.0, out_x
+        return 0.0, sign_y, out_y
     if out_y <= 0.0:
-        return sign_x, 0.0, out_x - box[4]
+        return sign_x, 0.0, out_x
     if out_x <= 0.0:
-        return 0.0, sign_y, out_y - box[4]
+        return 0.0, sign_y, out_y
     far = math.hypot(out_x, out_y)
-    return sign_x * out_x / far, sign_y * out_y / far, far - box[4]
+    return sign_x * out_x / far, sign_y * out_y / far, far
 
 
 @kernel
@@ -122,7 +122,7 @@ def find_contacts(
                     continue
                 ex, ey, gap = corner_on_piece(corners, first, n_corners, c * x + s * y, c * y - s * x)
                 nx, ny = s * ey - c * ex, -s * ex - c * ey  # opposite to the edge's normal, in the world
-                n = append_contact(contacts, n, nx, ny, x + box[4] * nx - dx, y + box[4] * ny - dy, gap - box[4])
+                n = append_contact(contacts, n, nx, ny, x + box[4] * nx - dx, y + box[4] * ny - dy, gap)
     return n
 
 
@@ -198,7 +198,7 @@ def step(
         corners: Of its convex pieces, body frame, shape (n_corners, 2); see `Hull`.
         pieces: First corner and number of corners of each piece, shape (n_pieces, 2).
         radii: Of each piece, shape (n_pieces,).
-        obstacles: Boxes and posts, shape (n_obstacles, 5).
+        obstacles: Boxes, shape (n_obstacles, 4).
         contacts: Scratch, shape (MOST_CONTACTS, N_COLUMNS).
         force: (Fx, Fy) of the world, N, at the body's origin, and torque about it, N m.
         dt: Seconds.
@@ -336,7 +336,6 @@ class PlanarBody:
     Args:
         hull: The body's shape and inertia.
         boxes: Obstacles: (centre x, centre y, size x, size y, height) in metres.
-        posts: Round posts: (centre x, centre y, radius) in metres.
         tick_s: Time of one step, seconds.
     """
 
@@ -348,16 +347,14 @@ class PlanarBody:
         boxes: Sequence[Box],
         *,
         tick_s: float,
-        posts: Sequence[tuple[float, float, float]] = (),
     ) -> None:
-        rows = [(x, y, size_x / 2, size_y / 2, 0.0) for x, y, size_x, size_y, _ in boxes]
-        rows += [(x, y, 0.0, 0.0, radius) for x, y, radius in posts]
+        rows = [(x, y, size_x / 2, size_y / 2) for x, y, size_x, size_y, _ in boxes]
         friction, restitution = hull.friction * WALL_FRICTION, hull.restitution * WALL_RESTITUTION
         inertia = np.array(
             [hull.mass_kg, hull.inertia_kg_m2, *hull.centroid_m, friction, restitution, hull.reach_m], dtype=np.float64
         )
         scratch = np.zeros((MOST_CONTACTS, N_COLUMNS))
-        obstacles = np.array(rows, dtype=np.float64).reshape(-1, 5)
+        obstacles = np.array(rows, dtype=np.float64).reshape(-1, 4)
         self.shape: Shape = inertia, hull.corners_m, hull.pieces, hull.radii_m, obstacles, scratch
         self._tick_s = tick_s
         self.state = np.zeros(N_MOTION)

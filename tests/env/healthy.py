@@ -8,9 +8,8 @@ from dataclasses import replace
 import numpy as np
 
 from horde_env.backend import Frame
-from horde_env.commands import verdicts
-from horde_env.commands.critterbot import LIVELY
 from horde_env.robot import Floats, critterbot
+from horde_env.robots.critterbot import checks
 from horde_env.robots.critterbot.safety import VoltageObedience
 from tests.env.toy import ToyBody
 
@@ -50,12 +49,12 @@ class Robot(ToyBody):
         values = frame.values.copy()
         values[SPEC.index("bus_voltage")] = 16.5
         values[SPEC.group("battery_voltage")] = [16.7, 16.6, 16.6]
-        wheels = verdicts.expected_wheels(self.velocity, SPEC)
+        wheels = checks.expected_wheels(self.velocity, SPEC)
         values[WHEELS] = wheels
         values[SPEC.group("motor_voltage")] = wheels
         values[SPEC.group("motor_current")] = 0.1 * np.abs(wheels)
         values[SPEC.group("motor_temperature")] = 0.5
         values[SPEC.group("ir_distance")] = 0.3
-        for name in LIVELY:
+        for name in checks.CHECKS.lively:
             values[SPEC.group(name)] += self._rng.normal(0.0, 1e-3, len(values[SPEC.group(name)]))
         return self.harm(replace(frame, values=values, extras={"packets": 10}), command)

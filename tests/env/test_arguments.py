@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import math
 from typing import Any
 
@@ -10,9 +9,10 @@ import gymnasium
 import numpy as np
 import pytest
 
-import horde_env  # noqa: F401  registers the ids
-from horde_env import make
+from horde_env import make_simulator_env
 from horde_env.env import PenEnv
+from horde_env.make import make_env
+from horde_env.robot import ROBOTS, environments
 from tests.env.toy import ToyBody
 
 WRONG: list[Any] = [object(), -1, math.nan, math.inf, b"x", [()], {"a": 2}, np.zeros(2)]
@@ -27,29 +27,34 @@ OF_ITS_OWN: dict[str, list[Any]] = {
     "realtime": ["no", 1],
     "guarded": ["no", 1],
 }
-ENTRIES = {id_: str(spec.entry_point) for id_, spec in gymnasium.registry.items()}
-FACTORIES = {
-    id_: getattr(make, entry.split(":")[1]) for id_, entry in ENTRIES.items() if entry.startswith("horde_env.make:")
-}
 CASES = [
-    (id_, name)
-    for id_, factory in FACTORIES.items()
-    for name in (*inspect.signature(factory).parameters, *SHARED)
-    if name != "kwargs"
+    (kind, backend, name)
+    for kind in ROBOTS
+    for backend, entry in environments(kind).items()
+    for name in (*entry.arguments, *SHARED)
 ]
 
 
-@pytest.mark.parametrize(("id_", "name"), CASES)
-def test_a_wrong_argument_is_refused_in_a_sentence_that_names_the_parameter(id_: str, name: str) -> None:
-    needed = {"log": "no.csv"} if "Replay" in id_ else {}
+@pytest.mark.parametrize(("kind", "backend", "name"), CASES)
+def test_a_wrong_argument_is_refused_in_a_sentence_that_names_the_parameter(kind: str, backend: str, name: str) -> None:
+    needed = {"log": "no.csv"} if backend == "replay" else {}
     for value in (*WRONG, *OF_ITS_OWN.get(name, [])):
         with pytest.raises(ValueError, match=rf"^{name} must be .*, not "):
-            FACTORIES[id_](**needed | {name: value})
+            make_env(kind, backend, **needed | {name: value})
+
+
+@pytest.mark.parametrize("kind", ROBOTS)
+def test_an_argument_that_an_environment_does_not_have_is_refused_by_name(kind: str) -> None:
+    for entry in environments(kind).values():
+        with pytest.raises(TypeError, match=f"{entry.id} has no argument 'colour'; it has {entry.arguments[0]}"):
+            gymnasium.make(entry.id, colour=1)
+    with pytest.raises(ValueError, match="has no backend 'radio'"):
+        make_env(kind, "radio")
 
 
 def test_numbers_of_numpy_and_none_where_it_is_the_default_are_accepted() -> None:
     kwargs: dict[str, Any] = {"battery_scale": np.float32(0.5), "realtime": np.False_, "lamp_moves": np.zeros((0, 3))}
-    make.make_simulator_env(**kwargs, physics=None, task=None, render_mode=None).close()
+    make_simulator_env(**kwargs, physics=None, task=None, render_mode=None).close()
 
 
 @pytest.mark.parametrize(

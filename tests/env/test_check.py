@@ -11,11 +11,12 @@ import pytest
 
 from horde_env.backend import Frame
 from horde_env.commands import verdicts
-from horde_env.commands.anatomy import Line, Moment, Verdict
 from horde_env.commands.check import Check
 from horde_env.env import PenEnv
 from horde_env.errors import BackendLost
+from horde_env.hardware.checks import Line, StepEvent, Verdict
 from horde_env.robot import Floats, critterbot
+from horde_env.robots.critterbot import checks
 from tests.env.healthy import Robot
 
 SPEC = critterbot()
@@ -50,7 +51,7 @@ def setting(**channels: float) -> Callable[[Frame, Floats], Frame]:
 def test_a_healthy_robot_is_well() -> None:
     lines, done = check(Robot())
     assert failed(lines) == []
-    assert lines["packets"].text == "100.0 a second, where the robot sends 100"
+    assert lines["packets"].text == "100.0 a second; the robot sends 100"
     assert list(lines)[-6:] == [
         *("forward", "reverse", "rotate_clockwise", "rotate_counterclockwise"),
         *("stop", "motor readings"),
@@ -99,7 +100,7 @@ def test_a_robot_that_must_not_move_is_not_moved(channels: dict[str, float], sub
     robot = Robot(setting(**channels))
     lines, _ = check(robot)
     assert lines[subject].verdict is Verdict.FAIL
-    assert lines["movement"] == Line(Verdict.SKIP, "movement", "what is needed to move failed above")
+    assert lines["movement"] == Line(Verdict.SKIP, "movement", "a check that movement needs has failed above")
     assert not np.any(robot.requests)
 
 
@@ -219,7 +220,7 @@ def test_packets_are_counted_against_the_time_that_has_passed() -> None:
         return lambda frame, _: replace(frame, t=1.3 * frame.t, extras={"packets": n_packets})
 
     lines, _ = check(Robot(slower(13)), may_move="not now")
-    assert lines["packets"] == Line(Verdict.OK, "packets", "100.0 a second, where the robot sends 100")
+    assert lines["packets"] == Line(Verdict.OK, "packets", "100.0 a second; the robot sends 100")
     assert "30 in 3.9 s" in lines["frames"].text
     lines, _ = check(Robot(slower(10)), may_move="not now")
     assert lines["packets"] == Line(Verdict.WARN, "packets", "76.9 a second, where the robot sends 100")
@@ -291,9 +292,9 @@ def test_one_stop_that_did_not_come_is_one_too_many() -> None:
 
 def test_expected_wheels_are_the_firmwares() -> None:
     """Golden: XYTHETA x = 20 makes wheel setpoints -19, 12, 6 (truncated); ours are not truncated."""
-    units = verdicts.expected_wheels(np.array([20 * 0.0176, 0.0, 0.0]), SPEC) / 0.0176
+    units = checks.expected_wheels(np.array([20 * 0.0176, 0.0, 0.0]), SPEC) / 0.0176
     assert np.trunc(units).tolist() == [-19.0, 12.0, 6.0]
-    left = verdicts.expected_wheels(np.array([0.0, 0.1, 0.0]), SPEC)
+    left = checks.expected_wheels(np.array([0.0, 0.1, 0.0]), SPEC)
     assert left[2] > 0.0  # wheel 340, front right: leftward is counter-clockwise for it
     assert left[0] < 0.0
 
@@ -301,8 +302,8 @@ def test_expected_wheels_are_the_firmwares() -> None:
 def test_only_steady_speed_counts() -> None:
     """The mean of one wheel at its speed and one moment of standing is half of it: above a third, so well."""
     values = np.zeros(SPEC.n_channels)
-    values[WHEELS] = verdicts.expected_wheels(np.array(SPEC.actions[0].request), SPEC)
-    moving, standing = Moment(values, {"applied": 1}), Moment(np.zeros(SPEC.n_channels), {"applied": 1})
+    values[WHEELS] = checks.expected_wheels(np.array(SPEC.actions[0].request), SPEC)
+    moving, standing = StepEvent(values, {"applied": 1}), StepEvent(np.zeros(SPEC.n_channels), {"applied": 1})
     request = np.array(SPEC.actions[0].request)
     assert verdicts.judge_motion("forward", request, [moving, standing], SPEC).verdict is Verdict.OK
     assert verdicts.judge_motion("forward", request, [moving] + [standing] * 3, SPEC).verdict is Verdict.FAIL

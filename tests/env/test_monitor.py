@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from horde_env.commands.monitor import Style, Tally, block
+from horde_env.commands.terminal import Style, Tally, block
 from horde_env.robot import Floats, critterbot
 
 SPEC = critterbot()

@@ -15,12 +15,12 @@ import pytest
 from horde_env import cli
 from horde_env.backend import Frame
 from horde_env.commands import terminal as terminal_module
-from horde_env.commands.target import IDS, Target
+from horde_env.commands.target import Target
 from horde_env.env import PenEnv
 from horde_env.errors import BackendLost, BackendUnavailable
 from horde_env.hardware import robot_file
 from horde_env.hardware.latch import EmergencyLatch, default_path
-from horde_env.hardware.robot_file import BACKENDS, RobotFile
+from horde_env.hardware.robot_file import RobotFile
 from horde_env.robot import Floats, critterbot
 from tests.env.healthy import Robot
 from tests.env.recording import packets, write
@@ -67,7 +67,7 @@ def answering(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
         ("check --seed -1", "--seed must not be negative"),
         ("check --seed one", "invalid int value: 'one'"),
         ("check --robot ../me", "a robot's name is letters, digits, - and _"),
-        ("check --backend replay --log log.csv --save", "nothing to --save"),
+        ("check --backend replay --log log.csv --save", "--save needs a robot"),
         ("monitor --robot a/b", "a robot's name"),
         ("emulate --speed 0", "speed must be positive"),
         ("emulate --faults nonsense=1", "unknown fault 'nonsense'"),
@@ -116,10 +116,6 @@ def test_help_and_version_are_no_errors(capsys: pytest.CaptureFixture[str]) -> N
             cli.main(words)
         assert end.value.code == 0
     assert "horde-robot" in capsys.readouterr().out
-
-
-def test_every_backend_of_a_robot_file_has_an_environment() -> None:
-    assert set(IDS) == set(BACKENDS)
 
 
 # ---- check -----------------------------------------------------------------------------------------------------------

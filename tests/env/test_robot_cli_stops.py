@@ -18,7 +18,7 @@ import pytest
 
 from horde_env import cli
 from horde_env.backend import Frame
-from horde_env.commands import emergency
+from horde_env.commands import running
 from horde_env.hardware import robot_file
 from horde_env.hardware.latch import EmergencyLatch, default_path
 from horde_env.hardware.robot_file import RobotFile
@@ -50,7 +50,7 @@ PORT = ["--backend", "serial", "--port", "/dev/robot"]
 @pytest.fixture
 def _no_patience(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where nobody drives the robot nobody answers: no test need wait for that."""
-    monkeypatch.setattr(emergency, "PATIENCE_S", 0.1)
+    monkeypatch.setattr(running, "PATIENCE_S", 0.1)
 
 
 # ---- signals ---------------------------------------------------------------------------------------------------------
@@ -285,12 +285,12 @@ def test_a_stop_while_another_program_drives_is_told_by_that_program(
         assert err == ""
         assert cli.main(["stop", "--clear"]) == 0
         capsys.readouterr()
-        monkeypatch.setattr(emergency, "PATIENCE_S", 0.1)
+        monkeypatch.setattr(running, "PATIENCE_S", 0.1)
         assert cli.main(["stop", "--port", terminal.path, "--parity", "none"]) == 1, "whoever it is now, nobody answers"
     err = capsys.readouterr().err
     assert "nothing was sent to the robot" in err
     assert "is in use by another program" in err
-    assert "No program of this package has answered the emergency stop" in err
+    assert "No program has confirmed the emergency stop" in err
 
 
 @pytest.mark.usefixtures("_no_patience")

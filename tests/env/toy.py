@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from horde_env.backend import Floats, Frame
-from horde_env.commands.verdicts import expected_wheels
 from horde_env.robot import RobotSpec, critterbot
+from horde_env.robots.critterbot.checks import expected_wheels
 from horde_env.robots.critterbot.drives import wall_distances
 
 

@@ -15,11 +15,14 @@ from horde_env.drives import Obedience
 from horde_env.errors import BackendUnavailable, PortLost
 from horde_env.hardware.backend import PhysicalBody
 from horde_env.hardware.dialect import Dialect, Supervising
+from horde_env.hardware.latch import EmergencyLatch
 from horde_env.hardware.link import Link, pause
 from horde_env.hardware.port import GAP_S, NO_ROOM, Port
+from horde_env.hardware.robot_file import RobotFile
 from horde_env.hardware.settings import PortConfig
 from horde_env.hardware.stream import Counts, Reading, StreamParser
 from horde_env.robot import RobotSpec, create2
+from horde_env.robots.create2.guardian import connect_guarded
 from horde_env.robots.create2.pilot import Pilot
 from horde_env.robots.create2.safety import CreateSupervisor
 from horde_env.robots.create2.stream import CreateState, FrameParser
@@ -240,6 +243,16 @@ class CreateBody(PhysicalBody):
     notes = NOTES
     obedience = Obedience
     may_stand_on_dock = False
+
+    @classmethod
+    def line_of(
+        cls, port: str, file: RobotFile, latch: EmergencyLatch, *, baudrate: int | None = None, guarded: bool = True
+    ) -> tuple[PortConfig, dict[str, Any]]:
+        """Return how the port is opened, and further arguments of the body; defaults come from the robot's file."""
+        more: dict[str, Any] = {"swapped_encoders": file.swapped_encoders}
+        if guarded:
+            more["connect"] = partial(connect_guarded, emergency=str(latch.path))
+        return PortConfig(port, baudrate or file.baudrate, "none"), more
 
     def __init__(
         self, *args: Any, may_stand_on_dock: bool = False, swapped_encoders: bool = False, **kwargs: Any

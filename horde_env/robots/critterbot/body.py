@@ -13,8 +13,10 @@ from horde_env.backend import Floats, Frame
 from horde_env.errors import STOPS_BY_ITSELF, BackendUnavailable, PortLost
 from horde_env.hardware.backend import PhysicalBody
 from horde_env.hardware.dialect import Dialect, Supervising
+from horde_env.hardware.latch import EmergencyLatch
 from horde_env.hardware.link import Link, Steps, pause
 from horde_env.hardware.port import Port
+from horde_env.hardware.robot_file import RobotFile
 from horde_env.hardware.settings import PortConfig
 from horde_env.hardware.stream import Counts, Reading, StreamParser
 from horde_env.robot import RobotSpec, critterbot
@@ -29,6 +31,7 @@ from horde_env.robots.critterbot.stream import (
     StateParser,
     encode_control_drop,
     is_original_simulator,
+    url_of,
 )
 from horde_env.robots.critterbot.wire import (
     COAST,
@@ -235,6 +238,20 @@ class SerialBody(PhysicalBody):
     obedience = VoltageObedience
     notes: tuple[str, ...] = (IR_LIGHT_NOTE,)
 
+    @classmethod
+    def line_of(
+        cls,
+        port: str,
+        file: RobotFile,
+        latch: EmergencyLatch,  # noqa: ARG003
+        *,
+        parity: str | None = None,
+        baudrate: int | None = None,
+    ) -> tuple[PortConfig, dict[str, Any]]:
+        """Return how the port is opened, and further arguments of the body; defaults come from the robot's file."""
+        chosen: Any = parity or file.parity or "odd"
+        return PortConfig(port, baudrate or file.baudrate, chosen), {}
+
     def make_spec(self) -> RobotSpec:
         """Return the Critterbot."""
         return critterbot()
@@ -281,6 +298,11 @@ class DropsBody(SerialBody):
 
     dialect = DROPS
     notes = (*DROPS_NOTES, IR_LIGHT_NOTE)
+
+    @classmethod
+    def line_of(cls, port: str, file: RobotFile, latch: EmergencyLatch, **_: Any) -> tuple[PortConfig, dict[str, Any]]:  # noqa: ARG003
+        """Return how the driver is reached: `port` is "HOST" or "HOST:PORT"."""
+        return PortConfig(url_of(port)), {}
 
 
 # ---- the stop of horde-robot stop ------------------------------------------------------------------------------------

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from horde_env.backend import Floats, Ints
 from horde_env.errors import BackendUnavailable
-from horde_env.replay import Piece, Recording
+from horde_env.replay import Piece, RecordedRun, Recording, is_run
 from horde_env.robot import RobotSpec
 
 GAP_S = 0.05  # packets further apart than this lost something between them
@@ -121,6 +121,15 @@ class RecordedLife(Recording):
             for fault in _faults(log, int((~self._piece.applied).sum())):
                 self.note(fault)
         yield self._piece
+
+
+def recording(spec: RobotSpec, *, log: str | Path) -> Recording:
+    """Return the player of a log, or of the recording in a run's folder.
+
+    Raises:
+        BackendUnavailable: If there is no such recording, or it is of another robot.
+    """
+    return RecordedRun(log, spec) if is_run(log) else RecordedLife(log, spec)
 
 
 def steps_of(packet_t_s: Floats, period_s: float) -> Steps:

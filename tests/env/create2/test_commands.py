@@ -208,7 +208,7 @@ def test_what_only_a_real_robot_can_tell_is_measured_and_kept(capsys: pytest.Cap
 
 
 def test_a_robot_that_is_not_moved_is_not_measured() -> None:
-    from horde_env.commands.measure import Measurement
+    from horde_env.commands.check import Measurement
     from horde_env.env import PenEnv
     from horde_env.robot import create2
     from horde_env.robots.create2.simulator.backend import SimulatedCreate

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from horde_env.env import PenEnv
-from horde_env.make import make_create_emulated_env, make_create_env
+from horde_env.make import make_env
 from horde_env.robot import create2
 from horde_env.robots.create2.emulator.emulator import EmulatedCreate
 from horde_env.robots.create2.pilot import Compliance, Pilot
@@ -171,7 +171,7 @@ def test_a_robot_that_is_kept_still_is_not_complained_of_while_somebody_lifts_it
 def test_a_sound_robot_is_never_complained_of(body: str) -> None:
     """Random actions for three minutes; over the line with every fault that lasts less than three seconds."""
     faults = "loss=0.1,flip=0.1,burst=0.02,stall=0.03,lift=0.03,cliff=0.03,mode=0.05,text=0.05,stuck_wheel=0.02"
-    env = make_create_env() if body == "simulated" else make_create_emulated_env(faults=faults)
+    env = make_env("create2", "simulator") if body == "simulated" else make_env("create2", "emulated", faults=faults)
     rng, action, n_applied = np.random.default_rng(0), 4, 0
     env.reset(seed=0, options=STAY)
     for _ in range(1_800):

@@ -14,7 +14,7 @@ import pytest
 import serial
 
 from horde_env.commands.serving import serve
-from horde_env.make import make_create_serial_env
+from horde_env.make import make_env
 from horde_env.robots.create2.wire import FRAME_SIZE, HEADER, PASSIVE, SAFE, decode, is_sound
 
 pytestmark = pytest.mark.hardware
@@ -108,7 +108,7 @@ def test_faults_may_be_typed(served: Served) -> None:
 @pytest.mark.usefixtures("own_folders")
 def test_a_life_drives_a_served_robot_through_its_guardian(url: str) -> None:
     """Within ten seconds, on a machine however busy, it turns clockwise at 1.4 rad/s and says so."""
-    env = make_create_serial_env(port=url)
+    env = make_env("create2", "serial", port=url)
     turning = env.robot.index("rotational_velocity")
     try:
         env.reset(seed=0, options={"manoeuvre": "stay"})

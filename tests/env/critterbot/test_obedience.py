@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from horde_env import make_emulated_env, make_replay_env, make_simulator_env
 from horde_env.backend import Frame
 from horde_env.env import PenEnv
-from horde_env.make import make_emulated_env, make_replay_env, make_simulator_env
 from horde_env.robot import Floats, critterbot
 from horde_env.robots.critterbot.log import RecordedLife
 from horde_env.robots.critterbot.safety import ADRIFT, IDLE, VoltageObedience

@@ -170,15 +170,6 @@ def test_without_pybullet_the_error_says_how_to_install_it(monkeypatch: pytest.M
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="other systems have no DISPLAY")
-def test_a_window_without_a_display_is_refused_before_pybullet_ends_the_process(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.delenv("DISPLAY", raising=False)
-    monkeypatch.delenv("WAYLAND_DISPLAY", raising=False)
-    with pytest.raises(BackendUnavailable, match="DISPLAY"):
-        bullet.PlanarBody(URDF, [], tick_s=TICK_S, window=True)
-
-
 def test_garbage_collection_disconnects_an_unclosed_body() -> None:
     """A process can have a few hundred clients, of 28 MB each."""
     import pybullet

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -177,6 +178,7 @@ class CreateEmulator(RobotEmulator):
     """
 
     kind = "create2"
+    rates = CreateFaultRates
     buttons = tuple(BUTTONS)
 
     def __init__(
@@ -199,6 +201,8 @@ class CreateEmulator(RobotEmulator):
         super().__init__(robot, CreateFaults(robot, rates, of_faults), slight_delays(jitter), TICK_S)
 
 
+EMULATOR = CreateEmulator
+
 # ---- the backend -----------------------------------------------------------------------------------------------------
 
 
@@ -207,7 +211,8 @@ class EmulatedCreate(EmulatedRobot):
 
     Args:
         spec: The robot; the Create 2 when None.
-        room: Where it lives; `assets/room.toml` when None.
+        room: Where it lives; that of `layout` when None.
+        layout: The room's file; `assets/room.toml` when None.
         faults: Rates per second of faults, as "loss=0.5,lift=0.01" (`CreateFaultRates.parse`).
         physics: "planar" or None: it has no other engine.
         **common: speed, seed, battery_scale, settings and latch of `EmulatedRobot`.
@@ -225,12 +230,13 @@ class EmulatedCreate(EmulatedRobot):
         spec: RobotSpec | None = None,
         *,
         room: Room | None = None,
+        layout: str | Path | None = None,
         faults: str = "",
         physics: str | None = None,
         **common: Any,
     ) -> None:
         super().__init__(create2() if spec is None else spec, CreateFaultRates.parse(faults), **common)
-        self.room: Room = load_room() if room is None else room
+        self.room: Room = load_room(layout) if room is None else room
         check_physics(physics)
 
     def switch_on(self, seed: int) -> CreateEmulator:

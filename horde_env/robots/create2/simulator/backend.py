@@ -5,6 +5,8 @@ Its program (`firmware`) is told what the real one would be told, by the same pi
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 from numpy.random import Generator
 
@@ -31,7 +33,8 @@ class SimulatedCreate(Backend):
 
     Args:
         spec: The robot; the Create 2 by default.
-        room: Where it lives; `assets/room.toml` by default.
+        room: Where it lives; that of `layout` when None.
+        layout: The room's file; `assets/room.toml` when None.
         battery_scale: Factor on the battery's capacity, which by default lasts four hours of wandering.
         physics: "planar" or None: it has no other engine.
 
@@ -46,11 +49,12 @@ class SimulatedCreate(Backend):
         spec: RobotSpec | None = None,
         *,
         room: Room | None = None,
+        layout: str | Path | None = None,
         battery_scale: float = 1.0,
         physics: str | None = None,
     ) -> None:
         self.spec = create2() if spec is None else spec
-        self.room: Room = load_room() if room is None else room
+        self.room: Room = load_room(layout) if room is None else room
         self.period_s = self.spec.period_s
         check_physics(physics)
         self._battery_scale = battery_scale

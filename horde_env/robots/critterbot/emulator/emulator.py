@@ -28,6 +28,7 @@ from horde_env.robots.critterbot.place import Pen, load_pen
 from horde_env.robots.critterbot.simulator import firmware, motors
 from horde_env.robots.critterbot.simulator.backend import START_M
 from horde_env.robots.critterbot.simulator.motors import TICK_S
+from horde_env.robots.critterbot.stream import ROBOT_PORT
 from horde_env.robots.critterbot.wire import HALT, STATE_SIZE, encode_control
 from horde_env.sim.physics import resolve_physics
 
@@ -105,6 +106,7 @@ class Emulator(RobotEmulator):
     """
 
     kind = "critterbot"
+    rates, drops_port = FaultRates, ROBOT_PORT
 
     def __init__(
         self,
@@ -133,6 +135,9 @@ class Emulator(RobotEmulator):
             BackendUnavailable: If the address cannot be listened on.
         """
         return self._add(DropsLine(host, port, self._wall_clock))
+
+
+EMULATOR = Emulator
 
 
 def _compile(robot: Microcontroller) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -12,11 +13,12 @@ from horde_env.backend import Backend, Floats, Frame, State
 from horde_env.errors import opened
 from horde_env.robot import RobotSpec, critterbot
 from horde_env.robots.critterbot.place import Pen, load_pen
+from horde_env.robots.critterbot.safety import VoltageObedience
 from horde_env.robots.critterbot.simulator import motors, period
 from horde_env.robots.critterbot.simulator.machine import Machine
 from horde_env.robots.critterbot.simulator.packet import Air
 from horde_env.robots.critterbot.simulator.period import N_NOISE, N_RAW
-from horde_env.robots.critterbot.simulator.sensors import Kit, Senses
+from horde_env.robots.critterbot.simulator.sensors import ChangingSenses, Kit, Senses
 from horde_env.sim.engine import Motion
 from horde_env.sim.physics import resolve_physics
 from horde_env.sim.planar import PlanarBody
@@ -39,14 +41,14 @@ class SimulatedBody(Backend):
         pen: Its surroundings; `assets/pen.toml` by default.
         battery_scale: Factor on the batteries' capacity, which by default lasts 12 h of wandering.
         physics: Engine that moves the body, "planar" or "bullet"; if None, PyBullet if it is installed.
-        window: Whether to show PyBullet's window.
-        senses: Source of channels 16..52; `Senses` in the pen by default.
-        obedience: Rule by which an environment judges whether the body follows its commands (`drives.obedience`).
+        lamp_moves: Changes of the pen during each life; see `sensors.LampMove`.
 
     Raises:
-        BackendUnavailable: If `physics="bullet"` without PyBullet, or `window` without a display.
-        ValueError: If `battery_scale` is not positive or `physics` unknown.
+        BackendUnavailable: If `physics="bullet"` without PyBullet.
+        ValueError: If `battery_scale` is not positive, `physics` unknown or a move of `lamp_moves` invalid.
     """
+
+    obedience = VoltageObedience
 
     def __init__(
         self,
@@ -55,20 +57,19 @@ class SimulatedBody(Backend):
         pen: Pen | None = None,
         battery_scale: float = 1.0,
         physics: str | None = None,
-        window: bool = False,
-        senses: Senses | None = None,
-        obedience: type[Any] | None = None,
+        lamp_moves: Sequence[Any] = (),
     ) -> None:
         if not 0.0 < battery_scale < math.inf:
             raise ValueError(f"battery_scale must be positive and finite, got {battery_scale}")
-        self.physics = resolve_physics(physics, window=window)
+        self.physics = resolve_physics(physics)
         self.spec = critterbot() if spec is None else spec
         self.pen = load_pen() if pen is None else pen
-        self.senses = Senses(self.spec, self.pen) if senses is None else senses
-        self.obedience = obedience
+        self.senses = Senses(self.spec, self.pen)
+        if len(lamp_moves):
+            self.senses = ChangingSenses(self.spec, self.pen, lamp_moves)
         self.period_s = self.spec.period_s
         self._ticks = round(self.spec.period_s / motors.TICK_S)
-        self._battery_scale, self._window = battery_scale, window
+        self._battery_scale = battery_scale
         drive = self.spec.drive
         # m/s forward, m/s left, rad/s to the wire's x, y (RIGHT), theta.
         self._units = np.array([drive["translation_unit"], -drive["translation_unit"], drive["rotation_unit"]])
@@ -94,8 +95,7 @@ class SimulatedBody(Backend):
     def reset(self, rng: Generator) -> Frame:
         """Boot the robot at a random pose clear of the walls, and return its first frame."""
         if self._machine is None:
-            scale, window, physics = self._battery_scale, self._window, self.physics
-            self._machine = Machine(self.spec, self.pen, battery_scale=scale, physics=physics, window=window)
+            self._machine = Machine(self.spec, self.pen, battery_scale=self._battery_scale, physics=self.physics)
             self._machine.body.is_restorable = True
             self._compile()
         self._rng = rng

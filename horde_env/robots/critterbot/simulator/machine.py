@@ -34,7 +34,6 @@ class Machine:
         pen: Its surroundings.
         battery_scale: Factor on the batteries' capacity.
         physics: The engine that moves the body.
-        window: Whether to show PyBullet's window.
 
     Attributes:
         firmware: Setpoints and timeouts, set by control packets (`firmware.command`).
@@ -57,7 +56,6 @@ class Machine:
         *,
         battery_scale: float = 1.0,
         physics: Physics = "bullet",
-        window: bool = False,
     ) -> None:
         self.firmware = Firmware(np.array(spec.drive["kinematics_1024"]))
         self.motion = np.zeros((motors.N_ROWS, 3))
@@ -70,7 +68,7 @@ class Machine:
         self.n_ticks = 0
         self.stuck: int | None = None
         urdf = asset("robot/critterbot.urdf")
-        self.body: Body = open_body(physics, urdf, pen.boxes(), tick_s=motors.TICK_S, window=window)
+        self.body: Body = open_body(physics, urdf, pen.boxes(), tick_s=motors.TICK_S)
 
     def reset(self, x: float, y: float, heading: float) -> None:
         """Boot the robot at a pose: motors cold, batteries full."""

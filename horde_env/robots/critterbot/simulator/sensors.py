@@ -213,17 +213,16 @@ class ChangingSenses(Senses):
     Args:
         spec: The robot.
         pen: The pen before the first move.
-        moves: By increasing time.
+        moves: By increasing time, each a `LampMove` or its three elements.
 
     Raises:
         ValueError: If a lamp is unknown, a position invalid, or the times do not increase from 0 on.
     """
 
-    def __init__(self, spec: RobotSpec, pen: Pen, moves: Sequence[LampMove]) -> None:
+    def __init__(self, spec: RobotSpec, pen: Pen, moves: Sequence[Any]) -> None:
         self._pens = [pen]
+        moves = [_lamp_move(move, moves) for move in moves]
         for move in moves:
-            if len(move.position_m) != 3 or not all(map(math.isfinite, move.position_m)):
-                raise ValueError(f"position_m must be three finite numbers (x, y, z in metres), not {move.position_m}")
             self._pens.append(self._pens[-1].lit(move.lamp, position_m=move.position_m))
         self._times = [move.at_s for move in moves]
         is_later = [later > earlier for earlier, later in pairwise([-math.inf, *self._times, math.inf])]
@@ -254,3 +253,15 @@ class ChangingSenses(Senses):
             self._n_moved += 1
             self.pen = self._pens[self._n_moved]
         return super().prepare(t_s)
+
+
+def _lamp_move(move: Any, moves: Any) -> LampMove:
+    """Return one of the moves, checked."""
+    try:
+        at_s, lamp, (x, y, z) = move
+        if isinstance(lamp, str) and all(math.isfinite(number) for number in (at_s, x, y, z)):
+            return LampMove(float(at_s), lamp, (x, y, z))
+    except (TypeError, ValueError):
+        pass
+    expected = "a sequence of (seconds, name of a lamp, (x, y, z) in metres), all finite"
+    raise ValueError(f"lamp_moves must be {expected}, not {moves!r}")
