@@ -114,15 +114,15 @@ def find_contacts(
                 n = append_contact(contacts, n, nx, ny, x - radius * nx - dx, y - radius * ny - dy, gap - radius)
             if n_corners < 3:
                 continue
-            for k in range(4 if box[2] + box[3] > 0.0 else 1):
+            for k in range(4):
                 x = box[0] + box[2] * (1.0 if k & 1 else -1.0) - px
                 y = box[1] + box[3] * (1.0 if k & 2 else -1.0) - py
-                far = inertia[REACH] + NEAR_M + box[4]
+                far = inertia[REACH] + NEAR_M
                 if x * x + y * y > far * far:
                     continue
                 ex, ey, gap = corner_on_piece(corners, first, n_corners, c * x + s * y, c * y - s * x)
                 nx, ny = s * ey - c * ex, -s * ex - c * ey  # opposite to the edge's normal, in the world
-                n = append_contact(contacts, n, nx, ny, x + box[4] * nx - dx, y + box[4] * ny - dy, gap)
+                n = append_contact(contacts, n, nx, ny, x - dx, y - dy, gap)
     return n
 
 
