@@ -21,16 +21,19 @@ from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 from horde_env.commands.running import (
     BAD_INPUT,
+    ON_A_PORT,
     UNWELL,
     WELL,
     BadInput,
     Interrupted,
+    Target,
+    add_arguments,
     handling_signals,
     running,
     stop_robot,
+    target_of,
     user_errors,
 )
-from horde_env.commands.target import ON_A_PORT, Target, add_arguments, target_of
 from horde_env.commands.terminal import (
     Style,
     Tally,
@@ -74,7 +77,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except HordeEnvError as error:
         return complain(str(error), UNWELL)
     except Interrupted as end:
-        return complain(f"ended by {signal.Signals(end.signum).name}; the robot was told to stop", 128 + end.signum)
+        return complain(f"ended by {signal.Signals(end.signum).name}; a stop was sent to the robot", 128 + end.signum)
     except BrokenPipeError:  # `horde-robot monitor | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 128 + signal.SIGPIPE
@@ -88,7 +91,7 @@ class _Parser(argparse.ArgumentParser):
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = _Parser(prog="horde-robot", description="Check a robot, show what it senses, emulate it, stop it.")
+    parser = _Parser(prog="horde-robot", description="Check a robot, show its sensors, emulate it, stop it.")
     parser.add_argument("--version", action="version", version=_own_version())
     commands = parser.add_subparsers(required=True, metavar="check | monitor | emulate | stop")
 
@@ -118,10 +121,10 @@ def _parser() -> argparse.ArgumentParser:
     stop = commands.add_parser("stop", help="stop the robot, and keep it stopped until --clear")
     add = stop.add_argument
     add("--robot", default=DEFAULT_ROBOT, metavar="NAME", help="the robot's name")
-    add("--backend", choices=ON_A_PORT, help="how the port is reached; by default as in the robot's file, or serial")
-    add("--port", help="send a stop to this port too; by default to that of the robot's file")
+    add("--backend", choices=ON_A_PORT, help="how the port is reached; default: as in the robot's file, or serial")
+    add("--port", help="send a stop to this port; default: the port in the robot's file")
     add("--parity", choices=tuple(PARITIES), help="parity of a serial line; the robot's is odd")
-    add("--reason", default="", help="the reason, for a person who finds the robot stopped")
+    add("--reason", default="", help="the reason, stored with the stop")
     add("--clear", action="store_true", help="clear the stop: the robot can move again")
     stop.set_defaults(run=stop_robot)
     return parser

@@ -1,8 +1,8 @@
-"""Who waits for the end of a period: nobody in the simulator, a monotonic clock beside a real robot.
+"""Clocks that wait for the end of a period: virtual time for a simulator, a monotonic clock for a real robot.
 
-A step calls `begin` when it sends its command and `wait` before it takes the frame. A body that must wait between
-the two itself (a serial port: send, wait, read the newest packet) is given the same clock and calls `wait` itself:
-the second `wait` of a period returns at once with the same answer.
+A step calls `begin` when it sends its command and `wait` before it reads the frame. A body that must wait between the
+two (a serial port: send, wait, read the newest packet) has the same clock and calls `wait` itself: the second `wait` of
+a period returns at once with the same value.
 """
 
 from __future__ import annotations
@@ -22,44 +22,44 @@ class Clock(Protocol):
     missed: int
 
     def start(self) -> None:
-        """Begin a life now: the first deadline is one period away."""
+        """Start a run now: the first deadline is one period later."""
 
     def begin(self) -> None:
-        """A command is being sent: the period that it is held for begins."""
+        """Start the period in which the command that is sent now is held."""
 
     def wait(self) -> float:
-        """Wait for the end of the period and return how late that was noticed, in seconds (0 if in time)."""
+        """Wait for the end of the period and return the lateness in seconds, 0 if in time."""
 
 
 class SimulatedClock:
-    """Virtual time: the body's own clock is the only one, so that nothing waits and nothing is ever late."""
+    """Virtual time: nothing waits, and nothing is late."""
 
     missed = 0
 
     def start(self) -> None:
-        """Begin a life."""
+        """Start a run."""
 
     def begin(self) -> None:
-        """Begin a period."""
+        """Start a period."""
 
     def wait(self) -> float:
-        """Return 0: a period is over as soon as it was computed."""
+        """Return 0: a period ends when it has been computed."""
         return 0.0
 
 
 class RealTimeClock:
-    """Absolute deadlines, one period apart, on a monotonic clock, waited for by plain sleep.
+    """Absolute deadlines, one period apart, on a monotonic clock, with plain sleep.
 
-    Deadlines are absolute because relative sleeps drift (26 ms in 100 steps, measured). A step that ends late by no
-    more than `tolerance_s` keeps the schedule, so that the next one catches up; a later one has missed its deadline:
-    it is counted and the schedule starts again from then. A step that begins after its own deadline was missed still
-    holds its command for one whole period.
+    Deadlines are absolute because relative sleeps drift (26 ms in 100 steps, measured). If a step ends at most
+    `tolerance_s` late, the schedule stays and the next step catches up. If it ends later, its deadline counts as missed
+    and the schedule restarts at that time. A step that begins after its deadline still holds its command for a whole
+    period.
 
     Args:
         period_s: Time between two deadlines, in seconds.
-        tolerance_s: Lateness that the schedule absorbs, in seconds.
-        monotonic: Returns the time in seconds. A life N times faster than real time has one that runs N times
-            faster, and a `sleep` to match.
+        tolerance_s: Largest lateness that keeps the schedule, in seconds.
+        monotonic: Returns the time in seconds; for a run N times faster than real time, one that runs N times faster,
+            with a `sleep` to match.
         sleep: Sleeps for a number of seconds of that time.
 
     Attributes:
@@ -88,12 +88,12 @@ class RealTimeClock:
         self._deadline, self._waited = 0.0, True
 
     def start(self) -> None:
-        """Begin a life now: the first deadline is one period away."""
+        """Start a run now: the first deadline is one period later."""
         self.missed, self.overrun_s = 0, 0.0
         self._deadline, self._waited = self._monotonic(), True
 
     def begin(self) -> None:
-        """Begin the next period; if its end is already missed, count that and begin the schedule again now."""
+        """Start the next period; if its deadline has passed, count it as missed and restart the schedule now."""
         self._deadline += self.period_s
         self._waited = False
         self.overrun_s = 0.0
@@ -102,7 +102,7 @@ class RealTimeClock:
             self._deadline = now + self.period_s
 
     def wait(self) -> float:
-        """Sleep until the period's deadline and return its lateness in seconds; again in the same period: at once."""
+        """Sleep until the deadline and return the lateness in seconds; a second call in a period returns at once."""
         if self._waited:
             return self.overrun_s
         self._waited = True
@@ -125,7 +125,7 @@ class RealTimeClock:
 
 
 class ManualClock:
-    """Time that a test moves by hand: its `monotonic` and `sleep` go into a RealTimeClock.
+    """Time that a test advances: pass its `monotonic` and `sleep` to a RealTimeClock.
 
     Example:
         >>> hand = ManualClock()
@@ -144,10 +144,10 @@ class ManualClock:
         return self.now_s
 
     def advance(self, seconds: float) -> None:
-        """Let time pass, as a computation would."""
+        """Advance the time, as a computation would."""
         self.now_s += seconds
 
     def sleep(self, seconds: float) -> None:
-        """Let exactly `seconds` pass and remember that they were slept."""
+        """Advance the time by exactly `seconds` and record it in `slept_s`."""
         self.slept_s.append(seconds)
         self.now_s += seconds

@@ -1,4 +1,4 @@
-"""What the environment does beside the agent's actions: manoeuvres, the battery's gauge, and the rule of obedience.
+"""Manoeuvres without the agent, the battery's gauge, and the rule that judges whether a body follows commands.
 
 A robot's own drives are in its folder, as `DRIVES` in `drives`; a body may name others as `drives`.
 """

@@ -1,12 +1,12 @@
-"""Everything that can go wrong with a body, as one tree.
+"""The errors of a robot body, as one tree.
 
 HordeEnvError
 ├── BackendUnavailable   the body cannot be opened here (no PyBullet, no display, no such log, no such port)
-│   └── EmergencyStop    a person, or a second Ctrl-C, has stopped this robot until further notice
+│   └── EmergencyStop    the emergency stop of this robot is set
 ├── BackendLost          a body that was open stopped answering
-└── PortLost             a port that was open went away, or accepts no bytes
+└── PortLost             an open port disconnected, or accepts no bytes
 
-A message says what happened with the numbers, what was expected, and what to do next.
+A message states the failure with its numbers, the expectation, and the next action.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ T = TypeVar("T")
 
 
 class HordeEnvError(Exception):
-    """Base class of what this package raises beside ValueError."""
+    """Base class of this package's errors, except ValueError and TypeError."""
 
 
 class BackendUnavailable(HordeEnvError):
-    """The body cannot be opened on this machine as asked."""
+    """The body cannot be opened on this machine."""
 
 
 class EmergencyStop(BackendUnavailable):
-    """The robot was stopped until a person clears the stop; `path` is the file that holds it."""
+    """The emergency stop is set until a person clears it; `path` is its file."""
 
     def __init__(self, reason: str, path: Path) -> None:
         super().__init__(
@@ -40,7 +40,7 @@ STOPS_BY_ITSELF = "The robot stops by itself 0.5 s after the last command that r
 
 
 class BackendLost(HordeEnvError):
-    """The robot stopped answering; `refusal` says why reaching it again failed, `stops` what then stops its wheels."""
+    """The robot stopped answering; `refusal` is the error of the reconnection, `stops` what stops the wheels."""
 
     def __init__(
         self,
@@ -51,27 +51,29 @@ class BackendLost(HordeEnvError):
         refusal: str = "",
         stops: str = STOPS_BY_ITSELF,
     ) -> None:
-        tried = f" Reaching it again failed: {refusal}" if refusal else ""
+        tried = f" Reconnecting failed: {refusal}" if refusal else ""
         super().__init__(
             f"no frame from {port} for {silent_s:.1f} s (limit {limit_s:.1f} s); the last good one was number "
-            f"{last_frame}.{tried} {stops} Look at the cable and at the robot's switch, then start again."
+            f"{last_frame}.{tried} {stops} Check the cable and the robot's switch, then start again."
         )
         self.port, self.silent_s, self.limit_s, self.last_frame = port, silent_s, limit_s, last_frame
 
 
 class PortLost(HordeEnvError):
-    """A port that was open went away, or accepts no bytes."""
+    """An open port disconnected, or accepts no bytes."""
 
     def __init__(self, url: str, reason: str) -> None:
-        super().__init__(f"{url} was lost: {reason}. See that the robot stands, then look at its cable and its switch.")
+        super().__init__(
+            f"{url} was lost: {reason}. Make sure that the robot has stopped, then check its cable and its switch."
+        )
         self.url, self.reason = url, reason
 
 
 def opened(part: T | None, unless: str) -> T:
-    """Return a part of a body that is there from its reset to its close.
+    """Return a part of a body that exists from its reset to its close.
 
     Raises:
-        BackendUnavailable: If it is not there; `unless` says what is the matter, and the cure is a reset.
+        BackendUnavailable: If it is None; `unless` is the first part of the message.
     """
     if part is None:
         raise BackendUnavailable(f"{unless}: call reset() first.")

@@ -1,7 +1,6 @@
 """RobotSpec: every channel of a robot with its name, group, unit and ranges, its actions and its geometry.
 
-The numbers live in `assets/NAME.toml`; this file only gives them shape. Raw units are the wire's integers: they are
-data here and are used by the simulators (to quantise) and by what speaks to the robot alone.
+The numbers are in `assets/NAME.toml`. Raw units are the wire's integers; the simulators use them to quantise.
 """
 
 from __future__ import annotations
@@ -31,7 +30,8 @@ def asset(name: str) -> Path:
     for folder in (package / "assets", package.parent / "assets"):
         if (folder / name).exists():
             return folder / name
-    raise FileNotFoundError(f"the data file {name!r} is neither in {package / 'assets'} nor beside the package")
+    places = f"{package / 'assets'} nor in {package.parent / 'assets'}"
+    raise FileNotFoundError(f"the data file {name!r} is neither in {places}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,9 +45,9 @@ class Channel:
         lsb, offset: SI value = lsb * raw + offset. An lsb of 0 marks a channel that is not on the wire.
         raw_low, raw_high: Range of the wire's integer, inclusive.
         low, high: The specified SI range, which becomes 0..1.
-        angle_rad: Direction of the sensor, counter-clockwise from forward; nan where it has none.
-        aggregate: How the packets of a step become one value: "newest", "mean2" of the last two, or "any" of all.
-        is_sensor: True for what is predicted, False for the robot's report of its own command or state.
+        angle_rad: Direction of the sensor, counter-clockwise from forward; nan if it has none.
+        aggregate: One value from a step's packets: the "newest", "mean2" of the last two, or "any" of all.
+        is_sensor: True for a prediction target, False for a command or state that the robot reports.
     """
 
     name: str
@@ -168,7 +168,7 @@ class RobotSpec:
         return slice(members[0], members[-1] + 1)
 
     def positions(self, group: str) -> Floats:
-        """Return a group's sensor positions in the body frame, metres, shape (n, 2); on the rim where none is given."""
+        """Return a group's sensor positions in the body frame, metres, shape (n, 2); on the rim by default."""
         channels = self.channels[self.group(group)]
         if "positions_m" in self._groups[group]:
             return np.array(self._groups[group]["positions_m"], dtype=np.float64)
@@ -200,7 +200,7 @@ class RobotSpec:
             The observation, float32 of shape (n_channels,), and the number of readings that had to be clipped. A
             reading that is not finite counts as clipped and becomes 0.
         """
-        if self._to_unit is None:  # not before: whoever only looks at the robot needs no compiler
+        if self._to_unit is None:  # imported here, because a robot's description needs no compiler
             from horde_env._jit import scale_to_unit
 
             self._to_unit = scale_to_unit
@@ -209,7 +209,7 @@ class RobotSpec:
         return observation, n_clipped
 
     def unscale(self, observation: NDArray[np.floating[Any]]) -> Floats:
-        """Return the SI values of a scaled observation (exact only where nothing was clipped)."""
+        """Return the SI values of a scaled observation (exact only without clipping)."""
         return np.asarray(self.low + (self.high - self.low) * np.asarray(observation, dtype=np.float64))
 
     def observation_space(self) -> spaces.Box:
@@ -246,7 +246,7 @@ _FOLDER = Path(__file__).resolve().parent / "robots"
 ROBOTS = tuple(sorted((path.parent.name for path in _FOLDER.glob("*/__init__.py")), reverse=True))
 """The names of all robots: those of the folders in `robots`."""
 DEFAULT_ROBOT = "critterbot"
-"""The robot that is meant where none is named."""
+"""The robot of commands and environments that name no robot."""
 
 
 class Environment(NamedTuple):
@@ -255,7 +255,7 @@ class Environment(NamedTuple):
     Attributes:
         id: Its id, for `gymnasium.make`.
         body: "module:name" in the robot's folder of what makes the body.
-        arguments: Names of its arguments beside those of `PenEnv`; see `make.make_env`.
+        arguments: Names of its arguments in addition to those of `PenEnv`; see `make.make_env`.
     """
 
     id: str
@@ -302,7 +302,7 @@ def _check_known(name: str) -> None:
 
 
 def default_robot() -> RobotSpec:
-    """Return the robot that is meant where none is named: the Critterbot."""
+    """Return the robot of `DEFAULT_ROBOT`."""
     return spec_of(DEFAULT_ROBOT)
 
 

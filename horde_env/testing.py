@@ -5,8 +5,8 @@
             return MyRobot(port="loop://")
 
 pytest runs every `test_...` method against a new body; nothing here imports pytest. Set `deterministic = False` for a
-body that is not reproducible by its seed, and `obeys = False` for one that ignores commands (a recording); wrap one
-that waits for its deadlines (`PacedBody(body, clock)`).
+body that its seed does not reproduce, and `obeys = False` for a recording, which ignores commands. Wrap a body that
+waits for its own deadlines in `PacedBody(body, clock)`.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class BackendContract(ABC):
 
     Attributes:
         deterministic: The same seed gives the same frames.
-        obeys: The body follows commands (a recorded life does not).
+        obeys: False for a body that ignores commands (a recording).
         n_steps: Number of steps in a test; a recording must be longer.
     """
 

@@ -17,17 +17,21 @@ import gymnasium
 import numpy as np
 
 from horde_env.backend import Backend, Floats
-from horde_env.commands import verdicts
-from horde_env.commands.verdicts import checks_of
 from horde_env.env import PenEnv
-from horde_env.hardware.checks import Line, StepEvent, Verdict
+from horde_env.hardware.checks import Line, RobotChecks, StepEvent, Verdict
+from horde_env.robot import RobotSpec, part
 
 REST_S = 3.0
 DRIVE_S = 0.8  # the wheels reach their speed in 0.35 s
 STEADY_S = 0.4  # at the end of a drive, at a steady speed
 MEASURED_REST_S, MEASURED_DRIVE_S = 10.0, 1.5
-N_ZEROS = 200  # bytes that a Create 2 may skip
+N_ZEROS = 200  # bytes that a robot may skip
 STOP_LIMIT_S = 1.5  # the robot coasts; half a second is usual
+
+NOT_CHARGING = 0  # the charge state of every robot that does not charge
+TURNED_M_S, TURNED_RAD_S = 0.05, 0.2  # at rest below these
+ENOUGH, TOO_MUCH = 1 / 3, 2.0  # of a requested speed
+STRAIGHT_RAD_S = 0.6  # turning while driving straight on
 
 # Subjects that must not fail before the robot is moved.
 NEEDED_TO_MOVE = ("link", "frames", "packets", "checksums", "power", "safety")
@@ -92,11 +96,11 @@ class Check:
         assert self.pen.frame is not None, "a check begins after a reset"
         before_t = self.pen.frame.t
         events = self._hold(self._stop, REST_S)
-        self.ranges = verdicts.measured_ranges(events, self.spec)
-        yield from verdicts.judge_link(events, before_t, self.spec)
+        self.ranges = measured_ranges(events, self.spec)
+        yield from judge_link(events, before_t, self.spec)
         yield checks_of(self.spec).judge_power(events, self.spec)
-        yield verdicts.judge_safety(events, self.spec)
-        yield from verdicts.judge_sensors(events, self.spec)
+        yield judge_safety(events, self.spec)
+        yield from judge_sensors(events, self.spec)
 
     def _in_motion(self) -> Iterator[Line]:
         n_steady = round(STEADY_S / self.spec.period_s)
@@ -112,17 +116,17 @@ class Check:
             stops.append(self._come_to_rest())
             driven += events
             steady += [(request, event) for event in events[-n_steady:]]
-            self.is_swapped |= verdicts.is_swapped(request, events[-n_steady:], self.spec)
-            yield verdicts.judge_motion(self.spec.actions[action].name, request, events[-n_steady:], self.spec)
-        yield verdicts.judge_stops(stops)
-        yield verdicts.judge_motor_readings(driven, self.spec)
-        self.signs = {} if self.is_swapped else verdicts.measured_signs(steady, self.spec)
+            self.is_swapped |= shows_swapped_encoders(request, events[-n_steady:], self.spec)
+            yield judge_motion(self.spec.actions[action].name, request, events[-n_steady:], self.spec)
+        yield judge_stops(stops)
+        yield judge_motor_readings(driven, self.spec)
+        self.signs = {} if self.is_swapped else measured_signs(steady, self.spec)
 
     def _come_to_rest(self) -> float | None:
         """Stop; return the seconds until the robot was at rest, or None after the limit."""
         n_limit = round(STOP_LIMIT_S / self.spec.period_s)
         for k in range(n_limit):
-            if verdicts.is_at_rest(self._step(self._stop), self.spec):
+            if is_at_rest(self._step(self._stop), self.spec):
                 return (k + 1) * self.spec.period_s
         return None
 
@@ -143,7 +147,7 @@ class Check:
 
 
 class Measurement(Check):
-    """A check that goes on to measure a robot that passed; see `Check`.
+    """A check, and measurements of a robot that passed it; see `Check`.
 
     Attributes:
         measured: Name -> number, SI units; empty if nothing was measured.
@@ -212,3 +216,181 @@ class Measurement(Check):
         yield Line(
             verdict, "line", f"after {N_ZEROS} zeros it {done} commands; it reports modes {host.mode_offset} too high"
         )
+
+
+# ---- verdicts on a few seconds; the thresholds of motion are wide, because slip is unknown ---------------------------
+
+
+def judge_link(events: Sequence[StepEvent], before_t: float, spec: RobotSpec) -> list[Line]:
+    """Judge the rates of frames, packets and checksum errors since the robot's time `before_t`, seconds.
+
+    Counts are compared with the elapsed time, because on a busy machine a step may take longer than a period.
+    """
+    n = len(events)
+    stale, gaps = (sum(bool(e.info[key]) for e in events) for key in ("stale", "gap"))
+    ages = 1000.0 * np.array([e.info["sensor_age_s"] for e in events])
+    verdict = _by_share((stale + gaps) / n, 0.0, 0.1)
+    seconds = events[-1].info["t"] - before_t
+    text = f"{n} in {seconds:.1f} s: {stale} stale, {gaps} gaps; age {np.median(ages):.0f}, max {ages.max():.0f} ms"
+    lines = [Line(verdict, "frames", text)]
+    expected = 1.0 / spec.packet_period_s
+    if all("packets" in e.info for e in events):
+        rate = sum(e.info["packets"] for e in events) / seconds if seconds > 0.0 else 0.0
+        verdict = _by_share(abs(rate / expected - 1.0), 0.1, 0.5)
+        lines.append(Line(verdict, "packets", f"{rate:.1f} a second; the robot sends {expected:.0f}"))
+    else:
+        lines.append(Line(Verdict.SKIP, "packets", "this body has no packets"))
+    errors = sum(e.info["crc_errors"] for e in events)
+    verdict = _by_share(errors / (expected * max(seconds, spec.period_s)), 0.0, 0.05)
+    return [*lines, Line(verdict, "checksums", f"{errors} packets were rejected")]
+
+
+def judge_safety(events: Sequence[StepEvent], spec: RobotSpec) -> Line:
+    """Judge whether the robot may move, by the body's own report and by the readings."""
+    supervisor = checks_of(spec).supervisor(spec)
+    judged = [supervisor.judge(event.values, NOT_CHARGING, event.info["t"]) for event in events]
+    if reason := events[-1].reason or judged[-1]:
+        return Line(Verdict.FAIL, "safety", reason)
+    if not events[-1].info["applied"]:
+        return Line(Verdict.FAIL, "safety", "the robot follows no commands: is it charging?")
+    return Line(Verdict.OK, "safety", "it may move: cool, charged, and not charging")
+
+
+def judge_sensors(events: Sequence[StepEvent], spec: RobotSpec) -> list[Line]:
+    """Judge each group of sensors except the voltages by noise and by range."""
+    values = _values(events)
+    groups = [g for g in spec.groups if spec.channels[spec.group(g).start].is_sensor]
+    return [_judge_group(values, name, spec) for name in groups if name not in checks_of(spec).voltages]
+
+
+def _judge_group(values: Floats, name: str, spec: RobotSpec) -> Line:
+    where, checks = spec.group(name), checks_of(spec)
+    readings, channels = values[:, where], spec.channels[where]
+    low, high, unit = channels[0].low, channels[0].high, channels[0].unit
+    slack = np.abs(spec.lsb[where]) + 1e-9
+    outside = ~((readings >= low - slack) & (readings <= high + slack))  # NaN is outside
+    frozen = (np.ptp(readings, axis=0) == 0.0) & (name in checks.lively)
+    broken = outside.mean(axis=0) > 0.5
+    span = f"{readings.min():.3g} .. {readings.max():.3g}{'' if unit == '1' else ' ' + unit} of {low:g} .. {high:g}"
+    faults = [f"{channels[i].name} is frozen at {readings[-1, i]:.4g}" for i in np.flatnonzero(frozen)]
+    faults += [f"{channels[i].name} reads {np.median(readings[:, i]):.4g}" for i in np.flatnonzero(broken & ~frozen)]
+    if faults:
+        harmless = name in checks.may_rest and not broken.any()
+        return Line(Verdict.WARN if harmless else Verdict.FAIL, name, f"{span}; {', '.join(faults)}")
+    if outside.any():
+        return Line(Verdict.WARN, name, f"{span}; {np.count_nonzero(outside)} readings outside")
+    return Line(Verdict.OK, name, f"{span}, {'alive' if name in checks.lively else 'in range'}")
+
+
+def judge_motion(name: str, request: Floats, driven: Sequence[StepEvent], spec: RobotSpec) -> Line:
+    """Judge the end of a drive, at a steady speed, by the wheels and by the gyro."""
+    refused = [e for e in driven if not e.info["applied"]]
+    if refused:
+        return Line(Verdict.FAIL, name, f"the robot did not follow: {refused[-1].reason or 'charging, or too hot'}")
+    mean = _values(driven).mean(axis=0)
+    group = checks_of(spec).wheels
+    wheels, asked = mean[spec.group(group)], checks_of(spec).expected_wheels(request, spec)
+    turn, wanted = float(mean[spec.index("rotational_velocity")]), float(request[2])
+    text = f"wheels {_signed(wheels)} m/s of {_signed(asked)}, turning {turn:+.2f} rad/s of {wanted:+.2f}"
+    names = [c.name.rpartition("_")[2] for c in spec.channels[spec.group(group)]]
+    if hint := checks_of(spec).explain(wheels, asked):
+        return Line(Verdict.FAIL, name, f"{text}; {hint}")
+    faults = [
+        f"wheel {wheel} {fault}"
+        for wheel, got, goal in zip(names, wheels, asked, strict=True)
+        if (fault := _fault_of(got, goal, TURNED_M_S))
+    ]
+    if wanted and (fault := _fault_of(turn, wanted, TURNED_RAD_S)):
+        faults.append(f"the gyro {fault}")
+    if not wanted and abs(turn) > STRAIGHT_RAD_S:
+        faults.append("it turns during a straight drive")
+    return Line(Verdict.FAIL if faults else Verdict.OK, name, "; ".join([text, *faults]))
+
+
+def shows_swapped_encoders(request: Floats, driven: Sequence[StepEvent], spec: RobotSpec) -> bool:
+    """Return whether the end of a drive shows that the wheels' encoders are swapped."""
+    checks, mean = checks_of(spec), _values(driven).mean(axis=0)
+    return bool(checks.explain(mean[spec.group(checks.wheels)], checks.expected_wheels(request, spec)))
+
+
+def _fault_of(got: float, goal: float, still: float) -> str:
+    """Return the fault of a speed; "" if it is close to the requested one."""
+    if not goal:
+        return ""
+    share = got / goal
+    if abs(got) < still and share < ENOUGH:
+        return "does not turn (is something in the way?)"
+    if share < 0.0:
+        return "turns the wrong way"
+    if share < ENOUGH:
+        return f"reaches {share:.0%} of its speed"
+    return f"turns at {share:.0%} of its speed" if share > TOO_MUCH else ""
+
+
+def is_at_rest(event: StepEvent, spec: RobotSpec) -> bool:
+    """Return whether wheels and body are at rest."""
+    wheels = np.abs(event.values[spec.group(checks_of(spec).wheels)])
+    return bool((wheels < TURNED_M_S).all() and abs(event.values[spec.index("rotational_velocity")]) < TURNED_RAD_S)
+
+
+def judge_stops(seconds: Sequence[float | None]) -> Line:
+    """Judge how long the robot took to come to rest after each drive, seconds; None if it did not."""
+    if any(s is None for s in seconds):
+        return Line(Verdict.FAIL, "stop", "the robot still moved after the time in which it should have come to rest")
+    slowest = max(s for s in seconds if s is not None)
+    return Line(Verdict.OK, "stop", f"at rest within {slowest:.1f} s of each stop")
+
+
+def judge_motor_readings(driven: Sequence[StepEvent], spec: RobotSpec) -> Line:
+    """Judge whether voltage and current of each motor changed with the drives."""
+    values = _values(driven)
+    dead = [
+        spec.channels[i].name
+        for group in checks_of(spec).motors
+        for i in range(spec.group(group).start, spec.group(group).stop)
+        if np.ptp(values[:, i]) == 0.0
+    ]
+    if dead:
+        return Line(Verdict.FAIL, "motor readings", f"{', '.join(dead)} did not change in all drives")
+    what = " and ".join(group.rpartition("_")[2] for group in checks_of(spec).motors)
+    return Line(Verdict.OK, "motor readings", f"{what} of each motor changed with the drives")
+
+
+def measured_signs(drives: Sequence[tuple[Floats, StepEvent]], spec: RobotSpec) -> dict[str, int]:
+    """Return 1 for wheels and gyro, or -1 for those that ran against the request, without those that hardly moved.
+
+    Args:
+        drives: Pairs of a request and a step of steady speed under it.
+        spec: The robot.
+    """
+    wheels, gyro = spec.group(checks_of(spec).wheels), spec.index("rotational_velocity")
+    asked = np.array([[*checks_of(spec).expected_wheels(request, spec), request[2]] for request, _ in drives])
+    got = np.array([[*event.values[wheels], event.values[gyro]] for _, event in drives])
+    names = [*(c.name for c in spec.channels[wheels]), spec.channels[gyro].name]
+    share = (asked * got).sum(axis=0) / (asked**2).sum(axis=0)
+    return {name: int(np.sign(s)) for name, s in zip(names, share, strict=True) if abs(s) > ENOUGH}
+
+
+def measured_ranges(events: Sequence[StepEvent], spec: RobotSpec) -> dict[str, tuple[float, float]]:
+    """Return the lowest and highest value of each sensor, SI units."""
+    values = _values(events)[:, : spec.n_sensors]
+    lowest, highest = values.min(axis=0), values.max(axis=0)
+    return {c.name: (float(lowest[i]), float(highest[i])) for i, c in enumerate(spec.channels[: spec.n_sensors])}
+
+
+def _values(events: Sequence[StepEvent]) -> Floats:
+    return np.array([event.values for event in events])
+
+
+def _by_share(share: float, warn_above: float, fail_above: float) -> Verdict:
+    return Verdict.FAIL if share > fail_above else Verdict.WARN if share > warn_above else Verdict.OK
+
+
+def _signed(numbers: Floats) -> str:
+    return " ".join(f"{number:+.2f}" for number in numbers)
+
+
+def checks_of(spec: RobotSpec) -> RobotChecks:
+    """Return a robot's own part of a check."""
+    checks: RobotChecks = part(spec.name, "checks").CHECKS
+    return checks

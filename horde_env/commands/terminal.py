@@ -39,7 +39,7 @@ RATE_WINDOW = 20  # steps
 
 
 def print_line(line: Line) -> None:
-    """Print one verdict, its text wrapped beside its subject."""
+    """Print one verdict, its text wrapped in a column of its own."""
     margin = 8 + SUBJECT
     wrapped = textwrap.wrap(line.text, max(width() - margin, 30)) or [""]
     colour, plain = (COLOURS[line.verdict], PLAIN) if has_colour() else ("", "")

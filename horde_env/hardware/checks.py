@@ -1,4 +1,4 @@
-"""What the commands must know of a kind of robot, and the lines that a check prints."""
+"""A robot's own part of the commands, and the lines that a check prints."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class StopReport(NamedTuple):
 
 
 class RobotChecks(NamedTuple):
-    """What the commands must know of a kind of robot; its folder has them as `checks.CHECKS`.
+    """A robot's own part of the commands: `checks.CHECKS` in its folder.
 
     Attributes:
         wheels: The channel group of the wheels' speeds.

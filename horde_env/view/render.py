@@ -1,6 +1,6 @@
 """A top view of a robot: its place if its pose is known, its senses in any case; a robot's `drawing` has its `Look`.
 
-Left: the place, the path of the last minute, the body and what it senses. A body without a pose is drawn large, forward
+Left: the place, the path of the last minute, the body and its readings. A body without a pose is drawn large, forward
 up, with rings every 0.2 m. Right: the same body close up, and every channel as a bar over its specified range.
 """
 

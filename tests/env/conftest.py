@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from horde_env.commands.target import Target
+from horde_env.commands.running import Target
 from horde_env.env import PenEnv
 from tests.env.hardware.peers import Terminal
 from tests.env.healthy import Robot

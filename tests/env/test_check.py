@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 
 from horde_env.backend import Frame
-from horde_env.commands import verdicts
-from horde_env.commands.check import Check
+from horde_env.commands.check import Check, judge_motion, judge_stops
 from horde_env.env import PenEnv
 from horde_env.errors import BackendLost
 from horde_env.hardware.checks import Line, StepEvent, Verdict
@@ -152,7 +151,7 @@ def test_turning_while_it_should_drive_straight_on_fails_the_two_straight_drives
 
     lines, _ = check(Robot(veering))
     assert failed(lines) == ["forward", "reverse"]
-    assert "it turns while it should drive straight on" in lines["forward"].text
+    assert "it turns during a straight drive" in lines["forward"].text
 
 
 def test_a_stuck_wheel_is_named() -> None:
@@ -194,7 +193,7 @@ def test_a_drive_that_was_kept_from_the_robot_fails_with_the_bodys_reason() -> N
 
     robot = Robot(refuse)
     lines, _ = check(robot)
-    assert lines["forward"] == Line(Verdict.FAIL, "forward", "the robot did not do it: the motors are too hot")
+    assert lines["forward"] == Line(Verdict.FAIL, "forward", "the robot did not follow: the motors are too hot")
 
 
 @pytest.mark.parametrize(
@@ -223,7 +222,7 @@ def test_packets_are_counted_against_the_time_that_has_passed() -> None:
     assert lines["packets"] == Line(Verdict.OK, "packets", "100.0 a second; the robot sends 100")
     assert "30 in 3.9 s" in lines["frames"].text
     lines, _ = check(Robot(slower(10)), may_move="not now")
-    assert lines["packets"] == Line(Verdict.WARN, "packets", "76.9 a second, where the robot sends 100")
+    assert lines["packets"] == Line(Verdict.WARN, "packets", "76.9 a second; the robot sends 100")
 
 
 def test_a_robot_whose_time_stands_still_sends_no_packets() -> None:
@@ -235,7 +234,7 @@ def test_a_robot_whose_time_stands_still_sends_no_packets() -> None:
 def test_one_damaged_packet_in_three_seconds_is_a_warning() -> None:
     lines, _ = check(Robot(lambda frame, _: replace(frame, crc_errors=int(frame.t == pytest.approx(1.0)))))
     assert failed(lines) == ["checksums"]
-    assert lines["checksums"] == Line(Verdict.WARN, "checksums", "1 packets were refused")
+    assert lines["checksums"] == Line(Verdict.WARN, "checksums", "1 packets were rejected")
 
 
 def test_a_robot_that_goes_away_ends_the_check() -> None:
@@ -286,8 +285,8 @@ def test_a_robot_that_drives_itself_is_not_driven() -> None:
 
 
 def test_one_stop_that_did_not_come_is_one_too_many() -> None:
-    assert verdicts.judge_stops([0.3, None, 0.4]).verdict is Verdict.FAIL
-    assert verdicts.judge_stops([0.3, 0.7, 0.4]) == Line(Verdict.OK, "stop", "at rest within 0.7 s of each stop")
+    assert judge_stops([0.3, None, 0.4]).verdict is Verdict.FAIL
+    assert judge_stops([0.3, 0.7, 0.4]) == Line(Verdict.OK, "stop", "at rest within 0.7 s of each stop")
 
 
 def test_expected_wheels_are_the_firmwares() -> None:
@@ -305,5 +304,5 @@ def test_only_steady_speed_counts() -> None:
     values[WHEELS] = checks.expected_wheels(np.array(SPEC.actions[0].request), SPEC)
     moving, standing = StepEvent(values, {"applied": 1}), StepEvent(np.zeros(SPEC.n_channels), {"applied": 1})
     request = np.array(SPEC.actions[0].request)
-    assert verdicts.judge_motion("forward", request, [moving, standing], SPEC).verdict is Verdict.OK
-    assert verdicts.judge_motion("forward", request, [moving] + [standing] * 3, SPEC).verdict is Verdict.FAIL
+    assert judge_motion("forward", request, [moving, standing], SPEC).verdict is Verdict.OK
+    assert judge_motion("forward", request, [moving] + [standing] * 3, SPEC).verdict is Verdict.FAIL

@@ -15,7 +15,7 @@ import pytest
 from horde_env import cli
 from horde_env.backend import Frame
 from horde_env.commands import terminal as terminal_module
-from horde_env.commands.target import Target
+from horde_env.commands.running import Target
 from horde_env.env import PenEnv
 from horde_env.errors import BackendLost, BackendUnavailable
 from horde_env.hardware import robot_file
@@ -307,7 +307,7 @@ def test_a_link_that_is_lost_and_a_robot_that_obeys_nothing_are_shown(
     robot: Any = instead(Robot(lambda frame, _: replace(frame, extras={**frame.extras, "s_without_link": 0.1})))
     robot.loss = "no packet for 0.31 s"
     assert cli.main(["monitor", "--once"]) == 0
-    assert "out of reach: no packet for 0.31 s" in capsys.readouterr().out
+    assert "link lost: no packet for 0.31 s" in capsys.readouterr().out
     instead(Robot())
     monkeypatch.setattr(PenEnv, "disobedience", "it does nothing")
     assert cli.main(["monitor", "--once"]) == 0

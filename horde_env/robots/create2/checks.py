@@ -1,4 +1,4 @@
-"""What `horde-robot` must know of the Create 2."""
+"""The Create 2's part of `horde-robot`."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""What `horde-robot` must know of the Critterbot.
+"""The Critterbot's part of `horde-robot`.
 
-Its thresholds are those of the real robot's log of October 2010: in each window of 3 s every channel from acceleration
+Its thresholds come from the real robot's log of October 2010: in each window of 3 s every channel from acceleration
 to thermal had at least two values, even at rest.
 """
 

@@ -1,4 +1,4 @@
-"""What the Critterbot does without the agent: the drive to the middle of its pen, and the stay at its dock.
+"""The Critterbot's manoeuvres without the agent: the drive to the middle of its pen, and the stay at its dock.
 
 **To the middle**, from infrared distance alone. The robot cannot turn on this drive, has two seconds, and senses a wall
 only within about 0.6 m. From its ten readings it computes a posterior over a fixed grid of poses in an empty square pen

@@ -102,7 +102,7 @@ def test_faults_may_be_typed(served: Served) -> None:
     assert drops[0] == 0
     assert drops[-1] == 12
     refused = [served.said.get(timeout=SAY_WITHIN_S) for _ in range(3)]
-    assert [line.split(" is no fault")[0] for line in refused] == ["'lift up'", "'dance'", "'clean up now'"]
+    assert [line.split(" is neither")[0] for line in refused] == ["'lift up'", "'dance'", "'clean up now'"]
 
 
 @pytest.mark.usefixtures("own_folders")
