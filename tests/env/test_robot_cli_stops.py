@@ -84,7 +84,7 @@ def test_a_signal_while_moving_stops_the_robot(
     assert cli.main(["check", *PORT, "--yes"]) == code
     assert robot.n_closed == 1
     assert sum(bool(np.any(request)) for request in robot.requests) == 1
-    assert "the robot was told to stop" in capsys.readouterr().err
+    assert "a stop was sent to the robot" in capsys.readouterr().err
     assert signal.getsignal(signum) is before
     assert EmergencyLatch(default_path()).reason == ""
 
@@ -342,7 +342,7 @@ def test_a_signal_stops_the_wheels_behind_a_real_port(signum: int, code: int) ->
             assert process.wait(timeout=30) == code
             assert wait_until(lambda: speed_of(robot) < 0.02)
             assert process.stderr is not None
-            assert "the robot was told to stop" in process.stderr.read()
+            assert "a stop was sent to the robot" in process.stderr.read()
 
 
 def process_of(words: list[str]) -> subprocess.Popen[str]:
