@@ -11,12 +11,10 @@ from typing import Any
 import numba
 
 from horde_agent.bench import KEYS, BenchConfig
-from horde_agent.bench.measure import QUICK, THOROUGH, Neighbours
+from horde_agent.bench.measure import QUICK, THOROUGH
 from horde_agent.bench.sections import Bench
 from horde_agent.runs.config import BadInput
 from horde_agent.runs.keeping.folder import unwritable, writable
-
-BUSY = 0.05  # share of the processors that other programs may take unmentioned
 
 
 def run(config: BenchConfig) -> dict[str, Any]:
@@ -34,7 +32,6 @@ def run(config: BenchConfig) -> dict[str, Any]:
         writable(config.out)  # now, not after minutes of measuring
     answer: dict[str, Any] = dict.fromkeys(KEYS)
     answer |= {"threads": numba.get_num_threads(), "cpu": cpu_name()}
-    neighbours = Neighbours()
     bench = Bench(QUICK if config.quick else THOROUGH, _say, config.stream)
     if not config.full:
         _say("life: left out, for it takes minutes; --full runs it")
@@ -49,8 +46,6 @@ def run(config: BenchConfig) -> dict[str, Any]:
             (config.out / "details.json").write_text(json.dumps(bench.details, indent=1) + "\n")
         except OSError as error:
             raise BadInput(unwritable(config.out, error)) from error
-    if (others := neighbours.share() or 0.0) > BUSY:
-        _say(f"other programs took {others:.0%} of the processors: sections that use all threads had to wait for them")
     return answer
 
 

@@ -2,14 +2,14 @@
 
 The baselines are what a careful NumPy user would write, in two memory layouts, and one compiled dense pass; tests
 compare them with the Horde. They follow the benchmark's rules: trace rule "clipped", scalar MSPBE estimate, predictions
-of all demons. `LearnerMajor` and `FeatureMajor` share traces within a group and skip groups with rho = 0 but for the
-decay of w; `OwnTraces` and `DenseFused` have one trace per demon. The dense pass is bound by memory bandwidth: 24 bytes
-per feature and step, read and written, in float32.
+of all demons. `SharedTraces` has one trace per group and skips groups with rho = 0 but for the decay of w; `OwnTraces`
+and `DenseFused` have one trace per demon. The dense pass is bound by memory bandwidth: 24 bytes per feature and step,
+read and written, in float32.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple
 
 import numba
@@ -25,87 +25,45 @@ from horde_agent.learning.rules import LearnerConfig
 from horde_agent.learning.signals import SignalMaker
 from horde_agent.types import Reals, Tiles
 
+Order = Literal["C", "F"]
 
-class _Common:
-    """Groups are runs of demons: demons start[g]..start[g + 1] share a trace."""
+
+class SharedTraces:
+    """Demons start[g]..start[g + 1] share the trace of group g. theta and w have shape (n_features, n_demons).
+
+    Args:
+        start: First demon of each group, and the number of demons, shape (n_groups + 1,).
+        gamma: Of each group, shape (n_groups,).
+        n_features: Number of features.
+        lam: Trace decay.
+        alpha: Primary step size.
+        alpha_w: Secondary step size.
+        order: "C" stores the weights of a feature together, "F" those of a demon.
+        every_step: Whether the w rule is "every-step" instead of "importance-weighted".
+        dtype: "float32" or "float64".
+    """
 
     def __init__(
         self,
         start: Tiles,
-        n_features: int,
         gamma: Reals,
+        n_features: int,
         lam: float,
         alpha: float,
         alpha_w: float,
         *,
+        order: Order,
         every_step: bool = True,
         dtype: str = "float32",
     ) -> None:
-        self.start, self.n_features, self.every_step, self.dtype = start, n_features, every_step, np.dtype(dtype)
-        number = self.dtype.type
+        self.start, self.order, self.every_step, number = start, order, every_step, np.dtype(dtype).type
         self.gamma, self.lam_t = gamma.astype(dtype), np.full(gamma.size, lam, dtype=dtype)
         self.gamma_demon = np.repeat(self.gamma, np.diff(start))
         self.lam, self.alpha, self.alpha_w, self.tau = number(lam), number(alpha), number(alpha_w), number(10_000)
-        self.n_demons = int(start[-1])
+        n_demons = int(start[-1])
+        self.theta, self.w = (np.zeros((n_features, n_demons), dtype=dtype, order=order) for _ in range(2))
         self.e = np.zeros((gamma.size, n_features), dtype=dtype)
-        self.v, self.s = np.zeros((2, self.n_demons), dtype=dtype)
-
-    def _renew_traces(self, tiles_t: Tiles, rho: Reals) -> None:
-        """Renew the traces: e = rho (phi + gamma lambda_t e), then lambda_{t+1} = lambda min(1, 1/rho)."""
-        self.e *= (self.gamma * self.lam_t)[:, None]
-        self.e[:, tiles_t] += 1
-        self.e *= rho[:, None]
-        self.lam_t = np.where(rho > 1, self.lam / np.maximum(rho, 1), self.lam).astype(self.dtype)
-
-
-class LearnerMajor(_Common):
-    """theta and w are (n_demons, n_features)."""
-
-    def __init__(self, *args: Any, **options: Any) -> None:
-        super().__init__(*args, **options)
-        self.theta, self.w = np.zeros((2, self.n_demons, self.n_features), dtype=self.dtype)
-
-    def learn(self, tiles_t: Tiles, tiles_tp1: Tiles, rho: Reals, c: Reals) -> Reals:
-        """Learn from one transition.
-
-        Args:
-            tiles_t: Active features of the state left, shape (n_active,).
-            tiles_tp1: Of the state reached, shape (n_active,).
-            rho: pi(a)/b(a) of each group, shape (n_groups,).
-            c: Cumulant of each demon, shape (n_demons,).
-
-        Returns:
-            Predictions at tiles_tp1, shape (n_demons,).
-        """
-        v_tp1: Reals = self.theta[:, tiles_tp1].sum(1)
-        delta = c + self.gamma_demon * v_tp1 - self.v
-        q = self.w[:, tiles_t].sum(1) if self.every_step else None
-        self._renew_traces(tiles_t, rho)
-        self.s -= self.s / self.tau
-        for g in np.flatnonzero(rho):
-            of = slice(self.start[g], self.start[g + 1])
-            e, step = self.e[g], delta[of, None] * self.e[g]
-            y = self.w[of] @ e
-            decay = None if self.every_step else rho[g] * self.w[of][:, tiles_t].sum(1)
-            self.theta[of] += self.alpha * step
-            self.theta[of, tiles_tp1] -= (self.alpha * self.gamma[g] * (1 - self.lam_t[g]) * y)[:, None]
-            self.w[of] += self.alpha_w * step
-            if decay is not None:
-                self.w[of, tiles_t] -= self.alpha_w * decay[:, None]
-            self.s[of] += delta[of] * y / self.tau
-            v_tp1[of] = self.theta[of][:, tiles_tp1].sum(1)
-        if q is not None:
-            self.w[:, tiles_t] -= self.alpha_w * q[:, None]
-        self.v = v_tp1
-        return v_tp1
-
-
-class FeatureMajor(_Common):
-    """theta and w are (n_features, n_demons)."""
-
-    def __init__(self, *args: Any, **options: Any) -> None:
-        super().__init__(*args, **options)
-        self.theta, self.w = np.zeros((2, self.n_features, self.n_demons), dtype=self.dtype)
+        self.v, self.s = np.zeros((2, n_demons), dtype=dtype)
 
     def learn(self, tiles_t: Tiles, tiles_tp1: Tiles, rho: Reals, c: Reals) -> Reals:
         """Learn from one transition.
@@ -122,11 +80,16 @@ class FeatureMajor(_Common):
         v_tp1: Reals = self.theta[tiles_tp1].sum(0)
         delta = c + self.gamma_demon * v_tp1 - self.v
         q = self.w[tiles_t].sum(0) if self.every_step else None
-        self._renew_traces(tiles_t, rho)
+        # e = rho (phi + gamma lambda_t e), then lambda_{t+1} = lambda min(1, 1/rho)
+        self.e *= (self.gamma * self.lam_t)[:, None]
+        self.e[:, tiles_t] += 1
+        self.e *= rho[:, None]
+        self.lam_t = np.where(rho > 1, self.lam / np.maximum(rho, 1), self.lam).astype(self.gamma.dtype)
         self.s -= self.s / self.tau
         for g in np.flatnonzero(rho):
             of = slice(self.start[g], self.start[g + 1])
-            e, step = self.e[g], self.e[g][:, None] * delta[of]
+            e = self.e[g]
+            step = np.outer(delta[of], e).T if self.order == "F" else np.outer(e, delta[of])  # laid out as the weights
             y = e @ self.w[:, of]
             decay = None if self.every_step else rho[g] * self.w[tiles_t, of].sum(0)
             self.theta[:, of] += self.alpha * step
@@ -143,17 +106,7 @@ class FeatureMajor(_Common):
 
 
 class OwnTraces:
-    """A trace for each demon; w rule "importance-weighted". Weights are (n_demons, n_features), or the other way round.
-
-    Args:
-        gamma: Shape (n_demons,).
-        n_features: Number of features.
-        lam: Trace decay.
-        alpha: Primary step size.
-        alpha_w: Secondary step size.
-        by_feature: Whether rows are features.
-        dtype: "float32" or "float64".
-    """
+    """A trace for each demon; w rule "importance-weighted". Arguments as of `SharedTraces`, gamma of each demon."""
 
     def __init__(
         self,
@@ -163,56 +116,31 @@ class OwnTraces:
         alpha: float,
         alpha_w: float,
         *,
-        by_feature: bool,
+        order: Order,
         dtype: str = "float32",
     ) -> None:
-        self.by_feature, self.dtype = by_feature, np.dtype(dtype)
-        number = self.dtype.type
+        number, shape = np.dtype(dtype).type, (n_features, gamma.size)
         self.gamma, self.lam_t = gamma.astype(dtype), np.full(gamma.size, lam, dtype=dtype)
         self.lam, self.alpha, self.alpha_w, self.tau = number(lam), number(alpha), number(alpha_w), number(10_000)
-        shape = (n_features, gamma.size) if by_feature else (gamma.size, n_features)
-        self.theta, self.w, self.e, self._step = np.zeros((4, *shape), dtype=dtype)
+        self.theta, self.w, self.e, self._step = (np.zeros(shape, dtype=dtype, order=order) for _ in range(4))
         self.v, self.s = np.zeros((2, gamma.size), dtype=dtype)
 
-    def _total(self, rows: Reals, tiles: Tiles) -> Reals:
-        """Return the sum of each demon's weights at `tiles`."""
-        return np.asarray(rows[tiles].sum(0) if self.by_feature else rows[:, tiles].sum(1))
-
-    def _add(self, rows: Reals, tiles: Tiles, amount: Reals) -> None:
-        """Add a number of each demon to its weights at `tiles`."""
-        if self.by_feature:
-            rows[tiles] += amount
-        else:
-            rows[:, tiles] += amount[:, None]
-
     def learn(self, tiles_t: Tiles, tiles_tp1: Tiles, rho: Reals, c: Reals) -> Reals:
-        """Learn from one transition.
-
-        Args:
-            tiles_t: Active features of the state left, shape (n_active,).
-            tiles_tp1: Of the state reached, shape (n_active,).
-            rho: pi(a)/b(a) of each demon, shape (n_demons,).
-            c: Cumulant of each demon, shape (n_demons,).
-
-        Returns:
-            Predictions at tiles_tp1, shape (n_demons,).
-        """
-        delta = c + self.gamma * self._total(self.theta, tiles_tp1) - self.v
-        q = self._total(self.w, tiles_t)
-        decay = rho * self.gamma * self.lam_t
-        self.e *= decay if self.by_feature else decay[:, None]
-        self._add(self.e, tiles_t, rho)
-        self.lam_t = np.where(rho > 1, self.lam / np.maximum(rho, 1), self.lam).astype(self.dtype)
-        y = np.einsum("ij,ij->j" if self.by_feature else "ij,ij->i", self.e, self.w)
-        amount = self.alpha * delta
-        np.multiply(self.e, amount if self.by_feature else amount[:, None], out=self._step)
+        """Learn from one transition, as `SharedTraces` does; rho of each demon, shape (n_demons,)."""
+        delta = c + self.gamma * self.theta[tiles_tp1].sum(0) - self.v
+        q = self.w[tiles_t].sum(0)
+        self.e *= rho * self.gamma * self.lam_t
+        self.e[tiles_t] += rho
+        self.lam_t = np.where(rho > 1, self.lam / np.maximum(rho, 1), self.lam).astype(self.gamma.dtype)
+        y = np.einsum("ij,ij->j", self.e, self.w)
+        np.multiply(self.e, self.alpha * delta, out=self._step)
         self.theta += self._step
-        self._add(self.theta, tiles_tp1, -self.alpha * self.gamma * (1 - self.lam_t) * y)
+        self.theta[tiles_tp1] -= self.alpha * self.gamma * (1 - self.lam_t) * y
         self._step *= self.alpha_w / self.alpha
         self.w += self._step
-        self._add(self.w, tiles_t, -self.alpha_w * rho * q)
+        self.w[tiles_t] -= self.alpha_w * rho * q
         self.s += (delta * y - self.s) / self.tau
-        self.v = self._total(self.theta, tiles_tp1)
+        self.v = self.theta[tiles_tp1].sum(0)
         return self.v
 
 
@@ -320,6 +248,7 @@ class DenseFused:
 
 LAMBDA, STEP_SIZE, RATIO = 0.9, 0.1, 0.001  # the first and the last two over the active features make alpha and alpha_w
 DTypes = Literal["float32", "float64"]
+LAYOUTS: dict[str, Order] = {"learner-major": "F", "feature-major": "C"}
 
 
 class Learning:
@@ -372,16 +301,12 @@ def of_constant_actions(questions: Sequence[GVF], stream: Stream, n_steps: int, 
     start, gamma = np.arange(0, 15 * N_SENSORS + 1, N_SENSORS), np.tile([0.0, 0.5, 0.8], 5)
     rho = np.repeat(ratios(questions, stream, n_steps), 3, axis=1).astype(dtype)
     c = np.tile(stream.sensors[:, :N_SENSORS], 15).astype(dtype)
-    kinds: dict[str, Callable[..., Any]] = {"learner-major": LearnerMajor, "feature-major": FeatureMajor}
-    return {
-        f"NumPy {dtype}, {name}": _step(
-            kind(start, stream.n_features, gamma, LAMBDA, alpha, RATIO * alpha, every_step=False, dtype=dtype),
-            stream,
-            rho,
-            c,
-        )
-        for name, kind in kinds.items()
+    rates = (stream.n_features, LAMBDA, alpha, RATIO * alpha)
+    learners = {
+        f"NumPy {dtype}, {name}": SharedTraces(start, gamma, *rates, order=order, every_step=False, dtype=dtype)
+        for name, order in LAYOUTS.items()
     }
+    return {name: _step(learner, stream, rho, c) for name, learner in learners.items()}
 
 
 def of_own_policies(questions: Sequence[GVF], stream: Stream, rho: Any, dtype: DTypes) -> dict[str, Step]:
@@ -390,8 +315,7 @@ def of_own_policies(questions: Sequence[GVF], stream: Stream, rho: Any, dtype: D
     gamma, alpha = np.array([q.continuation for q in questions]), STEP_SIZE / stream.n_active
     rates = (stream.n_features, LAMBDA, alpha, RATIO * alpha)
     learners: dict[str, Any] = {
-        f"NumPy {dtype}, {name}": OwnTraces(gamma, *rates, by_feature=name == "feature-major", dtype=dtype)
-        for name in ("learner-major", "feature-major")
+        f"NumPy {dtype}, {name}": OwnTraces(gamma, *rates, order=order, dtype=dtype) for name, order in LAYOUTS.items()
     }
     if dtype == "float32":
         learners["dense pass"] = DenseFused(gamma, *rates)

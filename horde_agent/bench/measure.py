@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -73,30 +71,6 @@ def measure(steps: Mapping[str, Step], effort: Effort, others: Mapping[str, Effo
             if k:
                 spent[name] += times[own.warm_up :]
     return {name: Times(1e3 * float(np.mean(s)), 1e3 * float(np.max(s))) for name, s in spent.items()}
-
-
-class Neighbours:
-    """CPU share taken by other programs since construction; it slows down programs that use all threads."""
-
-    def __init__(self) -> None:
-        self._before = _busy_and_all(), sum(os.times()[:4]), time.perf_counter()
-
-    def share(self) -> float | None:
-        """Return the share of all processors' time that others took, or None if the system does not report it."""
-        (before, own_before, began), now = self._before, _busy_and_all()
-        if before is None or now is None or now[1] <= before[1]:
-            return None
-        own = (sum(os.times()[:4]) - own_before) / ((time.perf_counter() - began) * (os.cpu_count() or 1))
-        return max(0.0, (now[0] - before[0]) / (now[1] - before[1]) - own)
-
-
-def _busy_and_all() -> tuple[int, int] | None:
-    """Return the ticks in which processors were busy, or given to another machine, and all ticks."""
-    try:
-        ticks = [int(n) for n in Path("/proc/stat").read_text().splitlines()[0].split()[1:9]]
-    except (OSError, ValueError, IndexError):
-        return None
-    return sum(ticks) - ticks[3] - ticks[4], sum(ticks)
 
 
 def timed(step: Step, t: int) -> float:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import importlib
+import importlib.util
 import json
 import os
 import shlex
@@ -38,8 +38,12 @@ def run(config: ReproduceConfig) -> Path:
     config = resolve(config, EXPERIMENTS)
     names = EXPERIMENTS if config.experiment == "all" else (config.experiment,)
     experiments = {name: load(name) for name in names}
-    _check_matplotlib()
-    study = _study(config)
+    if importlib.util.find_spec("matplotlib") is None:
+        raise BadInput(NO_FIGURES)
+    assert config.out is not None, "the config is resolved"
+    assert config.seeds is not None
+    scale: Any = config.scale
+    study = Study(config.out, scale, tuple(range(config.seeds)), config.backend, say, config.port)
     _claim_folder(study)
     _simulate_lives_first(study, experiments)
     for name, experiment in experiments.items():
@@ -86,20 +90,6 @@ def _seconds_of_lives(out: Path) -> float:
 def say(words: str) -> None:
     """Print a line on stderr. A module-level function, so that a Study can be pickled."""
     Console(stderr=True).print(words, highlight=False, markup=False, soft_wrap=True)
-
-
-def _study(config: ReproduceConfig) -> Study:
-    assert config.out is not None, "a study needs a resolved config"
-    assert config.seeds is not None
-    scale: Any = config.scale  # one of SCALES, as the config was resolved
-    return Study(config.out, scale, tuple(range(config.seeds)), config.backend, say, config.port)
-
-
-def _check_matplotlib() -> None:
-    try:
-        importlib.import_module("matplotlib")
-    except ImportError:
-        raise BadInput(NO_FIGURES) from None
 
 
 def _claim_folder(study: Study) -> None:

@@ -17,17 +17,11 @@ from horde_agent.reproduce.study import Study
 
 
 class Finding(NamedTuple):
-    """What was found about a claim.
+    """What was found about a claim."""
 
-    Attributes:
-        measured: The measurement, with its numbers.
-        holds: Whether each part of the rule holds.
-        cause: The measured cause, where the result differs.
-    """
-
-    measured: str
-    holds: Sequence[bool]
-    cause: str = ""
+    measured: str  # the measurement, with its numbers
+    holds: Sequence[bool]  # whether each part of the rule holds
+    cause: str = ""  # the measured cause, where the result differs
 
 
 class ClaimRule(NamedTuple):

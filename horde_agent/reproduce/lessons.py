@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from horde_agent.gvf import GVF
 from horde_agent.horde import Horde
@@ -24,24 +23,12 @@ from horde_agent.measures.nmsre import Outcomes
 from horde_agent.measures.returns import TruncatedReturn, policies_under_test
 from horde_agent.record import DRIVES, Flag, Phase, Stream
 from horde_agent.reproduce.parallel import OnProgress
-from horde_agent.types import Bools, Floats, Integers
+from horde_agent.types import Floats, Integers
 
 NOTHING, BEGIN, LEARN = 0, 1, 2
 """What a Horde does at a row: nothing, begin a stream there, or learn from the transition that led there."""
 
 HORIZON = ExcursionConfig().horizon
-
-
-class Trials(NamedTuple):
-    """The complete test excursions of a life, in the order of time.
-
-    Attributes:
-        row: Row of each one's first observation, where its predictions are made, shape (n,).
-        action: The constant action followed, shape (n,).
-    """
-
-    row: Integers
-    action: Integers
 
 
 class TrainingData:
@@ -54,7 +41,8 @@ class TrainingData:
         stream: The same.
         does: NOTHING, BEGIN or LEARN at each row, shape (n_rows,).
         before: Row of the previous state of each row's transition, -1 without one, shape (n_rows,).
-        tests: Its complete test excursions.
+        test_row: Row of the first observation of each complete test excursion, where it is predicted, shape (n_tests,).
+        test_action: The constant action followed in each, shape (n_tests,).
         n_learned: Updates up to and including each row, shape (n_rows,).
     """
 
@@ -74,7 +62,13 @@ class TrainingData:
         learns = is_seen & are_learned(came_by, flags)
         self.does = np.where(learns, LEARN, np.where(is_seen & ~in_test, BEGIN, NOTHING))
         self.n_learned = np.cumsum(learns)
-        self.tests = _complete_tests(phase, came_by, is_broken, stream.rows["action"])
+        # Excursions without a missing or broken step.
+        starts = np.flatnonzero((phase == Phase.EXCURSION) & ~in_test)
+        starts = starts[starts + HORIZON < len(phase)]
+        steps = starts[:, None] + np.arange(HORIZON)
+        is_whole = (phase[steps] == Phase.EXCURSION).all(axis=1) & ~is_broken[steps + 1].any(axis=1)
+        self.test_row = starts[is_whole]
+        self.test_action = stream.rows["action"][self.test_row].astype(np.int64)
 
     def returns(self, channel: Integers, gamma: Floats, rows: Integers, n_terms: int = HORIZON) -> Floats:
         """Return sum_{k < n_terms} gamma^k c_{t+k+1} from each of `rows`, shape (n_rows, n).
@@ -92,28 +86,12 @@ class TrainingData:
         return found.value
 
 
-def _complete_tests(phase: Integers, came_by: Integers, is_broken: Bools, action: NDArray[Any]) -> Trials:
-    """Return the excursions without a missing or broken step."""
-    starts = np.flatnonzero((phase == Phase.EXCURSION) & (came_by != Phase.EXCURSION))
-    starts = starts[starts + HORIZON < len(phase)]
-    steps = starts[:, None] + np.arange(HORIZON)
-    is_whole = (phase[steps] == Phase.EXCURSION).all(axis=1) & ~is_broken[steps + 1].any(axis=1)
-    row = starts[is_whole]
-    return Trials(row, action[row].astype(np.int64))
-
-
 class Learned(NamedTuple):
-    """Result of learning from a life.
+    """Result of learning from a life."""
 
-    Attributes:
-        predictions: As returned by `predict_at_tests`, each made by the weights of its time.
-        seconds: Wall-clock time of the updates and the predictions.
-        n_updates: Number of updates, each of all demons.
-    """
-
-    predictions: Floats
-    seconds: float
-    n_updates: int
+    predictions: Floats  # as returned by `predict_at_tests`, each made by the weights of its time
+    seconds: float  # wall-clock time of the updates and the predictions
+    n_updates: int  # number of updates, each of all demons
 
 
 def learn(
@@ -170,8 +148,8 @@ def predict_at_tests(lessons: TrainingData, horde: Horde, interface: Interface) 
 def _tested_demons(lessons: TrainingData, horde: Horde) -> dict[int, Integers]:
     """Return the demons that each test excursion tests, by its first row."""
     demons = {policy.action: policy.demons for policy in policies_under_test(horde.questions)}
-    tests = lessons.tests
-    return {row: demons[action] for row, action in zip(tests.row.tolist(), tests.action.tolist(), strict=True)}
+    tests = zip(lessons.test_row.tolist(), lessons.test_action.tolist(), strict=True)
+    return {row: demons[action] for row, action in tests}
 
 
 def outcomes(lessons: TrainingData, questions: Sequence[GVF], predictions: Floats) -> list[Outcomes]:
@@ -182,11 +160,12 @@ def outcomes(lessons: TrainingData, questions: Sequence[GVF], predictions: Float
         questions: The questions learned.
         predictions: As returned by `predict_at_tests`.
     """
-    tests, made = lessons.tests, []
+    made = []
     step = lessons.stream.rows["step"].astype(np.int64)
     for policy in policies_under_test(questions):
-        mine = tests.action == policy.action
+        mine = lessons.test_action == policy.action
         if mine.any():
-            returns = lessons.returns(policy.channel, policy.gamma, tests.row[mine])
-            made.append(Outcomes(policy, step[tests.row[mine]], predictions[mine], returns))
+            row = lessons.test_row[mine]
+            returns = lessons.returns(policy.channel, policy.gamma, row)
+            made.append(Outcomes(policy, step[row], predictions[mine], returns))
     return made

@@ -33,19 +33,12 @@ Kind = Literal["excursions", "behaviour"]
 
 
 class LifeSpec(NamedTuple):
-    """Settings of one life.
+    """Settings of one life."""
 
-    Attributes:
-        seed: Of the robot and its behaviour.
-        steps: Periods of 100 ms, excursions and drives included.
-        kind: With test excursions or without.
-        lamp_moves: Changes of the pen during the life.
-    """
-
-    seed: int
-    steps: int
-    kind: Kind = "excursions"
-    lamp_moves: tuple[LampMove, ...] = ()
+    seed: int  # of the robot and its behaviour
+    steps: int  # periods of 100 ms, excursions and drives included
+    kind: Kind = "excursions"  # with test excursions or without
+    lamp_moves: tuple[LampMove, ...] = ()  # changes of the pen during the life
 
 
 def interface_of(study: Study) -> Interface:

@@ -31,19 +31,12 @@ _PRINT_FROM = 0.01  # finished share of the work before which the remaining time
 
 
 class Job(NamedTuple):
-    """One piece of work.
+    """One piece of work."""
 
-    Attributes:
-        name: Shown in progress and errors.
-        function: A module-level function, called as function(on_progress, *args).
-        args: Its arguments; must be picklable.
-        cost: Expected duration in any unit: weights the progress, and the most expensive jobs start first.
-    """
-
-    name: str
-    function: Callable[..., Any]
-    args: tuple[Any, ...] = ()
-    cost: float = 1.0
+    name: str  # shown in progress and errors
+    function: Callable[..., Any]  # a module-level function, called as function(on_progress, *args)
+    args: tuple[Any, ...] = ()  # its arguments; must be picklable
+    cost: float = 1.0  # expected duration in any unit: weights the progress, and the most expensive jobs start first
 
 
 class JobFailed(RuntimeError):

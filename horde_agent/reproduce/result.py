@@ -33,55 +33,33 @@ def verdict(holds: Sequence[bool]) -> Verdict:
 
 @dataclass(frozen=True)
 class Claim:
-    """One claim of the paper with its measurement.
+    """One claim of the paper with its measurement."""
 
-    Attributes:
-        text: The claim in a sentence.
-        source: Where the paper makes it: section or figure.
-        paper: What the paper says, or shows.
-        measured: The measurement, with its numbers.
-        verdict: Computed from the numbers, see `verdict`.
-        rule: What the verdict was computed by, in words: the parts and their limits.
-        cause: The measured cause, where the result differs.
-    """
-
-    text: str
-    source: str
-    paper: str
-    measured: str
-    verdict: Verdict
-    rule: str = ""
-    cause: str = ""
+    text: str  # the claim in a sentence
+    source: str  # where the paper makes it: section or figure
+    paper: str  # what the paper says, or shows
+    measured: str  # the measurement, with its numbers
+    verdict: Verdict  # computed from the numbers, see `verdict`
+    rule: str = ""  # what the verdict was computed by, in words: the parts and their limits
+    cause: str = ""  # the measured cause, where the result differs
 
 
 @dataclass(frozen=True)
 class Figure:
-    """A picture in the experiment's folder.
+    """A picture in the experiment's folder."""
 
-    Attributes:
-        file: Name of the PNG in `Study.folder(experiment)`.
-        caption: Its caption.
-    """
-
-    file: str
-    caption: str
+    file: str  # name of the PNG in `Study.folder(experiment)`
+    caption: str  # its caption
 
 
 @dataclass(frozen=True)
 class Table:
-    """A table; floats are shown with four digits.
+    """A table; floats are shown with four digits."""
 
-    Attributes:
-        title: Its heading.
-        header: Names of the columns.
-        rows: A cell per column.
-        note: How to read it.
-    """
-
-    title: str
-    header: Sequence[str]
-    rows: Sequence[Sequence[Cell]]
-    note: str = ""
+    title: str  # its heading
+    header: Sequence[str]  # names of the columns
+    rows: Sequence[Sequence[Cell]]  # a cell per column
+    note: str = ""  # how to read it
 
     @classmethod
     def of(cls, title: str, rows: Sequence[Mapping[str, Cell]], note: str = "") -> Table:

@@ -30,23 +30,14 @@ Arrays = TypeVar("Arrays", bound=Any)
 
 @dataclass(frozen=True)
 class Study:
-    """Input of an experiment.
+    """Input of an experiment."""
 
-    Attributes:
-        out: Folder of the whole reproduction.
-        scale: "quick" or "paper".
-        seeds: One life each.
-        backend: The robot, a name of `horde learn --backend`.
-        port: Of a real robot, or None.
-        say: Takes a line for the user.
-    """
-
-    out: Path
-    scale: Scale
-    seeds: tuple[int, ...]
-    backend: str
-    say: Callable[[str], None]
-    port: str | None = None
+    out: Path  # folder of the whole reproduction
+    scale: Scale  # "quick" or "paper"
+    seeds: tuple[int, ...]  # one life each
+    backend: str  # the robot, a name of `horde learn --backend`
+    say: Callable[[str], None]  # takes a line for the user
+    port: str | None = None  # of a real robot, or None
 
     @property
     def is_quick(self) -> bool:

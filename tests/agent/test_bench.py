@@ -13,7 +13,7 @@ import pytest
 from horde_agent import cli
 from horde_agent.bench import KEYS, BenchConfig, sections, workload
 from horde_agent.bench.competitors import Learning, of_constant_actions, of_own_policies, ratios
-from horde_agent.bench.measure import MODERATE, THOROUGH, Effort, Neighbours, Times, measure
+from horde_agent.bench.measure import Effort, Times, measure
 from horde_agent.bench.workload import recorded
 from horde_agent.runs.config import BadInput
 
@@ -124,13 +124,6 @@ def test_the_workload_is_that_of_the_paper() -> None:
     assert stream.share_switched == pytest.approx(0.3, abs=0.03)
 
 
-def test_what_counts_of_a_chunk_is_whole_batches() -> None:
-    """Two batches of 64 steps: the engine writes weights once in one or two batches; 512 steps in all."""
-    for effort in (THOROUGH, MODERATE):
-        assert (effort.chunk - effort.warm_up) % (2 * 64) == 0
-    assert THOROUGH.n_chunks * (THOROUGH.chunk - THOROUGH.warm_up) == 512
-
-
 def test_a_slow_yardstick_takes_fewer_steps_in_its_own_order() -> None:
     seen: list[int] = []
     effort = Effort(first=20, chunk=50, n_chunks=2, warm_up=1)
@@ -189,15 +182,6 @@ def test_the_most_demons_are_sought_by_time_and_memory(
     assert sizes == tried
     assert answer["max_demons_at_10hz"] == sizes[-1]
     assert answer["max_demons_worst_ms"] == pytest.approx(ms_per_demon * sizes[-1])
-
-
-def test_other_programs_are_told_apart_from_this_one() -> None:
-    """A loop of our own is not counted as theirs: the share stays below the part of one processor that it took."""
-    neighbours, end = Neighbours(), time.perf_counter() + 0.3
-    while time.perf_counter() < end:
-        pass
-    share = neighbours.share()
-    assert share is None or 0.0 <= share <= 1.0
 
 
 def test_a_disturbed_step_does_not_end_the_search(monkeypatch: pytest.MonkeyPatch) -> None:

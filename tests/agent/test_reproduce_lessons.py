@@ -125,9 +125,9 @@ def test_the_last_weights_predict_at_every_test(life: tuple[Stream, Interface]) 
     horde, lessons = horde_of(interface), TrainingData(stream)
     learned = learn(lessons, horde, interface)
     at_end = predict_at_tests(lessons, horde, interface)
-    assert at_end.shape == learned.predictions.shape == (len(lessons.tests.row), 9)
-    tiles = interface.encode(stream.rows["observation"][lessons.tests.row[0]])
-    first = 9 * lessons.tests.action[0]
+    assert at_end.shape == learned.predictions.shape == (len(lessons.test_row), 9)
+    tiles = interface.encode(stream.rows["observation"][lessons.test_row[0]])
+    first = 9 * lessons.test_action[0]
     np.testing.assert_array_equal(at_end[0], horde.predict(tiles)[first : first + 9])
 
 
@@ -164,12 +164,12 @@ def test_the_last_weights_are_scored_on_the_tests_asked_for(study: Study) -> Non
     stream = read(path)
     relearn(stream, horde, interface)
     lessons = TrainingData(stream)
-    odd = np.arange(len(lessons.tests.row)) % 2 == 1
+    odd = np.arange(len(lessons.test_row)) % 2 == 1
 
     test = lesson.outcomes[0]
-    rows, returns = lessons.tests.row[lessons.tests.action == 0], test.returns[:, 0]
+    rows, returns = lessons.test_row[lessons.test_action == 0], test.returns[:, 0]
     predicted = [horde.predict(interface.encode(stream.rows["observation"][row]))[0] for row in rows]
-    mine = odd[lessons.tests.action == 0]
+    mine = odd[lessons.test_action == 0]
     error = ((np.array(predicted) - returns)[mine] ** 2).mean()
     np.testing.assert_allclose(lesson.score(odd)[0], error / returns.var(), rtol=1e-3)
 

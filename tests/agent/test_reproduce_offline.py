@@ -14,7 +14,15 @@ from horde_agent.life.life import Life
 from horde_agent.policies import ConstantAction, StickyRandom
 from horde_agent.record import Flag, Phase, Recorder, Row
 from horde_agent.reproduce.excursions import offline as offline_rows
-from horde_agent.reproduce.excursions.offline import HELD_OUT, LeastSquares, LifeRows, offline, split, terms_needed
+from horde_agent.reproduce.excursions.offline import (
+    HELD_OUT,
+    LifeRows,
+    LiveFeatures,
+    Problem,
+    offline,
+    split,
+    terms_needed,
+)
 from horde_agent.reproduce.lessons import TrainingData
 from horde_agent.tiles import TileCoder
 from tests.agent.doubles import ToyBody
@@ -28,7 +36,7 @@ def test_the_small_system_is_solved_for_the_same_theta(n_rows: int) -> None:
     rng = np.random.default_rng(0)
     left, right = rng.normal(size=(2, n_rows, 25))
     y = rng.normal(size=(n_rows, 3))
-    system = LeastSquares(25, n_rows, 3)
+    system = Problem(LiveFeatures(np.arange(25)[None], 25), np.zeros(3), n_rows)
     for part in (slice(0, 7), slice(7, n_rows)):
         system.add(left[part].astype(np.float32), right[part].astype(np.float32), y[part])
     A = left.T @ right
@@ -99,7 +107,7 @@ def test_lstd_solves_the_demons_own_equations(life: tuple[TrainingData, Interfac
 def test_regression_uses_each_step_with_enough_of_its_return_left(life: tuple[TrainingData, Interface]) -> None:
     """At gamma .8, 31 of 50 terms are needed: steps 0..19 of each excursion, with all the terms that follow."""
     lessons, interface = life
-    observation, starts = lessons.stream.rows["observation"].astype(np.float64), lessons.tests.row
+    observation, starts = lessons.stream.rows["observation"].astype(np.float64), lessons.test_row
     X, y = [], []
     for start in starts:
         for k in range(20):

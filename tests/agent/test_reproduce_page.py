@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-from html.parser import HTMLParser
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -146,16 +145,6 @@ def test_the_documentation_has_a_place_for_every_experiment() -> None:
         reproduction.filled(text, "elsewhere", [])
 
 
-def test_the_readme_quotes_the_final_nmsre_of_each_life() -> None:
-    header = ["life", "median", "mean", "below 1", "set aside", "carried most by"]
-    rows = [["seed 0", 0.1524, 0.38312, "89.1%", 0, "light"], ["seed 1", 0.2, 1234.5, "88.0%", 3, "light"]]
-    (line,) = reproduction.headline(Table(reproduction.FINAL_NMSRE, header, rows))
-    for words in ("0.152, 0.2 (2 lives)", "mean 0.383, 1234.5", "89.1%, 88.0% of", "demons: 0, 3"):
-        assert words in line
-    text = (reproduction.DOCS.parent / "README.md").read_text(encoding="utf-8")
-    assert line in reproduction.filled(text, "headline", [line])
-
-
 def test_claims_and_tables_are_written_as_csv(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reproduction, "DOCS", tmp_path)
     result = first(Study(tmp_path, "quick", (0,), "simulator", print))
@@ -168,31 +157,10 @@ def test_claims_and_tables_are_written_as_csv(tmp_path: Path, monkeypatch: pytes
     assert "**not reproduced**. it fell *Cause:* gravity" in lines
 
 
-class Tags(HTMLParser):
-    """Collects what a page refers to, and sees that its tags are closed."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.open: list[str] = []
-        self.pictures: list[str] = []
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        if tag == "img":
-            self.pictures.append(str(dict(attrs)["src"]))
-        elif tag != "meta":
-            self.open.append(tag)
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self.open.pop() == tag
-
-
-def test_the_page_puts_each_claim_beside_what_was_measured(tmp_path: Path) -> None:
+def test_the_page_and_the_summary_have_each_claim_with_its_measurement(tmp_path: Path) -> None:
     result = first(Study(tmp_path, "quick", (0,), "simulator", print))
     page = write_page(tmp_path, {"command": "horde reproduce first", "scale": "quick"}, [result]).read_text()
-    tags = Tags()
-    tags.feed(page)
-    assert tags.open == []
-    assert tags.pictures == ["first/a.png"]
+    assert page.count("<img ") == 1
     for words in ("2 &lt; 3 &amp; true", "by &lt;counting&gt;", "gravity", "not reproduced", "1,234", "0.1235"):
         assert words in page
     summary = (tmp_path / "summary.md").read_text()

@@ -35,61 +35,6 @@ from horde_agent.types import Bools, Floats, Integers
 Singles = NDArray[np.float32]
 
 
-class LeastSquares:
-    """One matrix A with many right-hand sides.
-
-    If there are fewer rows than features, a system of the rows' size gives the same theta: with E and X the rows
-    stacked, (E'X + eta I)^-1 E' = E' (X E' + eta I)^-1.
-
-    Args:
-        n_features: Length of theta.
-        n_rows: Number of rows that will be added, which settles the size of the system.
-        n_targets: Number of right-hand sides.
-    """
-
-    def __init__(self, n_features: int, n_rows: int, n_targets: int) -> None:
-        self.n_features, self.n_rows = n_features, n_rows
-        self._is_tall = n_rows > n_features
-        size = n_features if self._is_tall else 0
-        self._A, self._b = np.zeros((size, size)), np.zeros((n_features, n_targets))
-        self._rows: list[tuple[Singles, Singles, Floats]] = []
-        self._trace = 0.0
-
-    def add(self, left: Singles, right: Singles, targets: Floats) -> None:
-        """Add rows: e_t and x_t, float32 of shape (k, n_features), and y_t, shape (k, n_targets).
-
-        Products of a block are summed in float32, blocks in float64.
-        """
-        self._trace += float(np.einsum("ij,ij->", left, right, dtype=np.float64))
-        if self._is_tall:
-            self._A += left.T @ right
-            self._b += left.T @ targets
-        else:
-            self._rows.append((left, right, targets))
-
-    def solve(self, ridge: float) -> Floats:
-        """Return theta, shape (n_features, n_targets). No rows may be added after the first call.
-
-        Args:
-            ridge: eta over the mean of A's diagonal.
-
-        Raises:
-            numpy.linalg.LinAlgError: If the system is singular.
-        """
-        eta = ridge * self._trace / self.n_features
-        if self._is_tall:
-            return np.asarray(np.linalg.solve(self._A + eta * np.eye(self.n_features), self._b), dtype=np.float64)
-        left, overlap, y = self._small_system
-        return np.asarray(left.T @ np.linalg.solve(overlap + eta * np.eye(len(y)), y))
-
-    @cached_property
-    def _small_system(self) -> tuple[Floats, Floats, Floats]:
-        """E, X E' and y; asked for once all rows are there."""
-        left = np.concatenate([rows[0] for rows in self._rows]).astype(np.float64)
-        right = np.concatenate([rows[1] for rows in self._rows]).astype(np.float64)
-        return left, right @ left.T, np.concatenate([rows[2] for rows in self._rows])
-
-
 class LiveFeatures:
     """The features that are ever active in some rows, renumbered: the others' weights are 0 under any ridge.
 
@@ -115,29 +60,68 @@ class LiveFeatures:
         return phi[:, :-1]
 
 
-ENOUGH_LEFT = 1e-3
-"""A step is regressed on where gamma^k, of the first term that its return lacks, is below this."""
-_BLOCK = 2_000
-
-
 class Problem:
     """A least-squares problem in the live features, about what exceeds a constant prediction.
 
-    Without that constant a ridge would pull predictions towards 0, which is no sensor's usual reading.
+    Without that constant a ridge would pull predictions towards 0, which is no sensor's usual reading. If there are
+    fewer rows than features, a system of the rows' size gives the same theta: with E and X the rows stacked,
+    (E'X + eta I)^-1 E' = E' (X E' + eta I)^-1.
 
     Args:
         live: The features.
         constant: Added to every prediction, shape (n_questions,).
-        n_rows: Number of rows that will be added to `system`.
+        n_rows: Number of rows that will be added, which settles the size of the system.
     """
 
     def __init__(self, live: LiveFeatures, constant: Floats, n_rows: int) -> None:
         self.live, self.constant = live, constant
-        self.system = LeastSquares(live.n, n_rows, len(constant))
+        self._is_tall = n_rows > live.n
+        size = live.n if self._is_tall else 0
+        self._A, self._b = np.zeros((size, size)), np.zeros((live.n, len(constant)))
+        self._rows: list[tuple[Singles, Singles, Floats]] = []
+        self._trace = 0.0
+
+    def add(self, left: Singles, right: Singles, targets: Floats) -> None:
+        """Add rows: e_t and x_t, float32 of shape (k, n_live), and y_t, shape (k, n_questions).
+
+        Products of a block are summed in float32, blocks in float64.
+        """
+        self._trace += float(np.einsum("ij,ij->", left, right, dtype=np.float64))
+        if self._is_tall:
+            self._A += left.T @ right
+            self._b += left.T @ targets
+        else:
+            self._rows.append((left, right, targets))
+
+    def solve(self, ridge: float) -> Floats:
+        """Return theta, shape (n_live, n_questions). No rows may be added after the first call.
+
+        Args:
+            ridge: eta over the mean of A's diagonal.
+
+        Raises:
+            numpy.linalg.LinAlgError: If the system is singular.
+        """
+        eta = ridge * self._trace / self.live.n
+        if self._is_tall:
+            return np.asarray(np.linalg.solve(self._A + eta * np.eye(self.live.n), self._b), dtype=np.float64)
+        left, overlap, y = self._small_system
+        return np.asarray(left.T @ np.linalg.solve(overlap + eta * np.eye(len(y)), y))
+
+    @cached_property
+    def _small_system(self) -> tuple[Floats, Floats, Floats]:
+        """E, X E' and y; asked for once all rows are there."""
+        left, right, y = (np.concatenate(parts).astype(np.float64) for parts in zip(*self._rows, strict=True))
+        return left, right @ left.T, y
 
     def predict(self, tiles: NDArray[np.integer], ridge: float) -> Floats:
         """Return the solution's predictions at states with these active features, shape (n_states, n_questions)."""
-        return np.asarray(self.live.dense(tiles) @ self.system.solve(ridge) + self.constant)
+        return np.asarray(self.live.dense(tiles) @ self.solve(ridge) + self.constant)
+
+
+ENOUGH_LEFT = 1e-3
+"""A step is regressed on where gamma^k, of the first term that its return lacks, is below this."""
+_BLOCK = 2_000
 
 
 class LifeRows:
@@ -180,7 +164,7 @@ class LifeRows:
         problem = Problem(LiveFeatures(tiles, self.n_features), mean, len(rows))
         for block in _blocks(len(rows)):
             phi = problem.live.dense(tiles[block])
-            problem.system.add(phi, phi, returns[block] - mean)
+            problem.add(phi, phi, returns[block] - mean)
         return problem
 
     def _remaining_returns(self, starts: Integers, channel: Integers, gamma: float) -> Floats:
@@ -218,7 +202,7 @@ class LifeRows:
             phi = live.dense(at[block])
             change = phi - goes_on[block, None].astype(np.float32) * live.dense(to[block])
             traces, trace = _traces(phi, rho[block], decay[block], trace)
-            problem.system.add(traces, change, reward[block] - mean)
+            problem.add(traces, change, reward[block] - mean)
         return problem
 
 
@@ -285,19 +269,12 @@ def split(n: int, rng: np.random.Generator) -> Split:
 
 
 class Tests(NamedTuple):
-    """The tests of the questions about one policy and time scale.
+    """The tests of the questions about one policy and time scale."""
 
-    Attributes:
-        row: Row of the first observation of each, shape (n_excursions,).
-        tiles: Active features there, shape (n_excursions, n_active).
-        returns: Shape (n_excursions, n_questions).
-        part: What each excursion is for.
-    """
-
-    row: Integers
-    tiles: NDArray[np.uint16]
-    returns: Floats
-    part: Split
+    row: Integers  # row of the first observation of each, shape (n_excursions,)
+    tiles: NDArray[np.uint16]  # active features there, shape (n_excursions, n_active)
+    returns: Floats  # shape (n_excursions, n_questions)
+    part: Split  # what each excursion is for
 
     def score(self, predictions: Floats, which: Bools) -> Floats:
         """Return the score of predictions, (n_excursions, n_questions), on some excursions, shape (n_questions,)."""
@@ -326,13 +303,13 @@ def offline(
     lam = questions[0].lam
     if not isinstance(lam, float) or any(question.lam != lam for question in questions):
         raise ValueError("the off-line solution needs questions with one constant lambda")
-    life, tests = LifeRows(lessons, interface), lessons.tests
+    life = LifeRows(lessons, interface)
     found = np.full((3, len(questions)), np.nan)
-    is_held_out = np.zeros(len(tests.row), dtype=np.bool_)
+    is_held_out = np.zeros(len(lessons.test_row), dtype=np.bool_)
     systems = [(policy, gamma) for policy in policies_under_test(questions) for gamma in np.unique(policy.gamma)]
     parts: dict[int, Split] = {}
     for k, (policy, gamma) in enumerate(systems):
-        mine = tests.action == policy.action
+        mine = lessons.test_action == policy.action
         part = parts.setdefault(policy.action, split(int(mine.sum()), rng))
         is_held_out[mine] = part.is_held_out
         asked = policy.gamma == gamma
@@ -346,9 +323,9 @@ def _system(
     life: LifeRows, policy: PolicyUnderTest, gamma: float, asked: Bools, part: Split, lam: float
 ) -> list[Floats]:
     """Return the first three fields of `Offline` for the questions about one policy and time scale."""
-    channel, trials = policy.channel[asked], life.lessons.tests
-    row = trials.row[trials.action == policy.action]
-    returns = life.lessons.returns(channel, np.full(len(channel), gamma), row)
+    channel, lessons = policy.channel[asked], life.lessons
+    row = lessons.test_row[lessons.test_action == policy.action]
+    returns = lessons.returns(channel, np.full(len(channel), gamma), row)
     tests = Tests(row, life.tiles(row), returns, part)
     ridge = _regress(life, channel, gamma, tests)
     lstd, _ = _choose(life.lstd(policy.action, channel, gamma, lam), tests, ~part.is_held_out)

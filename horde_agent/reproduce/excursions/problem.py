@@ -215,16 +215,15 @@ class LifeSummary(NamedTuple):
         """Return the summary of a recorded life."""
         stream = read(path)
         lessons, phase = TrainingData(stream), stream.rows["phase"]
-        tests = lessons.tests
         return cls(
             n_steps=stream.n_steps,
             n_updates=int(lessons.n_learned[-1]),
-            n_tests=len(tests.row),
+            n_tests=len(lessons.test_row),
             in_excursions=float((phase == Phase.EXCURSION).sum() / stream.n_steps),
             in_drives=float((phase == Phase.CENTRE).sum() / stream.n_steps),
             updates_by_action=np.bincount(stream.rows["action"][lessons.before[lessons.does == LEARN]]),
-            test_action=tests.action,
-            tests=outcomes(lessons, questions, np.zeros((len(tests.row), 0))),
+            test_action=lessons.test_action,
+            tests=outcomes(lessons, questions, np.zeros((len(lessons.test_row), 0))),
         )
 
 
@@ -353,19 +352,12 @@ def not_monotonic(lesson: VariantResult) -> float:
 
 
 class Contribution(NamedTuple):
-    """Share of a mean that one sensor's questions contribute.
+    """Share of a mean that one sensor's questions contribute."""
 
-    Attributes:
-        sensor: The sensor that carries most.
-        share: Its share of the sum over all questions.
-        variance: Median variance of the returns of its questions.
-        mean_without: Mean over all other questions.
-    """
-
-    sensor: str
-    share: float
-    variance: float
-    mean_without: float
+    sensor: str  # the sensor that carries most
+    share: float  # its share of the sum over all questions
+    variance: float  # median variance of the returns of its questions
+    mean_without: float  # mean over all other questions
 
 
 def largest_contributor(lesson: VariantResult, sensor: Sequence[str]) -> Contribution:

@@ -332,17 +332,11 @@ LOOKED_AT = (0, 1, 2)
 
 
 class Data(NamedTuple):
-    """The measurements.
+    """The measurements."""
 
-    Attributes:
-        outcomes: By variant, then seed.
-        ring: The cycle world's.
-        composed: The answers in the corridor, shape (5, 2).
-    """
-
-    outcomes: Mapping[str, Mapping[int, Outcome]]
-    ring: Ring
-    composed: Floats
+    outcomes: Mapping[str, Mapping[int, Outcome]]  # by variant, then seed
+    ring: Ring  # the cycle world's
+    composed: Floats  # the answers in the corridor, shape (5, 2)
 
     def nmse(self, variant: str, gamma: int) -> Floats:
         """Return a variant's normalised errors at one of `GAMMAS`, one per seed."""

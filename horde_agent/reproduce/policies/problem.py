@@ -54,25 +54,15 @@ _STATES_LOOKED_AT = 60
 
 
 class PolicyScores(NamedTuple):
-    """Learning progress of n questions at four gammas, in S samples.
+    """Learning progress of n questions at four gammas, in S samples."""
 
-    Attributes:
-        step: Learning steps at each sample, shape (S,).
-        mspbe: Scalar estimates of each question then, float32, shape (S, n); 0 after it diverged.
-        max_trace: Largest |e| so far of each gamma's questions, shape (S, 4).
-        n_diverged: Questions of each gamma set aside so far, shape (S, 4).
-        gamma: Of each question, shape (n,).
-        is_sound: Whether a question was never set aside, shape (n,).
-        seconds: What learning took.
-    """
-
-    step: Integers
-    mspbe: NDArray[np.float32]
-    max_trace: Floats
-    n_diverged: Integers
-    gamma: Floats
-    is_sound: Bools
-    seconds: float
+    step: Integers  # learning steps at each sample, shape (S,)
+    mspbe: NDArray[np.float32]  # scalar estimates of each question then, float32, shape (S, n); 0 after it diverged
+    max_trace: Floats  # largest |e| so far of each gamma's questions, shape (S, 4)
+    n_diverged: Integers  # questions of each gamma set aside so far, shape (S, 4)
+    gamma: Floats  # of each question, shape (n,)
+    is_sound: Bools  # whether a question was never set aside, shape (n,)
+    seconds: float  # what learning took
 
     def of(self, which: Bools) -> PolicyScores:
         """Return the estimates of some of the questions; `which` has shape (n,)."""
@@ -125,21 +115,13 @@ def gammas_of(gvfs: Sequence[GVF]) -> Floats:
 
 
 class Plan(NamedTuple):
-    """What one process learns.
+    """What one process learns."""
 
-    Attributes:
-        seed: Of the life and of the policies.
-        n: Policies of all parts together.
-        trace_rule: As in `LearnerConfig`.
-        steps: How much of the life is learned from.
-        part: Which of the questions.
-    """
-
-    seed: int
-    n: int
-    trace_rule: str
-    steps: int
-    part: Part
+    seed: int  # of the life and of the policies
+    n: int  # policies of all parts together
+    trace_rule: str  # as in `LearnerConfig`
+    steps: int  # how much of the life is learned from
+    part: Part  # which of the questions
 
 
 def learn_part(on_progress: OnProgress, study: Study, life: Path, plan: Plan) -> PolicyScores:

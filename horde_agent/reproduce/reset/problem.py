@@ -219,7 +219,7 @@ def learn_and_sample(
     learned = learn(lessons, horde, interface, after=look, on_progress=on_progress)
     at, scalar, vector = (np.array(column) for column in zip(*looked, strict=True))
     step = lessons.stream.rows["step"].astype(np.int64)
-    n_learned = dict(zip(step[lessons.tests.row].tolist(), lessons.n_learned[lessons.tests.row].tolist(), strict=True))
+    n_learned = dict(zip(step[lessons.test_row].tolist(), lessons.n_learned[lessons.test_row].tolist(), strict=True))
     nmsre = np.full((len(at), len(questions)), np.nan)
     for test in outcomes(lessons, questions, learned.predictions):
         errors = test.nmsre()
@@ -290,19 +290,12 @@ class Data:
 
 
 class Reaction(NamedTuple):
-    """How a measure reacts to the change.
+    """How a measure reacts to the change."""
 
-    Attributes:
-        before: Its mean before the change.
-        peak: Its largest value after it.
-        peak_after: Learning steps from the change to that peak.
-        halved_after: Learning steps from the change until half of the rise is gone; NaN if it stays.
-    """
-
-    before: float
-    peak: float
-    peak_after: float
-    halved_after: float
+    before: float  # its mean before the change
+    peak: float  # its largest value after it
+    peak_after: float  # learning steps from the change to that peak
+    halved_after: float  # learning steps from the change until half of the rise is gone; NaN if it stays
 
     @property
     def rise(self) -> float:
@@ -311,17 +304,11 @@ class Reaction(NamedTuple):
 
 
 class Agreement(NamedTuple):
-    """How an estimate follows the NMSRE.
+    """How an estimate follows the NMSRE."""
 
-    Attributes:
-        correlation: Pearson's, without a lag; nan where one of them does not vary.
-        lag: Delay of the estimate with the best agreement, in learning steps.
-        best: The correlation at that lag.
-    """
-
-    correlation: float
-    lag: float
-    best: float
+    correlation: float  # Pearson's, without a lag; nan where one of them does not vary
+    lag: float  # delay of the estimate with the best agreement, in learning steps
+    best: float  # the correlation at that lag
 
 
 def agreement(nmsre: Floats, estimate: Floats, every: int, longest: int) -> Agreement:
