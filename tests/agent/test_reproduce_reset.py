@@ -129,12 +129,6 @@ def test_the_later_part_is_the_sum_over_what_w_did_after_each_block(engine: Lite
     assert largest > 0.01 * np.abs(difference).max()
 
 
-def test_a_horde_without_the_vector_estimate_says_so() -> None:
-    horde = Horde(toy_questions(), n_features=40, n_active=3, config=LearnerConfig(vector_mspbe=False))
-    with pytest.raises(ValueError, match="vector_mspbe=True"):
-        horde.mspbe_trace()
-
-
 def test_a_long_life_is_cut_where_the_second_experiment_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     life = read(record_life(toy_study(tmp_path, monkeypatch), 0, 500))
     part = reset.first_steps(life, 300)

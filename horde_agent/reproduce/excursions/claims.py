@@ -14,7 +14,6 @@ import numpy as np
 from horde_agent.reproduce.excursions.problem import (
     LARGER_STEPS,
     PAPER,
-    RULES,
     SMALLER_RATIOS,
     STEPS,
     Data,
@@ -178,7 +177,7 @@ def _plain_trace(data: Data) -> Finding:
     )
 
 
-RULES_OF_CLAIMS = [
+RULES = [
     ClaimRule(
         "Each time step updates exactly the learners whose policy matches the action: a fifth of them",
         "section 4",
@@ -328,7 +327,7 @@ def _worst(data: Data) -> Table:
 
 def _rules(data: Data) -> Table:
     """Return the six pairs of rules, and how far their predictions lie from those of the paper's."""
-    rows = [{"trace rule": v.trace_rule, "w rule": v.w_rule, **_compared(data, v)} for v in RULES]
+    rows = [{"trace rule": v.trace_rule, "w rule": v.w_rule, **_compared(data, v)} for v in data.rules]
     return Table.of("Trace rules and w rules", rows, _aside_note(data))
 
 
@@ -414,7 +413,7 @@ EXPERIMENT = Experiment(
     "excursions",
     "795 predictions about five policies, tested by excursions",
     gather,
-    RULES_OF_CLAIMS,
+    RULES,
     tables,
     settings,
     remarks=[

@@ -13,7 +13,6 @@ from horde_agent.measures.passes import Curve
 from horde_agent.reproduce.excursions.problem import (
     LARGER_STEPS,
     PAPER,
-    RULES,
     SMALLER_RATIOS,
     Data,
     Variant,
@@ -55,7 +54,7 @@ def _rules(data: Data, path: Path) -> Figure:
     canvas, panels = new_canvas(11.0, 3.9, len(gammas), sharey=True)
     for axes, gamma in zip(panels, gammas, strict=True):
         mine = data.gamma == gamma
-        for colour, variant in zip(COLOURS, [v for v in RULES if v.w_rule == PAPER.w_rule], strict=False):
+        for colour, variant in zip(COLOURS, [v for v in data.rules if v.w_rule == PAPER.w_rule], strict=False):
             lesson = data.first(variant)
             curves, n_diverged = lesson.curves(mine), int((~lesson.sound & mine).sum())
             label = f"{variant.trace_rule}, {n_diverged} set aside" if n_diverged else variant.trace_rule

@@ -249,6 +249,11 @@ class Data:
         """The lessons under the paper's parameters, by seed."""
         return self.lessons[PAPER]
 
+    @property
+    def rules(self) -> list[Variant]:
+        """The variants with the paper's step sizes."""
+        return [variant for variant in self.lessons if variant[2:] == PAPER[2:]]
+
     def first(self, variant: Variant = PAPER) -> VariantResult:
         """Return the lesson of the first seed."""
         return next(iter(self.lessons[variant].values()))
