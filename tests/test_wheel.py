@@ -48,7 +48,7 @@ def test_the_wheel_holds_the_packages_the_assets_and_nothing_else(wheel: Path) -
 
 
 def link_requirements(requirements: Iterable[str], site: Path) -> None:
-    """Link the installed packages that are required, and what they require, into another environment."""
+    """Link installed packages and their own requirements into another environment."""
     for requirement in map(Requirement, requirements):
         if requirement.marker is not None and not requirement.marker.evaluate({"extra": ""}):
             continue

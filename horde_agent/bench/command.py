@@ -1,20 +1,416 @@
-"""The command `horde bench`: run the sections and print one object or a table."""
+"""The command `horde bench`: its sections, each of which returns its keys of the answer, and their output."""
 
 from __future__ import annotations
 
+import gc
+import importlib.util
 import json
+import mmap
 import platform
+import subprocess
 import sys
+import tempfile
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
+import gymnasium
 import numba
+import numpy as np
 
-from horde_agent.bench import KEYS, BenchConfig
-from horde_agent.bench.measure import QUICK, THOROUGH
-from horde_agent.bench.sections import Bench
+from horde_agent.bench import KEYS, BenchConfig, workload
+from horde_agent.bench.competitors import Learning, of_constant_actions, of_own_policies, ratios
+from horde_agent.bench.measure import MODERATE, QUICK, THOROUGH, Effort, Step, Times, measure, timed
+from horde_agent.bench.workload import SIMULATOR, Stream, recorded
+from horde_agent.cluster import ShardedHorde
+from horde_agent.gvf import GVF
+from horde_agent.horde import Mode
+from horde_agent.policies import StickyRandom
 from horde_agent.runs.config import BadInput
 from horde_agent.runs.keeping.folder import unwritable, writable
+
+N_SHARDS = 4
+N_FEW = 1_100  # demons of a small shard: fewer than 1,024 of many policies are never parted
+
+Questions = Callable[[int], Sequence[GVF]]
+
+
+class Turns(NamedTuple):
+    """How long to measure: rounds of `n_steps` steps; the first round does not count."""
+
+    n_rounds: int
+    n_steps: int
+
+
+class Sharded(Learning):
+    """Learns as `Learning` does, in shards.
+
+    Args:
+        questions: All of them.
+        stream: The transitions.
+        mode: As in `Horde`.
+        ask: Names of the demons to return predictions of, on every step.
+    """
+
+    def __init__(self, questions: Sequence[GVF], stream: Stream, mode: Mode = "eager", ask: Sequence[str] = ()) -> None:
+        self.stream, self._ask = stream, list(ask)
+        size: dict[str, Any] = {"n_features": stream.n_features, "n_active": stream.n_active}
+        self.sharded = ShardedHorde(questions, **size, config=Learning.config(), mode=mode, shards=N_SHARDS)
+        self.sharded.begin(stream.sensors[0], stream.tiles[0])
+
+    def __call__(self, t: int) -> None:
+        """Learn from the transition from state t to state t + 1."""
+        s = self.stream
+        action, probability = int(s.actions[t]), float(s.probabilities[t])
+        self.sharded.learn(action, probability, s.sensors[t + 1], s.tiles[t + 1], ask=self._ask)
+
+
+def against_one(questions: Sequence[GVF], stream: Stream, turns: Turns) -> tuple[float, float]:
+    """Return the ms per step, eager, of one Horde, and of shards of the same demons until every one has come as far."""
+    one, many = Learning(questions, stream), Sharded(questions, stream)
+    with many.sharded:
+        spent: list[tuple[float, float]] = []
+        for k in range(turns.n_rounds + 1):
+            steps = range(k * turns.n_steps, (k + 1) * turns.n_steps)
+            spent.append((_timed(one, steps, lambda: None), _timed(many, steps, many.sharded.catch_up)))
+    alone, together = np.median(np.array(spent[1:]), axis=0).tolist()
+    return 1e3 * alone / turns.n_steps, 1e3 * together / turns.n_steps
+
+
+def _timed(step: Callable[[int], None], steps: range, finish: Callable[[], None]) -> float:
+    """Return the seconds that some steps take, all that was put off included."""
+    began = time.perf_counter()
+    for t in steps:
+        step(t)
+    finish()
+    return time.perf_counter() - began
+
+
+def asked_ms(questions: Questions, stream: Stream, turns: Turns) -> list[float]:
+    """Return the ms of each step that requests a prediction from the last of four small shards."""
+    few = questions(N_SHARDS * N_FEW)
+    many = Sharded(few, stream, ask=[few[-1].name])
+    with many.sharded:
+        return _each_ms(many, turns)
+
+
+def noted_ms(questions: Questions, stream: Stream, turns: Turns) -> list[float]:
+    """Return the driver's ms of each step with four small shards and no requested prediction."""
+    many = Sharded(questions(N_SHARDS * N_FEW), stream, "deferred")
+    with many.sharded:
+        spent = _each_ms(many, turns)
+        many.sharded.catch_up()
+    return spent
+
+
+def _each_ms(step: Callable[[int], None], turns: Turns) -> list[float]:
+    """Return how long each step takes, those of the first round left out."""
+    spent = []
+    for t in range((turns.n_rounds + 1) * turns.n_steps):
+        began = time.perf_counter()
+        step(t)
+        spent.append(1e3 * (time.perf_counter() - began))
+    return spent[turns.n_steps :]
+
+
+Answer = dict[str, float | None]
+StreamName = Literal["synthetic", "simulator"]
+
+STEP_S = 0.1  # of a robot at 10 Hz
+PAPER_STEPS = 261_681
+BUDGET = 24_000_000_000  # bytes of memory in which the most demons are to be found
+_BYTES_PER_DEMON = 55_000  # float32: 2 x 6,065 weights, the past, the policy, and Python's own objects
+_PROBE, _WORST_OVER_MEAN = 10_000, 1.5  # demons, and a guess at their slowest step
+_FEW = 100  # demons, enough for the same kernels
+_TRIES = 4  # Hordes of growing, or shrinking, size
+
+
+@dataclass
+class Bench:
+    """One run of the benchmark.
+
+    Attributes:
+        effort: How long to measure.
+        say: Takes a line of progress.
+        source: Where the stream comes from: "synthetic", or "simulator".
+        details: Raw measurements by section; filled by the sections.
+        stream, coder: The states, and the tile coder of the same size.
+
+    Raises:
+        BadInput: If the source is "simulator" and it is not installed.
+    """
+
+    effort: Effort
+    say: Callable[[str], None]
+    source: StreamName = "synthetic"
+    details: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        n_states = self.effort.n_steps + 1
+        if self.source == "simulator":
+            self.say(f"the simulated robot lives for {n_states} steps")
+            self.stream, self.coder = recorded(n_states)
+        else:
+            self.stream, self.coder = workload.stream(n_states), workload.coder()
+        s = self.stream
+        self.details["stream"] = {
+            "name": self.source,
+            "n_features": s.n_features,
+            "n_active": s.n_active,
+            "active_share": s.n_active / s.n_features,
+            "switched_share": s.share_switched,
+        }
+
+    # ---- sections -------------------------------------------------------------------------------------------------
+
+    def w1(self) -> Answer:
+        """Time the paper's 795 questions: five constant actions, three time scales, 53 sensors."""
+        questions, n = workload.constant_action_questions(), self.effort.n_steps
+        hordes = {
+            "float32": Learning(questions, self.stream),
+            "float64": Learning(questions, self.stream, dtype="float64"),
+            "float32, every-step": Learning(questions, self.stream, w_rule="every-step"),
+        }
+        quick, slow = (of_constant_actions(questions, self.stream, n, dtype) for dtype in ("float32", "float64"))
+        times = self._measure("w1", hordes, quick, slow)
+        self._note_ratio("w1_f64_vs_numpy_f64", _best(times, slow) / times["float64"].mean)
+        return {
+            "w1_ms": times["float32"].mean,
+            "w1_f64_ms": times["float64"].mean,
+            "w1_vs_numpy": _best(times, quick) / times["float32"].mean,
+            "w1_every_step_ms": times["float32, every-step"].mean,
+        }
+
+    def w2(self) -> Answer:
+        """Time 1,000 questions, each with its own Gibbs policy."""
+        questions = self._gibbs(1_000)
+        rho = ratios(questions, self.stream, self.effort.n_steps)
+        hordes = {
+            "float32": Learning(questions, self.stream),
+            "float32, deferred": Learning(questions, self.stream, "deferred"),
+            "float64": Learning(questions, self.stream, dtype="float64"),
+        }
+        quick, slow = (of_own_policies(questions, self.stream, rho, dtype) for dtype in ("float32", "float64"))
+        times = self._measure("w2", hordes, quick, slow)
+        best = _best(times, [name for name in quick if name.startswith("NumPy")])
+        self._note_ratio("w2_f64_vs_numpy_f64", _best(times, slow) / times["float64"].mean)
+        self._note_ratio("w2_deferred_vs_numpy", best / times["float32, deferred"].mean)
+        return {
+            "w2_ms": times["float32"].mean,
+            "w2_f64_ms": times["float64"].mean,
+            "w2_vs_numpy": best / times["float32"].mean,
+            "w2_vs_dense": times["dense pass"].mean / times["float32"].mean,
+            "w2_deferred_ms": times["float32, deferred"].mean,
+        }
+
+    def w10k(self) -> Answer:
+        """Time 10,000 Gibbs policies."""
+        if self._lacks_memory(20_000):
+            return {}
+        questions = self._gibbs(10_000)
+        hordes = {
+            "float32": Learning(questions, self.stream),
+            "float32, deferred": Learning(questions, self.stream, "deferred"),
+        }
+        times = self._measure("w10k", hordes)
+        return {"w10k_ms": times["float32"].mean, "w10k_deferred_ms": times["float32, deferred"].mean}
+
+    def w50k(self) -> Answer:
+        """Time 50,000 Gibbs policies."""
+        if self._lacks_memory(50_000):
+            return {}
+        times = self._many("w50k", 50_000)
+        return {"w50k_ms": times.mean, "w50k_max_ms": times.worst}
+
+    def max(self) -> Answer:
+        """Find the largest number of demons with no step over 100 ms, within 24 GB or the free memory."""
+        most = self._most_by_memory()
+        if most < _PROBE:
+            self.say(f"max: not measured: it needs the memory of {_PROBE:,} demons")
+            return {}
+        probe = measure({"float32": Learning(self._gibbs(_PROBE), self.stream)}, self._short())["float32"]
+        n, low, high, answer = min(most, _as_many(_PROBE, _WORST_OVER_MEAN * probe.mean)), 0, most + 1, Answer()
+        self.details["most_by_memory"] = most
+        for _ in range(_TRIES):
+            times = self._many(f"max {n}", n)
+            more = min(most, _as_many(n, times.worst))
+            if times.worst >= 1e3 * STEP_S:
+                high = n
+            else:
+                low, answer = n, {"max_demons_ms": times.mean, "max_demons_worst_ms": times.worst}
+                if more < 1.1 * low:
+                    break
+            n = more if low < more < high else (low + high) // 2_000 * 1_000
+            if n < max(1.1 * low, _PROBE):
+                break
+        return {"max_demons_at_10hz": low, **answer} if answer else {}
+
+    def env(self) -> Answer:
+        """Count the simulated robot's steps per second, under the sticky random behaviour."""
+        try:
+            env = gymnasium.make(SIMULATOR, disable_env_checker=True)
+        except (ImportError, gymnasium.error.Error) as error:
+            self.say(f"env: not measured: {' '.join(str(error).split())}")
+            return {}
+        behaviour, rng, n = StickyRandom(5), np.random.default_rng(0), 10 * self.effort.chunk
+        env.reset(seed=0)
+        began = time.perf_counter()
+        for _ in range(n):
+            env.step(behaviour.draw(rng)[0])
+        spent = time.perf_counter() - began
+        env.close()
+        return {"env_steps_per_s": n / spent}
+
+    def life(self) -> Answer:
+        """Time the paper's 7.3 hours by the command that a user types: 795 questions, simulator and report included.
+
+        Kernels were compiled before, as for every life of a user's but the first.
+        """
+        with tempfile.TemporaryDirectory() as folder:
+            out = Path(folder) / "life"
+            spent = 0.0
+            for words in (["warm"], ["learn", "--steps", str(PAPER_STEPS), "--seed=0", "--out", str(out)]):
+                self.say(f"life: horde {' '.join(words)}")
+                began = time.perf_counter()
+                done = subprocess.run(
+                    [sys.executable, "-m", "horde_agent.cli", *words], capture_output=True, text=True, check=False
+                )
+                spent = time.perf_counter() - began
+                if done.returncode:
+                    said = " ".join(done.stderr.split()[-40:])
+                    self.say(f"life: not measured: horde {words[0]} ended with exit code {done.returncode}: {said}")
+                    return {}
+            self.details["life"] = json.loads((out / "summary.json").read_text())
+        return {"life_261681_s": spent}
+
+    def tile(self) -> Answer:
+        """Time the coding of one observation, in microseconds."""
+        coder, stream = self.coder, self.stream
+        out = np.empty(coder.n_active, dtype=np.int64)
+        coder.encode(stream.sensors[0], out)
+        spent = [timed(lambda t: coder.encode(stream.sensors[t], out), t) for t in range(self.effort.n_steps)]
+        return {"tile_us": 1e6 * float(np.mean(spent))}
+
+    def cluster(self) -> Answer:
+        """Time four shards of 10,000 demons against one Horde, one requested prediction, and one step of the driver."""
+        if importlib.util.find_spec("ray") is None:
+            self.say("cluster: not measured: it needs the extra `ray`, pip install -e '.[ray]'")
+            return {}
+        n = N_SHARDS * (N_FEW if self.effort == QUICK else 10_000)
+        if self._lacks_memory(2 * n):
+            return {}
+        self.say(f"cluster: {n:,} demons in {N_SHARDS} shards, and in one Horde")
+        turns = Turns(self.effort.n_chunks, 16 if self.effort == QUICK else 128)
+        one, many = against_one(self._gibbs(n), self.stream, turns)
+        asked = asked_ms(self._gibbs, self.stream, turns)
+        noted = noted_ms(self._gibbs, self.stream, turns)
+        self.details["cluster"] = {
+            "n_demons": n,
+            "one_ms": one,
+            "shards_ms": many,
+            "asked_ms": asked,
+            "noted_ms": noted,
+        }
+        p50, p99 = np.percentile(asked, [50, 99]).tolist()
+        return {
+            "cluster_vs_one": many / one,
+            "cluster_ask_ms": p50,
+            "cluster_ask_p99_ms": p99,
+            "cluster_driver_ms": float(np.mean(noted)),
+        }
+
+    # ---- shared --------------------------------------------------------------------------------------------------
+
+    def _gibbs(self, n: int) -> list[GVF]:
+        """Return n questions about Gibbs policies over this stream's features."""
+        return workload.gibbs_questions(n, n_features=self.stream.n_features)
+
+    def _measure(
+        self,
+        name: str,
+        hordes: Mapping[str, Step],
+        yardsticks: Mapping[str, Step] | None = None,
+        slow: Mapping[str, Step] | None = None,
+    ) -> dict[str, Times]:
+        """Measure competitors, and note their times."""
+        yardsticks, slow = yardsticks or {}, slow or {}
+        steps = {**hordes, **yardsticks, **slow}
+        self.say(f"{name}: {'; '.join(steps)}")
+        efforts = dict.fromkeys(yardsticks, self.effort.of_yardstick())
+        efforts |= dict.fromkeys(slow, self.effort.of_yardstick(is_slow=True))
+        gc.collect()  # no garbage collection of earlier objects within a timed step
+        times = measure(steps, self.effort, efforts)
+        self.details[name] = {who: spent._asdict() for who, spent in times.items()}
+        return times
+
+    def _many(self, name: str, n: int) -> Times:
+        """Measure n demons about Gibbs policies, eager, and the memory that they take."""
+        Learning(self._gibbs(_FEW), self.stream)(0)  # compile before measuring memory
+        gc.collect()
+        before, began = _resident(), time.perf_counter()
+        hordes = {"float32": Learning(self._gibbs(n), self.stream)}
+        made_s = time.perf_counter() - began
+        times = self._measure(name, hordes)
+        after = _resident()
+        taken = None if before is None or after is None else (after - before) / n
+        self.details[name]["float32"] |= {"bytes_per_demon": taken, "made_s": made_s}
+        return times["float32"]
+
+    def _note_ratio(self, name: str, ratio: float) -> None:
+        """Record a ratio that has no key in the result."""
+        self.details.setdefault("ratios", {})[name] = ratio
+        self.say(f"{name} {ratio:.4g}")
+
+    def _short(self) -> Effort:
+        """Return a moderate effort, or a quick one where all is."""
+        return QUICK if self.effort == QUICK else MODERATE
+
+    def _most_by_memory(self) -> int:
+        """Return how many demons there is memory for, a multiple of 1,000."""
+        free = available_memory()
+        return 0 if free is None else int(min(0.9 * free, BUDGET) / _BYTES_PER_DEMON) // 1_000 * 1_000
+
+    def _lacks_memory(self, n_demons: int) -> bool:
+        """Return whether `n_demons` exceed the free memory, and print it."""
+        free = available_memory()
+        is_short = free is not None and free < n_demons * _BYTES_PER_DEMON
+        if is_short:
+            self.say(f"not measured: {n_demons} demons need {n_demons * _BYTES_PER_DEMON / 1e9:.1f} GB of memory")
+        return is_short
+
+
+def _best(times: Mapping[str, Times], names: Collection[str]) -> float:
+    """Return the mean of the quickest."""
+    return min(times[name].mean for name in names)
+
+
+def _as_many(n: int, worst_ms: float) -> int:
+    """Return how many demons would take 95 ms in their slowest step, where n take `worst_ms`; a multiple of 1,000."""
+    return max(_PROBE, int(n * 0.95e3 * STEP_S / worst_ms) // 1_000 * 1_000)
+
+
+def _resident() -> int | None:
+    """Return the bytes of memory that this process has in use, or None if the system does not report it."""
+    try:
+        pages = Path("/proc/self/statm").read_text().split()[1]
+    except OSError:
+        return None
+    return int(pages) * mmap.PAGESIZE
+
+
+def available_memory() -> int | None:
+    """Return the bytes of memory that are free for use, or None if the system does not report it."""
+    try:
+        lines = Path("/proc/meminfo").read_text().splitlines()
+    except OSError:
+        return None
+    found = [line.split()[1] for line in lines if line.startswith("MemAvailable:")]
+    return 1024 * int(found[0]) if found else None
+
+
+# ---- the command ----------------------------------------------------------------------------------------------------
 
 
 def run(config: BenchConfig) -> dict[str, Any]:
@@ -32,13 +428,13 @@ def run(config: BenchConfig) -> dict[str, Any]:
         writable(config.out)  # now, not after minutes of measuring
     answer: dict[str, Any] = dict.fromkeys(KEYS)
     answer |= {"threads": numba.get_num_threads(), "cpu": cpu_name()}
-    bench = Bench(QUICK if config.quick else THOROUGH, _say, config.stream)
+    bench = Bench(QUICK if config.quick else THOROUGH, _print, config.stream)
     if not config.full:
-        _say("life: left out, for it takes minutes; --full runs it")
+        _print("life: left out, for it takes minutes; --full runs it")
     for name in sections:
         figures: dict[str, float | None] = getattr(bench, name)()
         answer |= {key: _rounded(value) for key, value in figures.items()}
-        _say(f"{name}: " + ", ".join(f"{k} {answer[k]}" for k in figures))
+        _print(f"{name}: " + ", ".join(f"{k} {answer[k]}" for k in figures))
     print(json.dumps(answer) if config.json else table(answer), flush=True)
     if config.out is not None:
         try:
@@ -69,5 +465,5 @@ def _rounded(value: float | None) -> float | None:
     return value if value is None or isinstance(value, int) else float(f"{value:.4g}")
 
 
-def _say(words: str) -> None:
+def _print(words: str) -> None:
     print(f"bench: {words}", file=sys.stderr, flush=True)

@@ -1,4 +1,4 @@
-"""The frame of an experiment: what it measures, the rules by which its claims are judged, and what it shows.
+"""The frame of an experiment: its measurements, the rules by which its claims are judged, tables and figures.
 
 An experiment is a folder: problem.py measures, claims.py states the claims and ends with its `Experiment`, figure.py
 draws.
@@ -17,7 +17,7 @@ from horde_agent.reproduce.study import Study
 
 
 class Finding(NamedTuple):
-    """What was found about a claim."""
+    """The measurement of one claim."""
 
     measured: str  # the measurement, with its numbers
     holds: Sequence[bool]  # whether each part of the rule holds
@@ -30,7 +30,7 @@ class ClaimRule(NamedTuple):
     Attributes:
         text, source, paper: As in `Claim`.
         rule: As in `Claim`; may hold fields of the data, as in "{data.change_at}".
-        judge: Takes the data; returns what was found, or None if the data say nothing about the claim.
+        judge: Takes the data; returns the finding, or None if the data say nothing about the claim.
     """
 
     text: str
@@ -47,7 +47,7 @@ class Experiment:
     Attributes:
         name: As in the command, and of its folder in `reproduce`.
         title: A heading for people.
-        gather: Measures, or reads what is cached; everything else takes its result, `data`.
+        gather: Measures, or reads cached results; its result is the `data` that everything else takes.
         rules: Of the claims, in the order of the paper.
         tables: The tables, in the order in which they are read.
         settings: Everything needed to repeat it.

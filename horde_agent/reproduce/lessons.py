@@ -41,7 +41,7 @@ class TrainingData:
         stream: The same.
         does: NOTHING, BEGIN or LEARN at each row, shape (n_rows,).
         before: Row of the previous state of each row's transition, -1 without one, shape (n_rows,).
-        test_row: Row of the first observation of each complete test excursion, where it is predicted, shape (n_tests,).
+        test_row: Row of the first observation of each complete test excursion, shape (n_tests,).
         test_action: The constant action followed in each, shape (n_tests,).
         n_learned: Updates up to and including each row, shape (n_rows,).
     """

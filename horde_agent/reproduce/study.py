@@ -1,6 +1,6 @@
 """Study: the input of an experiment: output folder, scale, seeds, robot, cache and worker processes.
 
-An experiment caches what is expensive and runs independent work in processes:
+An experiment caches expensive results and runs independent work in processes:
 
     def learn(on_progress: OnProgress, study: Study, seed: int) -> Scores:  # a NamedTuple
         return study.cached_arrays(Scores, f"scores-{seed}", lambda: ..., seed=seed)

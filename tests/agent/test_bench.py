@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from horde_agent import cli
-from horde_agent.bench import KEYS, BenchConfig, sections, workload
+from horde_agent.bench import KEYS, BenchConfig, command, workload
 from horde_agent.bench.competitors import Learning, of_constant_actions, of_own_policies, ratios
 from horde_agent.bench.measure import Effort, Times, measure
 from horde_agent.bench.workload import recorded
@@ -95,8 +95,8 @@ def test_sections_are_chosen_and_skipped() -> None:
 
 def test_too_little_memory_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     said: list[str] = []
-    bench = sections.Bench(Effort(2, 2, 1, 0), said.append)
-    monkeypatch.setattr(sections, "available_memory", lambda: 10**8)
+    bench = command.Bench(Effort(2, 2, 1, 0), said.append)
+    monkeypatch.setattr(command, "available_memory", lambda: 10**8)
     assert bench.w10k() == bench.w50k() == bench.max() == {}
     assert all("memory" in words for words in said)
     assert len(said) == 3
@@ -167,15 +167,15 @@ def test_the_most_demons_are_sought_by_time_and_memory(
 ) -> None:
     """10,000 take 10 ms in the mean, of which the slowest step is guessed at 15."""
     sizes: list[int] = []
-    bench = sections.Bench(Effort(2, 2, 1, 0), lambda _: None)
+    bench = command.Bench(Effort(2, 2, 1, 0), lambda _: None)
 
     def many(name: str, n: int) -> Times:
         sizes.append(n)
         return Times(0.5 * ms_per_demon * n, ms_per_demon * n)
 
-    monkeypatch.setattr(sections, "available_memory", lambda: memory)
-    monkeypatch.setattr(sections, "Learning", lambda *_: None)
-    monkeypatch.setattr(sections, "measure", lambda *_: {"float32": Times(10.0, 50.0)})
+    monkeypatch.setattr(command, "available_memory", lambda: memory)
+    monkeypatch.setattr(command, "Learning", lambda *_: None)
+    monkeypatch.setattr(command, "measure", lambda *_: {"float32": Times(10.0, 50.0)})
     monkeypatch.setattr(bench, "_gibbs", lambda n: [None] * n)
     monkeypatch.setattr(bench, "_many", many)
     answer = bench.max()
@@ -186,11 +186,11 @@ def test_the_most_demons_are_sought_by_time_and_memory(
 
 def test_a_disturbed_step_does_not_end_the_search(monkeypatch: pytest.MonkeyPatch) -> None:
     """63,000 failed, by a step in which others had the processors; 49,000 are quick: what lies between is tried."""
-    bench = sections.Bench(Effort(2, 2, 1, 0), lambda _: None)
+    bench = command.Bench(Effort(2, 2, 1, 0), lambda _: None)
     worst = {63_000: 120.0, 49_000: 49.0, 56_000: 56.0}
-    monkeypatch.setattr(sections, "available_memory", lambda: 20e9)
-    monkeypatch.setattr(sections, "Learning", lambda *_: None)
-    monkeypatch.setattr(sections, "measure", lambda *_: {"float32": Times(10.0, 50.0)})
+    monkeypatch.setattr(command, "available_memory", lambda: 20e9)
+    monkeypatch.setattr(command, "Learning", lambda *_: None)
+    monkeypatch.setattr(command, "measure", lambda *_: {"float32": Times(10.0, 50.0)})
     monkeypatch.setattr(bench, "_gibbs", lambda n: [])
     monkeypatch.setattr(bench, "_many", lambda name, n: Times(30.0, worst[n]))
     assert bench.max() == {"max_demons_at_10hz": 56_000, "max_demons_ms": 30.0, "max_demons_worst_ms": 56.0}

@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from horde_agent.reproduce.chain import kernel as dense
 from horde_agent.reproduce.chain import problem as world
 from horde_agent.reproduce.chain.claims import EXPERIMENT
 from horde_agent.reproduce.chain.problem import ONLINE, TAU, TAUS, Curves, fit, mean_curves
@@ -56,13 +55,13 @@ def test_the_dense_kernel_is_its_slow_twin(lam: float) -> None:
     gamma = np.full((n_episodes, length), 0.9)
     gamma[:, -1] = 0.0
     rho, c = rng.choice([0.0, 0.5, 1.8], size=gamma.shape), rng.normal(size=gamma.shape)
-    stream = dense.Stream(
+    stream = world.Stream(
         states[:, :-1].ravel(), states[:, 1:].ravel(), rho.ravel(), c.ravel(), gamma.ravel(),
         np.arange(1, n_episodes + 1) * length,
     )  # fmt: skip
-    memory, curves = dense.new_memory(n, 1), dense.new_curves(n_episodes, n, 1)
-    rates = dense.Rates(0.05, 0.1, lam, np.array([1.0 / tau]))
-    dense.learn_episodes(stream, phi, rates, memory, np.zeros(n), curves)
+    memory, curves = world.new_memory(n, 1), world.new_recorded(n_episodes, n, 1)
+    rates = world.Rates(0.05, 0.1, lam, np.array([1.0 / tau]))
+    world.learn_episodes(stream, phi, rates, memory, np.zeros(n), curves)
 
     twin, sample = DenseGTD(1, n, 0.05, 0.1, trace_rule="plain", tau=tau), SampleMSPBE(n, tau)
     for k in range(n_episodes):
@@ -90,17 +89,17 @@ def test_the_golden_chain_by_the_dense_kernel(gamma: float) -> None:
     is_over = (reached < 0) | (reached == 5)
     rho = np.where(right == 1, 0.95 / 0.2, 0.05 / 0.8)
     after = np.where(is_over, 5, reached)
-    end, memory = golden["episode_end"].astype(np.int64), dense.new_memory(5, 2)
-    rates = dense.Rates(0.05, 0.1, 0.0, np.array([0.1, 0.01]))
+    end, memory = golden["episode_end"].astype(np.int64), world.new_memory(5, 2)
+    rates = world.Rates(0.05, 0.1, 0.0, np.array([0.1, 0.01]))
     rows, half, first = [], int(golden["reset_after_episode"]), 0
     for episodes in (slice(0, half), slice(half, 60)):
         steps = slice(first, int(end[episodes][-1]))
-        stream = dense.Stream(
+        stream = world.Stream(
             state[steps], after[steps], rho[steps], (reached[steps] == 5).astype(float),
             np.where(is_over[steps], 0.0, gamma), end[episodes] - first,
         )  # fmt: skip
-        curves = dense.new_curves(half, 5, 2)
-        dense.learn_episodes(stream, PHI, rates, memory, np.zeros(5), curves)
+        curves = world.new_recorded(half, 5, 2)
+        world.learn_episodes(stream, PHI, rates, memory, np.zeros(5), curves)
         true, sample, vector, scalar, *_ = world.measures(curves, world.expectations(gamma))
         rows.append(np.column_stack([true, *(x[:, k] for k in (0, 1) for x in (sample, vector, scalar))]))
         first, memory.theta[:] = steps.stop, golden["theta_after_reset"]
@@ -119,9 +118,9 @@ def test_the_estimates_are_right_and_the_likely_mistakes_are_not() -> None:
     stream = world.walk(np.random.default_rng(5), 60_000, 0.9)
     every_step = stream._replace(end=np.arange(1, len(stream.state_t) + 1))  # lambda is 0: no trace to cut
     n_steps = len(stream.state_t)
-    memory, curves = dense.new_memory(5, 1), dense.new_curves(n_steps, 5, 1)
-    rates = dense.Rates(0.0, world.ALPHA_W, 0.0, np.array([1 / TAU]))
-    dense.learn_episodes(every_step, PHI, rates, memory, np.zeros(5), curves)
+    memory, curves = world.new_memory(5, 1), world.new_recorded(n_steps, 5, 1)
+    rates = world.Rates(0.0, world.ALPHA_W, 0.0, np.array([1 / TAU]))
+    world.learn_episodes(every_step, PHI, rates, memory, np.zeros(5), curves)
 
     exact = true_mspbe(np.zeros(5), *world.expectations(0.9))
     late = slice(2_000, None)
@@ -182,7 +181,7 @@ def test_the_older_w_is_that_of_two_episodes_before() -> None:
     """At a theta that stands still E[delta e] does too, so that the curve comes again two episodes later."""
     rng = np.random.default_rng(0)
     theta, w = np.tile(rng.normal(size=5), (6, 1)), rng.normal(size=(6, 5))
-    moving = dense.new_curves(6, 5, len(TAUS))._replace(w=w, theta=theta)
+    moving = world.new_recorded(6, 5, len(TAUS))._replace(w=w, theta=theta)
     *_, exact_trace, older = world.measures(moving, world.expectations(0.9))
     np.testing.assert_allclose(older, [0.0, 0.0, *exact_trace[:-2]])
 

@@ -153,7 +153,7 @@ def test_so_it_is_by_the_other_commands(
     def measured(*_: Any) -> None:
         raise AssertionError("the folder was not tried first")
 
-    monkeypatch.setattr("horde_agent.bench.sections.Bench.tile", measured)
+    monkeypatch.setattr("horde_agent.bench.command.Bench.tile", measured)
     monkeypatch.setattr("horde_agent.reproduce.command._simulate_lives_first", measured)
     name = out()
     assert BAD[out] in refused([*words.split(), "--out", name], capsys)

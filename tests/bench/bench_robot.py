@@ -1,4 +1,4 @@
-"""Ten minutes in real time over the serial line of a robot emulated in another process, beside 795 questions.
+"""Ten minutes in real time over the serial line of a robot emulated in another process, with 795 questions.
 
     python -m tests.bench.bench_robot [--minutes 10]
 

@@ -10,11 +10,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from horde_agent.reproduce.chain import kernel as dense
+from horde_agent.kernels._jit import inner_kernel, kernel
 from horde_agent.reproduce.markov import Expectations, SmallMDP
 from horde_agent.reproduce.parallel import Job, OnProgress
 from horde_agent.reproduce.study import Study
-from horde_agent.types import Floats
+from horde_agent.types import Floats, Integers
 
 N_STATES, MIDDLE = 5, 2
 TARGET_RIGHT, BEHAVIOUR_RIGHT = 0.95, 0.2
@@ -57,7 +57,7 @@ def steps_per_episode() -> float:
     return float(np.linalg.inv(np.eye(N_STATES) - P)[MIDDLE].sum())
 
 
-def walk(rng: np.random.Generator, n_episodes: int, gamma: float) -> dense.Stream:
+def walk(rng: np.random.Generator, n_episodes: int, gamma: float) -> Stream:
     """Simulate episodes of the behaviour policy, all at once; state 5 stands for either end."""
     episode, state = np.arange(n_episodes), np.full(n_episodes, MIDDLE)
     steps = []
@@ -72,7 +72,7 @@ def walk(rng: np.random.Generator, n_episodes: int, gamma: float) -> dense.Strea
     state, is_right = state[order], is_right[order]
     reached = state + 2 * is_right - 1
     is_over = (reached < 0) | (reached == N_STATES)
-    return dense.Stream(
+    return Stream(
         state_t=state,
         state_tp1=np.where(is_over, N_STATES, reached),
         rho_t=np.where(is_right, TARGET_RIGHT / BEHAVIOUR_RIGHT, (1 - TARGET_RIGHT) / (1 - BEHAVIOUR_RIGHT)),
@@ -81,6 +81,129 @@ def walk(rng: np.random.Generator, n_episodes: int, gamma: float) -> dense.Strea
         end=np.cumsum(np.bincount(episode)),
     )
 
+
+# ---- GTD(lambda) with real-valued features: a state is a row of Phi, whose last row, all zero, is the end ------------
+
+
+class Stream(NamedTuple):
+    """T transitions of whole episodes."""
+
+    state_t: Integers  # (T,): rows of Phi
+    state_tp1: Integers  # (T,)
+    rho_t: Floats  # (T,): pi(a_t) / b(a_t)
+    c_tp1: Floats  # (T,)
+    gamma_tp1: Floats  # (T,): 0 where the episode ends
+    end: Integers  # (E,): each episode's last step, plus 1
+
+
+class Rates(NamedTuple):
+    """Step sizes, the trace decay, and the traces of the estimates."""
+
+    alpha: float
+    alpha_w: float
+    lam: float
+    one_over_tau: Floats  # (K,): one for each pair of estimates
+
+
+class Memory(NamedTuple):
+    """Weights and estimates over n features."""
+
+    theta: Floats  # (n,)
+    w: Floats  # (n,)
+    m: Floats  # (K, n): traces of delta e, vector estimates
+    s: Floats  # (K,): traces of delta (e.w), scalar estimates
+    mean_phi_phi: Floats  # (n, n): running mean of phi phi'
+    n_steps: Integers  # (1,): how many it is the mean of
+
+
+class Recorded(NamedTuple):
+    """Weights and estimates after each of E episodes."""
+
+    theta: Floats  # (E, n)
+    w: Floats  # (E, n)
+    m: Floats  # (E, K, n)
+    s: Floats  # (E, K)
+    mean_phi_phi: Floats  # (E, n, n)
+
+
+def new_memory(n: int, n_taus: int) -> Memory:
+    """Return a memory of zeros, K = n_taus."""
+    return Memory(
+        np.zeros(n), np.zeros(n), np.zeros((n_taus, n)), np.zeros(n_taus), np.zeros((n, n)), np.zeros(1, np.int64)
+    )
+
+
+def new_recorded(n_episodes: int, n: int, n_taus: int) -> Recorded:
+    """Return curves of zeros, E = n_episodes and K = n_taus."""
+    shapes = ((n,), (n,), (n_taus, n), (n_taus,), (n, n))
+    return Recorded(*(np.zeros((n_episodes, *shape)) for shape in shapes))
+
+
+@inner_kernel
+def estimate(delta: float, phi: Floats, e: Floats, rates: Rates, memory: Memory) -> None:
+    """Take delta_t e_t into the estimates; w_t is the one before this step's update.
+
+    phi, the features of the state left, and e, its trace, are of shape (n,).
+
+    Source: White, Modayil & Sutton (2012), eq. 9; rho is in e and nowhere else.
+    """
+    memory.n_steps[0] += 1
+    e_w = 0.0
+    for i in range(e.shape[0]):
+        e_w += e[i] * memory.w[i]
+        for j in range(e.shape[0]):
+            memory.mean_phi_phi[i, j] += (phi[i] * phi[j] - memory.mean_phi_phi[i, j]) / memory.n_steps[0]
+    for k in range(rates.one_over_tau.shape[0]):
+        for i in range(e.shape[0]):
+            memory.m[k, i] += rates.one_over_tau[k] * (delta * e[i] - memory.m[k, i])
+        memory.s[k] += rates.one_over_tau[k] * (delta * e_w - memory.s[k])
+
+
+@inner_kernel
+def update(
+    delta: float, gamma_tp1: float, phi: Floats, phi_tp1: Floats, e: Floats, rates: Rates, memory: Memory
+) -> None:
+    """Change theta and w in place.
+
+    phi and phi_tp1, the features of the state left and of the one reached, and the trace e are of shape (n,).
+
+    Source: White, Modayil & Sutton (2012), pseudo-code of GTD(lambda).
+    """
+    e_w, phi_w = 0.0, 0.0
+    for i in range(e.shape[0]):
+        e_w += e[i] * memory.w[i]
+        phi_w += phi[i] * memory.w[i]
+    for i in range(e.shape[0]):
+        memory.theta[i] += rates.alpha * (delta * e[i] - gamma_tp1 * (1.0 - rates.lam) * e_w * phi_tp1[i])
+        memory.w[i] += rates.alpha_w * (delta * e[i] - phi_w * phi[i])
+
+
+@kernel
+def learn_episodes(stream: Stream, phi: Floats, rates: Rates, memory: Memory, e: Floats, curves: Recorded) -> None:
+    """Learn from all episodes in turn; `phi` is Phi with a last row of zeros, (n_states + 1, n); `e` is scratch, (n,).
+
+    Each episode begins with e = 0.
+    """
+    t = 0
+    for episode in range(stream.end.shape[0]):
+        e[:] = 0.0
+        gamma_t = 0.0
+        while t < stream.end[episode]:
+            phi_t, phi_tp1 = phi[stream.state_t[t]], phi[stream.state_tp1[t]]
+            gamma_tp1, delta = stream.gamma_tp1[t], stream.c_tp1[t]
+            for i in range(e.shape[0]):
+                e[i] = stream.rho_t[t] * (phi_t[i] + gamma_t * rates.lam * e[i])
+                delta += memory.theta[i] * (gamma_tp1 * phi_tp1[i] - phi_t[i])
+            estimate(delta, phi_t, e, rates, memory)
+            update(delta, gamma_tp1, phi_t, phi_tp1, e, rates, memory)
+            gamma_t = gamma_tp1
+            t += 1
+        curves.theta[episode], curves.w[episode] = memory.theta, memory.w
+        curves.m[episode], curves.s[episode] = memory.m, memory.s
+        curves.mean_phi_phi[episode] = memory.mean_phi_phi
+
+
+# ---- runs -----------------------------------------------------------------------------------------------------------
 
 MEASURES = ("true", "sample", "vector", "scalar", "exact_w", "exact_trace", "exact_trace_older_w")
 """The true MSPBE and the sample MSPBE; both estimates; the vector estimate, were w the one that belongs to theta; were
@@ -107,17 +230,17 @@ def learn(seed: int, gamma: float, n_runs: int = N_RUNS, n_episodes: int = N_EPI
 def _run(rng: np.random.Generator, known: Expectations, gamma: float, n_episodes: int) -> tuple[Floats, ...]:
     phi = np.vstack([inverted_features(), np.zeros(N_STATES)])
     kept = n_episodes + 1
-    rates = dense.Rates(ALPHA, ALPHA_W, LAM, 1.0 / np.array(TAUS, dtype=np.float64))
-    memory, curves = dense.new_memory(N_STATES, len(TAUS)), dense.new_curves(kept, N_STATES, len(TAUS))
+    rates = Rates(ALPHA, ALPHA_W, LAM, 1.0 / np.array(TAUS, dtype=np.float64))
+    memory, curves = new_memory(N_STATES, len(TAUS)), new_recorded(kept, N_STATES, len(TAUS))
     for first, last in ((1, min(CHANGE_AFTER + 1, kept)), (CHANGE_AFTER + 1, kept)):
         if first < last:
-            part = dense.Curves(*(array[first:last] for array in curves))
-            dense.learn_episodes(walk(rng, last - first, gamma), phi, rates, memory, np.zeros(N_STATES), part)
+            part = Recorded(*(array[first:last] for array in curves))
+            learn_episodes(walk(rng, last - first, gamma), phi, rates, memory, np.zeros(N_STATES), part)
         memory.theta[:] = rng.random(N_STATES)
     return measures(curves, known)
 
 
-def measures(curves: dense.Curves, known: Expectations) -> tuple[Floats, ...]:
+def measures(curves: Recorded, known: Expectations) -> tuple[Floats, ...]:
     """Return the `MEASURES` of one run, from what its learner kept."""
     expected = curves.theta @ known.A.T + known.b
     w_of_theta = expected @ np.linalg.pinv(known.C, hermitian=True)

@@ -134,7 +134,7 @@ class VariantResult:
 
     @classmethod
     def of(cls, lesson: Lesson, life: LifeSummary) -> VariantResult:
-        """Return the result of what was learned from a life."""
+        """Return the result of a lesson, with the tests of its life."""
         numbers = [np.flatnonzero(life.test_action == test.policy.action) for test in life.tests]
         made, last = (
             [test._replace(predictions=each[mine]) for test, mine in zip(life.tests, numbers, strict=True)]
