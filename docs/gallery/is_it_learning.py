@@ -1,4 +1,4 @@
-"""Is it learning: RUPEE and the MSPBE of one question, whose sensor is swapped for another in mid-life."""
+"""Is it learning: RUPEE and the MSPBE of one question while its sensor is replaced by another during the life."""
 
 from pathlib import Path
 
@@ -11,14 +11,9 @@ from horde_agent.life.student import encoder
 
 env = gym.make("horde_env:CritterbotPen-v0", physics="planar")
 interface, behaviour, rng = Interface.of(env), StickyRandom(5), np.random.default_rng(0)
-tiles_of, coder, one, other = (
-    encoder(interface),
-    interface.coder,
-    interface.index("light_0"),
-    interface.index("ir_distance_0"),
-)
+tiles_of, (one, other) = encoder(interface), map(interface.index, ("light_0", "ir_distance_0"))
 question = GVF("light ahead", ConstantAction(0, 5), Channel(one), 0.8)
-horde = Horde([question], n_features=coder.n_features, n_active=coder.n_active)
+horde = Horde([question], n_features=interface.coder.n_features, n_active=interface.coder.n_active)
 rupee = horde.new_rupee(beta0=1 / 1000)
 observation, _ = env.reset(seed=0)
 horde.begin(observation, tiles_of(observation))

@@ -1,4 +1,4 @@
-"""Surprise: a robot turns on the spot, somebody moves the lamp, and the demons that predict light find that odd."""
+"""Surprise: a robot turns on the spot, the lamp is moved, and the UDE of the demons that predict light rises."""
 
 from pathlib import Path
 

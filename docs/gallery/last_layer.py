@@ -12,11 +12,11 @@ from horde_agent import GVF, Behaviour, Channel, Horde, LearnerConfig
 GAMMA, STEPS, _ = 0.9, 8_000, torch.manual_seed(0)
 env, rng = gym.make("CartPole-v1"), np.random.default_rng(0)
 network = torch.nn.Sequential(torch.nn.Linear(4, 32), torch.nn.Tanh(), torch.nn.Linear(32, 32), torch.nn.Tanh())
-whole = torch.nn.Sequential(network, torch.nn.Linear(32, 4))  # which learns to tell the next observation
+whole = torch.nn.Sequential(network, torch.nn.Linear(32, 4))  # trained to predict the next observation
 optimiser = torch.optim.Adam(whole.parameters(), lr=3e-3)
 asked = [GVF("angle", Behaviour(), Channel(2), GAMMA, lam=0.8)]
 horde = Horde(asked, n_features=32, n_active=32, config=LearnerConfig(step_size=0.5), real_valued=True)
-told = np.zeros((STEPS, 3))  # the angle reached, whether the episode ended there, what was predicted
+rows = np.zeros((STEPS, 3))  # the next angle, whether the episode ended, and the prediction
 observation = env.reset(seed=0)[0]
 predicted = horde.begin(observation, network(torch.as_tensor(observation)).detach().numpy())
 for t in range(STEPS):
@@ -24,7 +24,7 @@ for t in range(STEPS):
     seen, (observation, _, ended, *_) = torch.as_tensor(observation), env.step(action)
     phi = network(torch.as_tensor(observation)).detach().numpy()
     predicted = horde.learn(action, 0.5, observation, phi, terminated=ended)
-    told[t] = observation[2], ended, before
+    rows[t] = observation[2], ended, before
     whole.zero_grad()
     ((whole(seen) - torch.as_tensor(observation)) ** 2).mean().backward()
     optimiser.step()
@@ -33,8 +33,8 @@ for t in range(STEPS):
         predicted = horde.begin(observation, network(torch.as_tensor(observation)).detach().numpy())
 returns = np.zeros(STEPS + 1)
 for t in range(STEPS - 1, -1, -1):
-    returns[t] = told[t, 0] + GAMMA * (1 - told[t, 1]) * returns[t + 1]
+    returns[t] = rows[t, 0] + GAMMA * (1 - rows[t, 1]) * returns[t + 1]
 figure, axes = plt.subplots(figsize=(9, 3.4), layout="constrained")
-axes.plot(np.column_stack([returns[:-1], told[:, 2]])[-250:-50], label=["the angles that then came", "predicted"])
+axes.plot(np.column_stack([returns[:-1], rows[:, 2]])[-250:-50], label=["the angles that then came", "predicted"])
 axes.legend(title="pole's angle, summed over the next second (rad), by step", frameon=False)
 figure.savefig(Path(__file__).with_suffix(".png"), dpi=110)

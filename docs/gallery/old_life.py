@@ -1,4 +1,4 @@
-"""Old life, new questions: what was recorded once can be asked later what nobody thought of then."""
+"""Old life, new questions: a recorded life is learned from again, with questions chosen after it was recorded."""
 
 from pathlib import Path
 
@@ -33,7 +33,7 @@ student = relearn(
 figure, axes = plt.subplots(figsize=(9, 3.4), layout="constrained")
 for name, line in zip(horde.names, np.array(curve).T, strict=True):
     axes.semilogy(np.arange(len(line)) / 6, line, label=name)
-axes.axhline(1.0, color="0.4", lw=0.8, ls="--", label="the mean of what came")
+axes.axhline(1.0, color="0.4", lw=0.8, ls="--", label="predicting the mean return")
 axes.set(xlabel="minutes of the recorded life", ylabel="NMSRE so far")
 axes.legend(frameon=False, ncols=2)
 figure.savefig(Path(__file__).with_suffix(".png"), dpi=110)

@@ -19,7 +19,7 @@ horde, kept = Horde(asked, n_features=interface.coder.n_features, n_active=inter
 
 
 class Watch(HordeCallback):
-    """Keeps the predictions beside what PPO gets."""
+    """Stores the predictions at each step of PPO."""
 
     def _on_step(self) -> bool:
         kept.append(0.1 * horde.predictions)

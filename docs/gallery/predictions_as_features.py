@@ -1,4 +1,4 @@
-"""Predictions as features: a ring of six places, five of which look alike; what was predicted last tells them apart."""
+"""Predictions as features: a ring of six places, five of which look alike; the last prediction distinguishes them."""
 
 from pathlib import Path
 
@@ -15,7 +15,7 @@ question = GVF("bit", Behaviour(), Channel(0), gamma, lam=0.9)  # when will the 
 
 
 def learned(feeds_back: bool) -> np.ndarray:
-    """Walk around the ring, learn, and return what is predicted in each place."""
+    """Walk around the ring, learn, and return the prediction in each place."""
     coder = TileCoder([{"group": "bit", "intervals": [2], "tilings": 1}], ["bit"])
     channels, scaler = (ChannelInfo("bit", "bit", "1", is_sensor=True),), Scaler(np.zeros(1), np.ones(1))
     interface = Interface(channels, ("go",), 1.0, coder, scaler)

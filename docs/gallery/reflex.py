@@ -1,4 +1,4 @@
-"""A reflex on a prediction: turn away when a wall is predicted ahead, before there is one."""
+"""A reflex on a prediction: turn when a wall is predicted ahead, before the robot reaches it."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Stop, copy, go on: a Horde is copied in mid-life, and what the copy learns then is the same to the last bit."""
+"""Stop, copy, continue: a Horde is copied during a life, and the copy then learns the same, bit for bit."""
 
 import copy
 from pathlib import Path
@@ -21,7 +21,7 @@ told: list[tuple[float, float]] = []
 twin = None
 for t in range(4_000):
     if t == 2_000:
-        twin = copy.deepcopy(horde)  # what it knows, its traces, its present
+        twin = copy.deepcopy(horde)  # weights, traces and current state
     action, b = behaviour.draw(rng, observation, tiles_of(observation))
     observation, *_ = env.step(action)
     mine = horde.learn(action, b, observation, tiles_of(observation))[ahead]
