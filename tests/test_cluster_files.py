@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -100,100 +98,49 @@ def test_only_a_head_disables_the_dashboard(words: tuple[str, ...], tmp_path: Pa
     assert ("--head" in flags) == (words[0] == "head")
 
 
-def listening(pids: set[int]) -> list[tuple[str, int]]:
-    """Return the addresses at which processes listen, (host, port) each."""
-    psutil = pytest.importorskip("psutil")
-    found = [c for c in psutil.net_connections("tcp") if c.status == "LISTEN" and c.pid in pids]
-    return [(c.laddr.ip.removeprefix("::ffff:"), c.laddr.port) for c in found]
-
-
-SMALL = ["--block", "--object-store-memory=100000000"]
-HERE = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}  # else Ray refuses the loopback address
-
-
-class Nodes:
-    """Nodes that the script starts on this machine, as a user would.
-
-    Attributes:
-        env: Environment variables of the cluster's members.
-        port: Of its head.
-    """
-
-    def __init__(self, home: Path) -> None:
-        pytest.importorskip("ray")
-        self.psutil = pytest.importorskip("psutil")
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            port = free.getsockname()[1]
-        self.port = port if not 10_001 <= port <= 19_999 else 6_389  # those are Ray's own
-        # A short folder: the names of sockets in it may have 107 letters.
-        self.folder = Path(tempfile.mkdtemp(prefix="ray"))
-        path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
-        self.env = {**os.environ, "HOME": str(home), "PORT": str(self.port), "PATH": path, "RAY_AUTH_MODE": "token"}
-        self.env.pop("RAY_AUTH_TOKEN", None)
-        self._started: list[Any] = []
-        self.script("token")
-
-    def script(self, *words: str) -> None:
-        """Run the script to its end."""
-        subprocess.run(["sh", FOLDER / "node.sh", *words], env=self.env, check=True, capture_output=True)
-
-    def start(self, *words: str) -> Any:
-        """Start a node, and return its process."""
-        out = subprocess.DEVNULL
-        node = self.psutil.Popen(["sh", FOLDER / "node.sh", *words, *SMALL], env=self.env, stdout=out, stderr=out)
-        self._started.append(node)
-        return node
-
-    def processes_of(self, *nodes: Any) -> list[Any]:
-        """Return the running processes of some nodes."""
-        return [p for node in nodes if node.poll() is None for p in (node, *node.children(recursive=True))]
-
-    def ask(self, address: str, **also: str) -> subprocess.CompletedProcess[str]:
-        """Ask a head for the addresses of its nodes."""
-        words = [sys.executable, "-c", ASK, f"{address}:{self.port}"]
-        return subprocess.run(words, env={**self.env, **also}, capture_output=True, text=True)
-
-    def wait_for(self, address: str, expected: str, **also: str) -> None:
-        """Wait until a head reports nodes at these addresses."""
-        for _ in range(20):
-            if (answer := self.ask(address, **also)).stdout == expected:
-                return
-        raise AssertionError(f"{answer.stdout!r} instead of {expected!r}: {answer.stderr}")
-
-    def close(self) -> None:
-        """Terminate all nodes and all of their processes."""
-        left = self.processes_of(*self._started)
-        for node in self._started:
-            if node.poll() is None:
-                node.terminate()
-        assert self.psutil.wait_procs(left, timeout=20.0)[1] == []
-        shutil.rmtree(self.folder)
-
-
-@pytest.fixture
-def nodes(tmp_path: Path) -> Iterator[Nodes]:
-    """Return the nodes of a new cluster."""
-    nodes = Nodes(tmp_path)
-    yield nodes
-    nodes.close()
-
-
 @pytest.mark.slow
-def test_a_head_at_the_loopback_listens_only_there_and_needs_the_token(nodes: Nodes, tmp_path: Path) -> None:
+def test_a_head_at_the_loopback_listens_only_there_and_needs_the_token(tmp_path: Path) -> None:
     """Started by the script, as a user would."""
-    token = tmp_path / ".ray" / "auth_token"
-    assert token.stat().st_mode & 0o077 == 0
-    head = nodes.start("head", "127.0.0.1", "--num-cpus=1", f"--temp-dir={nodes.folder}")
-    nodes.wait_for("127.0.0.1", "127.0.0.1\n", **HERE)
-    hosts = {host for host, _ in listening({p.pid for p in nodes.processes_of(head)})}
-    assert hosts == {"127.0.0.1"}
-    stranger = nodes.ask("127.0.0.1", RAY_AUTH_TOKEN="0" * 64, **HERE)
-    assert stranger.stdout == ""
-    assert stranger.returncode != 0
+    pytest.importorskip("ray")
+    psutil = pytest.importorskip("psutil")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    port = port if not 10_001 <= port <= 19_999 else 6_389  # those are Ray's own
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    env = {**os.environ, "HOME": str(tmp_path), "PORT": str(port), "PATH": path, "RAY_AUTH_MODE": "token"}
+    env.pop("RAY_AUTH_TOKEN", None)
+    subprocess.run(["sh", FOLDER / "node.sh", "token"], env=env, check=True, capture_output=True)
+    assert (tmp_path / ".ray" / "auth_token").stat().st_mode & 0o077 == 0
+
+    def nodes(**also: str) -> subprocess.CompletedProcess[str]:
+        words = [sys.executable, "-c", NODES, f"127.0.0.1:{port}"]
+        here = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}  # else Ray refuses the loopback address
+        return subprocess.run(words, env={**env, **here, **also}, capture_output=True, text=True)
+
+    with tempfile.TemporaryDirectory(prefix="ray") as short:  # the names of sockets in it have at most 107 letters
+        words = ["head", "127.0.0.1", "--num-cpus=1", f"--temp-dir={short}", "--block"]
+        head = psutil.Popen(
+            ["sh", FOLDER / "node.sh", *words, "--object-store-memory=100000000"],
+            env=env,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        try:
+            assert any(nodes().stdout == "127.0.0.1\n" for _ in range(20))
+            pids = {p.pid for p in (head, *head.children(recursive=True))}
+            found = [c for c in psutil.net_connections("tcp") if c.status == "LISTEN" and c.pid in pids]
+            assert {c.laddr.ip.removeprefix("::ffff:") for c in found} == {"127.0.0.1"}
+            stranger = nodes(RAY_AUTH_TOKEN="0" * 64)
+            assert stranger.stdout == ""
+            assert stranger.returncode != 0
+        finally:
+            processes = [head, *head.children(recursive=True)]
+            head.terminate()
+            assert psutil.wait_procs(processes, timeout=20.0)[1] == []
 
 
-ASK = """
+NODES = """
 import sys
 import ray
 ray.init(sys.argv[1], log_to_driver=False, logging_level="critical")

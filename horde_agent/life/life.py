@@ -348,8 +348,6 @@ class Life:
             ValueError: If `steps` is not a whole number from 0 on.
             BodyDisobeys: If the robot applied no action for a minute.
         """
-        if isinstance(steps, int) and steps < 0:
-            raise ValueError(f"steps must not be negative, got {steps}")
         steps = whole_number("steps", steps, 0)
         self.begin()
         self._end = self.steps + steps

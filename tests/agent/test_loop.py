@@ -429,11 +429,6 @@ def test_a_body_that_cannot_be_opened_raises_its_error() -> None:
         life.run(3)
 
 
-def test_negative_steps_are_refused() -> None:
-    with toy_life(ToyBody(), SpyHorde(toy_questions())) as life, pytest.raises(ValueError, match="steps must not"):
-        life.run(-1)
-
-
 @pytest.mark.parametrize("tells", [True, False])
 def test_the_frames_of_a_drive_are_recorded_for_the_pictures(tells: bool) -> None:
     """Excursion at ages 0..4, drive at 5..8 to the observation of age 9, at which the next excursion begins."""

@@ -219,27 +219,6 @@ if __name__ == "__main__":
 """
 
 
-def step_from(folder: Path, **options: Any) -> subprocess.CompletedProcess[str]:
-    """Take a step in an agent with `folder` as the current one and its script in another."""
-    script = folder.parent / "script"
-    script.mkdir()
-    (script / "agent.py").write_text(STEP)
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    command = [sys.executable, str(script / "agent.py")]
-    return subprocess.run(
-        command, cwd=folder, env=environment, capture_output=True, text=True, timeout=120, check=False, **options
-    )
-
-
-def test_modules_in_the_current_folder_are_not_imported(tmp_path: Path) -> None:
-    here = tmp_path / "here"
-    (here / "gymnasium").mkdir(parents=True)
-    for trap in ("random.py", "gymnasium/__init__.py", "numpy.py"):
-        (here / trap).write_text("raise SystemExit('foreign code runs')")
-    done = step_from(here)
-    assert done.stdout == "1\n", done.stderr
-
-
 @pytest.mark.parametrize("module", ["horde_agent.life.process_env", "horde_agent.watch.server"])
 def test_no_child_process_imports_modules_of_the_current_folder(module: str, tmp_path: Path) -> None:
     (tmp_path / "logging.py").write_text("raise SystemExit('foreign code runs')")
@@ -257,9 +236,15 @@ def test_no_child_process_imports_modules_of_the_current_folder(module: str, tmp
 @pytest.mark.parametrize("closed", [(0,), (0, 1, 2)])
 def test_it_starts_with_closed_standard_files(tmp_path: Path, closed: tuple[int, ...]) -> None:
     """`horde learn <&-`: the socket must not take the number of a standard file."""
-    here = tmp_path / "here"
-    here.mkdir()
-    done = step_from(here, preexec_fn=lambda: [os.close(number) for number in closed])
+    (tmp_path / "agent.py").write_text(STEP)
+    done = subprocess.run(
+        [sys.executable, str(tmp_path / "agent.py")],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        preexec_fn=lambda: [os.close(number) for number in closed],
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
     assert done.returncode == 0, done.stderr
     assert done.stdout == ("1\n" if 1 not in closed else "")
 

@@ -107,6 +107,7 @@ class NoPolicy:
         (lambda: questions.policies(FACE, np.random.default_rng(0), 2.5), "n must be a whole number of at least 1"),
         (lambda: life().run(2.5), "steps must be a whole number of at least 0, not 2.5"),
         (lambda: life().run("100"), "steps must be a whole number of at least 0, not '100'"),
+        (lambda: life().run(-1), "steps must be a whole number of at least 0, not -1"),
         (lambda: horde_of(["q"]), "questions must be GVFs; number 0 is 'q'"),
         (lambda: horde_of([ask(), Channel(0)]), r"questions must be GVFs; number 1 is Channel\(index=0\)"),
         (lambda: horde_of(ask()), r"questions must be a list of GVFs, not GVF\(name='q'"),
