@@ -123,26 +123,27 @@ class TableBody(gymnasium.Env[NDArray[np.float32], int]):
         period_s, time, channels = _map_of(columns)
         names = [channel["column"] for channel in channels]
         table = _read(log, [*names, *([time] if time else [])])
-        whole: Bools = np.asarray(np.isfinite(table).all(axis=1))
-        if not whole.any():
+        is_complete: Bools = np.asarray(np.isfinite(table).all(axis=1))
+        if not is_complete.any():
             raise ValueError(f"{log} has no row with a number in each of the columns {', '.join(names)}")
         self._t = table[:, -1] if time else period_s * np.arange(len(table))
         since = np.diff(self._t, prepend=np.nan)  # NaN for the first row, and after one without a time
-        follows = np.concatenate([[False], whole[:-1]]) & (since > 0) & (since <= _LATE * period_s)
-        self._gap = ~follows[whole]
-        self._t, self._rows = self._t[whole], table[whole][:, : len(names)].astype(np.float32)
+        follows = np.concatenate([[False], is_complete[:-1]]) & (since > 0) & (since <= _LATE * period_s)
+        self._gap = ~follows[is_complete]
+        self._t, self._rows = self._t[is_complete], table[is_complete][:, : len(names)].astype(np.float32)
         low = [channel.get("low", float(x.min())) for channel, x in zip(channels, self._rows.T, strict=True)]
         high = [channel.get("high", float(x.max())) for channel, x in zip(channels, self._rows.T, strict=True)]
         high = [b if b > a else a + 1.0 for a, b in zip(low, high, strict=True)]
         bounds = np.array([low, high], dtype=np.float32)
         self.observation_space = gymnasium.spaces.Box(bounds[0], bounds[1], dtype=np.float32)
         self.action_space = gymnasium.spaces.Discrete(1)  # type: ignore[assignment]
-        notes = [f"{(~whole).sum():,} of {len(whole):,} rows have no number in one of the columns and are dropped."]
+        n_dropped = np.count_nonzero(~is_complete)
+        notes = [f"{n_dropped:,} of {len(table):,} rows have no number in one of the columns and are dropped."]
         self.metadata = {
             "channels": [_described(channel) for channel in channels],
             "actions": ["unknown"],
             "period_s": period_s,
-            "notes": notes if not whole.all() else [],
+            "notes": notes if n_dropped else [],
         }
         self._k = 0
 

@@ -372,9 +372,9 @@ class Life:
                 self.cycle_s.add(time.perf_counter() - began)
 
     def _choose(self) -> Choice:
-        seen, tiles = self._observation.astype(np.float64), self._encode()  # float64, as for questions' functions
+        exact, tiles = self._observation.astype(np.float64), self._encode()  # float64, as for questions' functions
         broken, unfit = is_broken(self._flags), is_unfit(self._flags)
-        return self.excursions.choose(self.behaviour, self.rng, seen, tiles.copy(), broken=broken, is_unfit=unfit)
+        return self.excursions.choose(self.behaviour, self.rng, exact, tiles.copy(), broken=broken, is_unfit=unfit)
 
     def _step(self, choice: Choice) -> None:
         """Act, learn from the step before meanwhile, and take the next observation."""
@@ -472,11 +472,11 @@ class Life:
             self._count_losses(frame.info)
             step = before + frame.at
             if step < self.steps and self.recorder is not None:
-                seen = np.array(frame.observation, dtype=np.float32)
-                if seen.shape != self._unknown.shape:  # not kept, or changed by a wrapper
-                    seen = self._unknown
+                observed = np.array(frame.observation, dtype=np.float32)
+                if observed.shape != self._unknown.shape:  # not recorded, or changed by a wrapper
+                    observed = self._unknown
                 flags, pose = flags_of(frame.info), frame.info.pose
-                self.recorder.write(Row(step, frame.info.t, seen, NO_ACTION, np.nan, phase, flags, pose))
+                self.recorder.write(Row(step, frame.info.t, observed, NO_ACTION, np.nan, phase, flags, pose))
 
     def _take(self, observation: Any, info: RobotInfo, flags: int) -> None:
         """Make an observation the current one, not yet observed by the student."""

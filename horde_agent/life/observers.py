@@ -290,14 +290,14 @@ def _nmsre(errors: ReturnErrors, horde: AnyHorde, steps: Floats | None) -> str:
         return "not yet: no question was tested twice"
     diverged = np.flatnonzero(~sound_demons(horde)).tolist() if horde.diverged else ()
     median, mean = errors.online_median(diverged), errors.online_mean(diverged)
-    said = f"median {nmsre_text(median)}, mean {nmsre_text(mean)} (1: no better than the mean return)"
+    shown = f"median {nmsre_text(median)}, mean {nmsre_text(mean)} (1: no better than the mean return)"
     if steps is None:
-        return said
+        return shown
     are_flat = are_nearly_constant(
         errors.online_variance(), quantisation_steps(errors.policies, errors.n_demons, steps)
     )
     are_flat[list(diverged)] = False
-    return f"{said}, {are_flat.sum():,} nearly constant" if are_flat.any() else said
+    return f"{shown}, {are_flat.sum():,} nearly constant" if are_flat.any() else shown
 
 
 def _mspbe(horde: AnyHorde, watch: MspbeWatch) -> str:

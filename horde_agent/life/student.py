@@ -169,9 +169,9 @@ class Student:
         self.errors.restore(inner(state, "errors"))
         put_back(self, own, *_STATE)
         self._phase, self._n_updated = Phase(int(own["phase"])), int(own["n_updated"])
-        asked = self.errors.policies, self.horde.questions, self.horizon
-        self._test = TestExcursion.restored(test, *asked) if test else None
-        self._on_policy_test = TestExcursion.restored(on_policy, *asked) if on_policy else None
+        context = self.errors.policies, self.horde.questions, self.horizon
+        self._test = TestExcursion.restored(test, *context) if test else None
+        self._on_policy_test = TestExcursion.restored(on_policy, *context) if on_policy else None
 
     @property
     def n_updated(self) -> int:
@@ -311,8 +311,8 @@ class Student:
         self, test: TestExcursion, observation: Observation, tiles: Tiles, flags: int
     ) -> TestExcursion | None:
         """Add one term to a test, and score it if that was the last one; return the test if it continues."""
-        seen = observation.astype(np.float64)  # as a Horde passes observations to the functions of questions
-        test.observe(seen, tiles, self._predict_one, terminated=bool(flags & Flag.TERMINATED))
+        exact = observation.astype(np.float64)  # as a Horde passes observations to the functions of questions
+        test.observe(exact, tiles, self._predict_one, terminated=bool(flags & Flag.TERMINATED))
         if not test.is_complete:
             return test
         self.errors.add(test, [self._position[name] for name in self.horde.diverged])

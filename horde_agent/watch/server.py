@@ -103,16 +103,16 @@ def make_app(
     nonces: dict[str, float] = {}
     final = f"This page is no longer served: `horde watch {folder}` shows the run again."
 
-    def answer(table: Any) -> Any:
+    def reply(table: Any) -> Any:
         return Response(json.dumps(table), media_type="application/json", headers=_SAFE)
 
     def refuse(sentence: str, code: int) -> Any:
         return Response(json.dumps({"error": sentence}), code, media_type="application/json", headers=_SAFE)
 
-    def asked(do: Callable[[Any], Any]) -> Any:
+    def endpoint_of(do: Callable[[Any], Any]) -> Any:
         async def endpoint(request: Any) -> Any:
             try:
-                return answer(await asyncio.to_thread(do, request.query_params))
+                return reply(await asyncio.to_thread(do, request.query_params))
             except (BadInput, ValueError) as error:
                 return refuse(str(error), 400)
 
@@ -167,10 +167,10 @@ def make_app(
             if len(nonces) > 100:
                 nonces.clear()
             nonces[word := secrets.token_urlsafe(8)] = now
-            return answer({"word": word, "within_s": CONFIRM_S})
+            return reply({"word": word, "within_s": CONFIRM_S})
         if nonces.pop(word, None) is None:
             return refuse("the confirmation was too late: press stop again, and confirm within ten seconds", 409)
-        return answer({"stopped": await asyncio.to_thread(stop or (lambda: request_stop(folder)))})
+        return reply({"stopped": await asyncio.to_thread(stop or (lambda: request_stop(folder)))})
 
     async def file(request: Any) -> Any:
         path = PAGE / (request.path_params.get("name") or "index.html")
@@ -182,12 +182,12 @@ def make_app(
     routes = [
         Route("/", file),
         Route("/page/{name}", file),
-        Route("/api/run", asked(run)),
+        Route("/api/run", endpoint_of(run)),
         Route("/api/stream", stream),
-        Route("/api/demons", asked(demons)),
-        Route("/api/heat", asked(heat)),
-        Route("/api/demon", asked(lambda words: reader.demon(words.get("name", "")))),
-        Route("/api/curves", asked(lambda _: reader.curves())),
+        Route("/api/demons", endpoint_of(demons)),
+        Route("/api/heat", endpoint_of(heat)),
+        Route("/api/demon", endpoint_of(lambda words: reader.demon(words.get("name", "")))),
+        Route("/api/curves", endpoint_of(lambda _: reader.curves())),
         Route("/api/stop", ask_stop, methods=["POST"]),
     ]
     return _Guard(Starlette(routes=routes), token)
