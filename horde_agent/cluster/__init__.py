@@ -12,18 +12,9 @@ shard, and only requested predictions are returned. The same questions and the s
 `Horde`, bit for bit.
 
 A `ShardedHorde` has the methods of `horde_agent.horde.Horde` (begin, learn, predict, add, remove, catch_up, weights,
-...), and replaces it in a `Life`. The differences:
-
-* `begin` and `learn` return the predictions of the demons in `ask` (names), shape (len(ask),), after their shards have
-  replied. Without `ask` they return an empty array, and wait only for a shard that is too far behind.
-* `mode="deferred"`: 64 steps are sent together; `learn` waits if a shard has four such messages to answer.
-* `predictions`, `predict`, `mspbe_scalar`, ... of all demons wait until every shard has learned from every step.
-* `catch_up()` lets shards learn from their deferred steps, without waiting; `wait()` waits for all of them.
-* `n_updates`: number of demons that learned, summed over all steps, as last reported; exact after `wait()`.
-* `shards`: a `ShardStatus(number, n_demons, lag, n_bytes, node, process, state, why)` per shard, without waiting.
-* `state()` and `restore(state)`: with a `folder` all shards write a snapshot of the same entry of the stream there, and
-  the state contains only the number of that entry; keep the folder with it. `wait_for_snapshot` waits for the files.
-* `close()` (or `with`) ends the actors, and Ray if this object started it.
+...), and replaces it in a `Life`. `begin` and `learn` return the predictions of the demons in `ask` only; `predictions`,
+`mspbe_scalar`, ... of all demons wait until every shard has learned from every step. With a `folder`, `state()` makes
+all shards write a snapshot of the same entry of the stream there, and returns the number of that entry.
 
 If a shard's process or machine is gone, every method raises `ShardLost`: return to the latest saved state, with `horde
 resume RUN`, or with `restore` and the stream since then. Invalid requests (no Ray, a wrong address, too little memory,
