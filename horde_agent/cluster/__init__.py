@@ -12,9 +12,9 @@ shard, and only requested predictions are returned. The same questions and the s
 `Horde`, bit for bit.
 
 A `ShardedHorde` has the methods of `horde_agent.horde.Horde` (begin, learn, predict, add, remove, catch_up, weights,
-...), and replaces it in a `Life`. `begin` and `learn` return the predictions of the demons in `ask` only; `predictions`,
-`mspbe_scalar`, ... of all demons wait until every shard has learned from every step. With a `folder`, `state()` makes
-all shards write a snapshot of the same entry of the stream there, and returns the number of that entry.
+...), and replaces it in a `Life`. `begin` and `learn` return the predictions of the demons in `ask` only;
+`predictions`, `mspbe_scalar`, ... of all demons wait until every shard has learned from every step. With a `folder`,
+`state()` makes all shards write a snapshot of the same entry of the stream there, and returns that entry's number.
 
 If a shard's process or machine is gone, every method raises `ShardLost`: return to the latest saved state, with `horde
 resume RUN`, or with `restore` and the stream since then. Invalid requests (no Ray, a wrong address, too little memory,
