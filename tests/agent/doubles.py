@@ -11,8 +11,9 @@ import numpy as np
 from gymnasium import spaces
 
 from horde_agent.gvf import GVF
+from horde_agent.life.excursions import ExcursionConfig
 from horde_agent.life.life import Life, LifeHooks
-from horde_agent.policies import ConstantAction
+from horde_agent.policies import ConstantAction, StickyRandom
 from horde_agent.questions import excursions
 from horde_agent.saving import State
 
@@ -165,6 +166,19 @@ def toy_questions() -> list[GVF]:
 def constant(action: int) -> ConstantAction:
     """Return the policy that always takes one of the toy body's actions."""
     return ConstantAction(action, N_ACTIONS)
+
+
+def toy_life(body: gymnasium.Env[Any, Any], horde: Any, seed: int = 0, **further: Any) -> Life:
+    """Return a life with a sticky behaviour, and without excursions unless others are given."""
+    settings = {"excursions": ExcursionConfig(probability=0.0), **further}
+    return Life(body, horde, StickyRandom(N_ACTIONS), np.random.default_rng(seed), **settings)
+
+
+def live(steps: int, body: gymnasium.Env[Any, Any], horde: Any, **further: Any) -> Life:
+    """Run a `toy_life`, and return it closed."""
+    with toy_life(body, horde, **further) as life:
+        life.run(steps)
+    return life
 
 
 class BeforeStep(LifeHooks):

@@ -6,22 +6,18 @@ import logging
 from types import SimpleNamespace
 from typing import Any
 
-import gymnasium
 import numpy as np
 import pytest
 
 from horde_agent.horde import Horde
 from horde_agent.interface import Interface
 from horde_agent.life.excursions import DockingConfig, Dockings, ExcursionConfig
-from horde_agent.life.life import Life
 from horde_agent.life.robot import RobotInfo
 from horde_agent.life.student import relearn
-from horde_agent.policies import StickyRandom
 from horde_agent.questions import excursions
 from horde_agent.record import Flag, Phase, Recorder
-from tests.agent.doubles import N_ACTIONS, SpyHorde, ToyBody, toy_questions
+from tests.agent.doubles import SpyHorde, ToyBody, live, toy_life, toy_questions
 
-NEVER = ExcursionConfig(probability=0.0)
 STAY_STEPS = 40  # frames 1, 2, 20, 39 and 40 are recorded
 
 
@@ -75,17 +71,6 @@ class BatteryBody(ToyBody):
         self.n_ended += 1
 
 
-def life_of(body: gymnasium.Env[Any, Any], horde: Any, **further: Any) -> Life:
-    settings = {"excursions": NEVER, **further}
-    return Life(body, horde, StickyRandom(N_ACTIONS), np.random.default_rng(0), **settings)
-
-
-def live(steps: int, body: Any, horde: Any, **further: Any) -> Life:
-    with life_of(body, horde, **further) as life:
-        life.run(steps)
-    return life
-
-
 def test_a_low_battery_sends_the_life_to_the_dock_and_it_continues() -> None:
     """Capacity 30, a stay of 40: lows at 30, 100, 170. Nothing is learned across a stay; all its steps count."""
     body, horde = BatteryBody(), SpyHorde(toy_questions())
@@ -116,7 +101,7 @@ def test_the_stay_is_recorded_at_the_steps_of_its_frames() -> None:
 def test_a_stay_ends_with_the_run_and_is_not_a_failure_then() -> None:
     """The run of 60 steps ends 3 s after the stay begins; further steps of the stay are not counted."""
     body = BatteryBody(helps=(False, True))
-    with life_of(body, SpyHorde(toy_questions())) as life:
+    with toy_life(body, SpyHorde(toy_questions())) as life:
         life.run(60)
         assert body.stays == [(30, pytest.approx(3.0))]
         assert (life.steps, life.dockings.n_done, life.dockings.n_failed) == (60, 0, 0)
@@ -160,7 +145,7 @@ def test_too_many_failures_in_a_row_end_the_life(caplog: pytest.LogCaptureFixtur
     body, horde = BatteryBody(helps=(False,)), SpyHorde(toy_questions())
     with (
         caplog.at_level(logging.WARNING),
-        life_of(body, horde, docking=DockingConfig(pause_s=1.0, attempts=3)) as life,
+        toy_life(body, horde, docking=DockingConfig(pause_s=1.0, attempts=3)) as life,
     ):
         life.run(1000)
     assert [age for age, _ in body.stays] == [30, 80, 130]
@@ -183,7 +168,7 @@ def test_a_body_without_a_dock_is_never_sent_there(body: Any) -> None:
 
 def test_stop_ends_a_stay() -> None:
     body = BatteryBody()
-    with life_of(body, SpyHorde(toy_questions())) as life:
+    with toy_life(body, SpyHorde(toy_questions())) as life:
         life.run(5)
         life.stop()
     assert body.n_ended == 1

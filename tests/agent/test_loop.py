@@ -20,22 +20,9 @@ from horde_agent.life.student import relearn
 from horde_agent.policies import StickyRandom
 from horde_agent.questions import excursions, nexting
 from horde_agent.record import Flag, Phase, Recorder
-from tests.agent.doubles import N_ACTIONS, SpyHorde, ToyBody, age_of, toy_questions
+from tests.agent.doubles import SpyHorde, ToyBody, age_of, live, toy_life, toy_questions
 
-NEVER = ExcursionConfig(probability=0.0)
 OFTEN = ExcursionConfig(probability=0.1, horizon=5)
-
-
-def toy_life(
-    body: gymnasium.Env[Any, Any], horde: Any, seed: int = 0, excursions: ExcursionConfig = NEVER, **further: Any
-) -> Life:
-    return Life(body, horde, StickyRandom(N_ACTIONS), np.random.default_rng(seed), excursions=excursions, **further)
-
-
-def live(steps: int, body: gymnasium.Env[Any, Any], horde: Any, **further: Any) -> Life:
-    with toy_life(body, horde, **further) as life:
-        life.run(steps)
-    return life
 
 
 def real_horde(env: gymnasium.Env[Any, Any], family: Any = excursions) -> tuple[Horde, Interface]:
@@ -210,7 +197,7 @@ def test_a_reset_is_a_gap_without_info(end: str) -> None:
 def lived(seed: int, spans: tuple[int, ...] = (300,)) -> tuple[str, np.ndarray, Any]:
     body, recorder = ToyBody(), Recorder(3)
     horde, _ = real_horde(body)
-    with toy_life(body, horde, seed, OFTEN, recorder=recorder) as life:
+    with toy_life(body, horde, seed, excursions=OFTEN, recorder=recorder) as life:
         for steps in spans:
             life.run(steps)
     return horde.weights_sha256(), life.student.errors.nmsre(), recorder.stream()

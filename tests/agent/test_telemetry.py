@@ -20,7 +20,7 @@ from horde_agent.measures.return_errors import ReturnErrors
 from horde_agent.measures.returns import PolicyUnderTest, TestExcursion
 from horde_agent.policies import StickyRandom
 from horde_agent.record import Phase
-from tests.agent.doubles import N_ACTIONS, SpyHorde, ToyBody, toy_questions
+from tests.agent.doubles import N_ACTIONS, SpyHorde, ToyBody, live, toy_questions
 
 
 def test_percentiles_are_in_milliseconds() -> None:
@@ -50,8 +50,7 @@ def test_the_memory_of_durations_is_bounded() -> None:
 def test_measures_are_sampled_at_an_interval() -> None:
     sampler = Sampler(every=10)
     horde = SpyHorde(toy_questions())
-    with Life(ToyBody(), horde, StickyRandom(N_ACTIONS), np.random.default_rng(0), observers=[sampler]) as life:
-        life.run(35)
+    live(35, ToyBody(), horde, observers=[sampler])
 
     assert [s.step for s in sampler.samples] == [10, 20, 30]
 
@@ -165,8 +164,7 @@ def test_progress_is_plain_lines_without_a_terminal(is_terminal: bool) -> None:
     progress = Progress(100, 0.1, Console(file=file, force_terminal=is_terminal, width=120), every_s=0.0)
     horde = SpyHorde(toy_questions())
     progress.start()
-    with Life(ToyBody(), horde, StickyRandom(N_ACTIONS), np.random.default_rng(0), observers=[progress]) as life:
-        life.run(3)
+    live(3, ToyBody(), horde, observers=[progress])
     progress.stop()
 
     assert ("\x1b[" in file.getvalue()) is is_terminal
