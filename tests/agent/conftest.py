@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+from horde_agent import cli
 from horde_agent.runs.ending import ENDING
+from tests.agent.doubles import ToyBody
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -21,3 +24,14 @@ def _default_signals() -> Iterator[None]:
     for number, handler in before.items():
         if handler is signal.SIG_IGN:
             signal.signal(number, handler)
+
+
+@pytest.fixture(scope="session")
+def toy_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished run of 1,200 steps in a toy body, with its report; copy it to change it."""
+    path = tmp_path_factory.mktemp("runs") / "toy"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cli, "_make_env", lambda _config: ToyBody())
+        words = "learn --steps 1200 --horizon 20 --excursion-probability 0.05 --seed 1 --out"
+        assert cli.main([*words.split(), str(path)]) == 0
+    return path

@@ -86,8 +86,3 @@ def test_the_command_receives_name_and_message_and_the_weights_are_the_same(
         time.sleep(0.01)
     assert "deadline: step 2" in (tmp_path / "alarms").read_text()
     assert hashes[0] == hashes[1]
-
-
-def test_an_unknown_command_is_refused_before_the_run(capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["learn", "--on-alarm", "no-such-command-anywhere --loud"]) == 2
-    assert "there is no such command" in capsys.readouterr().err

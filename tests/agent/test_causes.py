@@ -17,7 +17,7 @@ from horde_agent.cluster import ShardLost
 from horde_agent.life import feed
 from horde_agent.life.observers import Sampler
 from horde_agent.life.process_env import ProcessEnv
-from horde_agent.runs.ending import Cause
+from horde_agent.runs.ending import ENDING, Cause
 from horde_agent.runs.showing.report import write_report
 from horde_env.errors import BackendLost, BackendUnavailable, EmergencyStop, HordeEnvError, PortLost
 from tests.agent.doubles import ToyBody
@@ -76,6 +76,10 @@ class Case(NamedTuple):
     words: tuple[str, ...] = ()
 
 
+IN_ORDER = (Cause.STEPS, Cause.LOG_END, Cause.PAGE_STOP, Cause.BATTERY_LOW, Cause.UNKNOWN, Cause.CUT_OFF)
+EXIT_CODES = {Cause.SIGINT: 130, Cause.SIGTERM: 143, Cause.SIGHUP: 129, **dict.fromkeys(IN_ORDER, 0)}
+"""1 for all others, but that a bug raises its exception."""
+
 CASES = {
     "steps reached": Case(Cause.STEPS, None),
     "Ctrl-C": Case(Cause.SIGINT, "SIGINT", lambda: ToyBody(on_step=at(300, signal.SIGINT))),
@@ -122,7 +126,9 @@ def test_each_cause_has_a_case() -> None:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_what_ended_a_run_is_recorded(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_ended_a_run_is_recorded(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Each run is cut short at step 300 of 2,500, except where its case says otherwise."""
     case, is_log = CASES[name], "--log" in CASES[name].words
     monkeypatch.chdir(tmp_path)
@@ -139,9 +145,15 @@ def test_what_ended_a_run_is_recorded(name: str, tmp_path: Path, monkeypatch: py
             "horde_agent.runs.jobs.session.Progress.is_due", lambda *_: signal.raise_signal(signal.SIGINT)
         )
     monkeypatch.setattr(cli, "write_report", lambda path: path)
+    handlers = {number: signal.getsignal(number) for number in ENDING}
     words = ["learn", "--out", "a", *([] if is_log else ["--steps", "2500"]), *case.words]
     with files_of_at_most(70_003 if name == "disk full" else 1 << 40), suppress(ConnectionError, ZeroDivisionError):
-        cli.main(words)
+        code = cli.main(words)
+        assert code == (130 if name == "stop button, then Ctrl-C" else EXIT_CODES.get(case.cause, 1))
+        if code == 1:
+            said = capsys.readouterr().err
+            assert name == "shard lost" or (f"horde: {case.why}" in said and "The run until then is in a\n" in said)
+    assert {number: signal.getsignal(number) for number in ENDING} == handlers
     if name == "killed":
         Path("a/summary.json").unlink()
         write_report(Path("a"))

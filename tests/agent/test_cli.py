@@ -18,12 +18,11 @@ from horde_agent.cli import heavy_traces
 from horde_agent.gvf import GVF, Channel
 from horde_agent.horde import Horde
 from horde_agent.interface import Interface
-from horde_agent.life.observers import Progress, Sampler
+from horde_agent.life.observers import Progress
 from horde_agent.life.student import relearn
 from horde_agent.policies import ConstantAction, StickyRandom
 from horde_agent.questions import excursions
 from horde_agent.record import read
-from horde_agent.runs.ending import ENDING
 from horde_agent.runs.keeping.folder import SUMMARY_KEYS
 from tests.agent.doubles import ToyBody
 
@@ -61,68 +60,12 @@ def refused(words: list[str], capsys: pytest.CaptureFixture[str]) -> str:
     return err
 
 
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        ("learn --backend simulatr", "unknown backend 'simulatr'"),
-        ("learn --backend serial", "no port is known"),
-        ("learn --backend drops", "no port is known"),
-        ("learn --backend serial --port /dev/no_such_robot", "there is no port /dev/no_such_robot"),
-        ("learn --steps -1", "--steps must be at least 1"),
-        ("learn --steps abc", "--steps: 'abc' is no whole number; write 60000 or 6e4"),
-        ("learn --steps 1.5", "'1.5' is no whole number"),
-        ("learn --steps inf", "'inf' is no whole number"),
-        ("learn --seed 1e-3", "--seed: '1e-3' is no whole number"),
-        ("learn --horizon nan", "--horizon: 'nan' is no whole number"),
-        ("learn --passes two", "--passes: 'two' is no whole number"),
-        ("reproduce chain --seeds 1.5", "--seeds: '1.5' is no whole number"),
-        ("learn --bogus 1", "Unrecognized options: --bogus"),
-        ("learn --questions guesses", "unknown questions 'guesses'"),
-        ("learn --questions none.toml", "there is no question file"),
-        ("learn --trace-rule none", "unknown trace rule"),
-        ("learn --config none.toml", "there is no config file"),
-        ("learn --backend replay --log none.csv", "there is no log none.csv"),
-        ("report nowhere", "contains no finished run"),
-        ("report", "Missing from horde report"),
-        ("lern", "lern"),
-        ("", "learn, report"),
-    ],
-)
-def test_bad_input_is_one_sentence_and_exit_code_2(
-    words: str, said: str, elsewhere: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert said in refused(words.split(), capsys)
-
-
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        ('[[family]]\npolicies = ["left"]\ngammas = [1.5]', "[0, 1]"),
-        ('[[family]]\npolicies = ["fly"]\ngammas = [0.5]', "unknown policy 'fly'"),
-        ('[[family]]\npolicies = ["left"]\ngammas = [0.5]\nlam = 2', "[0, 1]"),
-        ('[[family]]\npolicies = ["left"]\ngammas = [0.5]\nchannels = ["nose"]', "unknown sensor 'nose'"),
-        ('[[family]]\npolicies = ["left"]\ngammas = [0.5]\nspeed = 3', "unknown key 'speed'"),
-    ],
-)
-def test_a_wrong_question_file_is_refused(
-    text: str, said: str, elsewhere: Path, toy: None, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (elsewhere / "mine.toml").write_text(text)
-    assert said in refused(["learn", "--questions", "mine.toml"], capsys)
-
-
 def test_the_help_tells_the_exit_codes(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as end:
         cli.main(["--help"])
     assert end.value.code == 0
     said = " ".join(capsys.readouterr().out.split())
     assert "128 + the signal (130 Ctrl-C, 143 SIGTERM, 129 SIGHUP)" in said
-
-
-def test_a_run_is_never_overwritten(elsewhere: Path, toy: None, capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["learn", "--steps", "30", "--out", "here"]) == 0
-    capsys.readouterr()
-    assert "here already contains a run" in refused(["learn", "--steps", "30", "--out", "here"], capsys)
 
 
 def test_without_pybullet_a_life_that_asks_for_it_is_told_what_to_do(
@@ -150,29 +93,6 @@ def test_without_pybullet_a_life_is_lived_on_the_planar_engine_and_says_so(
     assert cli.main(["learn", "--steps", "30", "--questions", "nexting", "--out", "here"]) == 0
     assert "physics planar: PyBullet is not installed, nor needed" in capsys.readouterr().err
     assert 'physics = "planar"' in (elsewhere / "here" / "config.toml").read_text()
-
-
-@pytest.mark.parametrize(
-    ("words", "says"),
-    [
-        (["--physics", "planer"], "did you mean 'planar'"),
-        (
-            ["--backend", "serial", "--port", "p", "--physics", "planar"],
-            "critterbot with the backend serial has its own",
-        ),
-        (
-            ["--robot", "create2", "--backend", "serial", "--port", "p", "--physics", "bullet"],
-            "backend serial has its own",
-        ),
-        (["--robot", "create2", "--physics", "bullet"], "Create 2"),
-        (["--env", "CartPole-v1", "--physics", "planar"], "the body of CartPole-v1 has its own"),
-        (["--env", "CartPole-v1", "--robot", "create2"], "leave out --robot create2"),
-    ],
-)
-def test_a_physics_that_does_not_exist_or_does_not_belong_is_refused(
-    elsewhere: Path, words: list[str], says: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert says in refused(["learn", "--steps", "30", *words], capsys)
 
 
 def test_a_bug_is_no_bad_input(elsewhere: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -265,29 +185,6 @@ def test_a_score_and_the_lack_of_one_are_explained_where_they_are_printed(
     assert said in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("number", ENDING)
-def test_a_signal_ends_the_run_with_its_report(
-    number: signal.Signals, elsewhere: Path, toy: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    handler = signal.getsignal(number)
-
-    def interrupt(self: Sampler, event: Any) -> None:
-        if event.life.steps == 50:
-            signal.raise_signal(number)
-
-    monkeypatch.setattr(Sampler, "after_step", interrupt)
-    words = ["learn", "--steps", "100000", "--excursion-probability", "0", "--out", "a"]
-    assert cli.main(words) == 128 + number
-
-    summary = json.loads((elsewhere / "a" / "summary.json").read_text())
-    assert summary["steps"] == 51
-    if number == signal.SIGTERM:  # whoever ends a service waits for no pictures
-        assert cli.main(["report", "a"]) == 0
-    assert summary["stopped_early"] is True
-    assert f"after 51 of 100,000 steps: {number.name}" in (elsewhere / "a" / "report.html").read_text()
-    assert signal.getsignal(number) is handler
-
-
 def test_a_second_ctrl_c_sets_the_emergency_stop_before_the_body_is_closed(
     elsewhere: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -310,43 +207,6 @@ def test_a_second_ctrl_c_sets_the_emergency_stop_before_the_body_is_closed(
     assert cli.main(["learn", "--steps", "100", "--excursion-probability", "0", "--out", "a"]) == 130
     assert told == ["Ctrl-C was pressed twice", "closed"]
     assert "horde-robot stop --clear" in capsys.readouterr().err
-
-
-def test_a_lost_body_ends_the_run_with_its_report_and_exit_code_1(
-    elsewhere: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def on_step(age: int) -> None:
-        if age == 30:
-            raise type("HordeEnvError", (Exception,), {})("the robot at /dev/x is gone.")
-
-    monkeypatch.setattr(cli, "_make_env", lambda _config: ToyBody(on_step=on_step))
-    assert cli.main(["learn", "--steps", "100", "--excursion-probability", "0", "--out", "a"]) == 1
-    assert "the robot at /dev/x is gone. The run until then is in a/report.html" in capsys.readouterr().err
-    assert json.loads((elsewhere / "a" / "summary.json").read_text())["steps"] == 30
-    assert (elsewhere / "a" / "report.html").is_file()
-
-
-def test_a_body_that_obeys_nothing_ends_the_run_with_its_report_and_exit_code_1(
-    elsewhere: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    deaf = {k: {"applied": 0, "obeyed": 0} for k in range(30, 1000)}
-    monkeypatch.setattr(cli, "_make_env", lambda _config: ToyBody(deaf))
-    assert cli.main(["learn", "--steps", "1000", "--excursion-probability", "0", "--out", "a"]) == 1
-    said = capsys.readouterr().err
-    assert "60 s after the last learning: the body reports `obeyed` = 0" in said
-    assert "The run until then is in a/report.html" in said
-    assert json.loads((elsewhere / "a" / "summary.json").read_text())["learning_steps"] == 29
-
-
-def test_what_was_lived_before_a_fault_is_written(elsewhere: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def on_step(age: int) -> None:
-        if age == 30:
-            raise ConnectionError("unplugged")
-
-    monkeypatch.setattr(cli, "_make_env", lambda _config: ToyBody(on_step=on_step))
-    with pytest.raises(ConnectionError):
-        cli.main(["learn", "--steps", "100", "--excursion-probability", "0", "--out", "a"])
-    assert json.loads((elsewhere / "a" / "summary.json").read_text())["steps"] == 30
 
 
 @pytest.mark.slow
@@ -415,44 +275,6 @@ def test_any_environment_that_fits_is_lived_in_with_questions_of_its_own(elsewhe
     assert "no test excursions" in off_policy["reason"]
     assert (untested["first"], untested["reason"]) == ("behaviour/g0.5/obs_1", "tested = false")
     assert 'env = "CartPole-v1"' in (elsewhere / "here" / "config.toml").read_text()
-
-
-@pytest.mark.parametrize(
-    ("space", "wrapper"),
-    [
-        ({"action_space": gymnasium.spaces.MultiDiscrete([2, 3])}, "gymnasium.wrappers.TransformAction"),
-        ({"action_space": gymnasium.spaces.Box(-1.0, 1.0, (2,))}, "gymnasium.wrappers.DiscretizeAction"),
-        (
-            {"observation_space": gymnasium.spaces.Dict({"a": gymnasium.spaces.Box(0.0, 1.0, (2,))})},
-            "gymnasium.wrappers.FlattenObservation",
-        ),
-    ],
-)
-def test_a_space_that_does_not_fit_is_refused_by_the_wrapper_that_helps(
-    elsewhere: Path, monkeypatch: pytest.MonkeyPatch, space: dict[str, Any], wrapper: str, capsys: Any
-) -> None:
-    def made() -> ToyBody:
-        env = ToyBody()
-        vars(env).update(space)
-        return env
-
-    monkeypatch.setitem(gymnasium.registry, "Odd-v0", gymnasium.envs.registration.EnvSpec("Odd-v0", entry_point=made))
-    assert wrapper in refused(["learn", "--env", "Odd-v0", "--steps", "20"], capsys)
-
-
-@pytest.mark.parametrize(
-    ("words", "sentence"),
-    [
-        (["--env", "NoSuchThing-v0"], "NoSuchThing"),
-        (["--env", "CartPole-v1", "--backend", "replay"], "has a body of its own"),
-        (["--backend", "gymnasium"], "needs --env ID"),
-        (["--env", "CartPole-v1", "--realtime"], "no clock to keep"),
-    ],
-)
-def test_an_environment_that_cannot_be_had_is_refused(
-    elsewhere: Path, words: list[str], sentence: str, capsys: Any
-) -> None:
-    assert sentence in refused(["learn", "--steps", "20", *words], capsys)
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh"])

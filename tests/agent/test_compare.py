@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from horde_agent import cli
-from horde_agent.runs.config import BadInput
 from horde_agent.runs.showing.compare import write_comparison
 
 
@@ -72,11 +71,3 @@ def test_names_are_text_and_no_page(tmp_path: Path) -> None:
     pair = [made(tmp_path / str(k), k, {"<b>bold</b>": 1.0 + k}) for k in range(2)]
     page = write_comparison(pair, tmp_path / "page.html")
     assert "<b>bold" not in page.read_text(encoding="utf-8")
-
-
-@pytest.mark.parametrize(("which", "sentence"), [("twice", "named twice"), ("none", "no finished run")])
-def test_what_cannot_be_compared_is_refused(which: str, sentence: str, runs: list[Path], tmp_path: Path) -> None:
-    other = {"twice": runs[0], "none": tmp_path / "nothing"}[which]
-    with pytest.raises(BadInput, match=sentence):
-        write_comparison([runs[0], other], tmp_path / "page.html")
-    assert not (tmp_path / "page.html").exists()

@@ -19,45 +19,6 @@ def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
 
-@pytest.mark.parametrize(
-    ("settings", "words"),
-    [
-        ({"backend": "simulater"}, "unknown backend 'simulater'.*did you mean 'simulator'"),
-        ({"backend": "emulated", "port": "/dev/x"}, "--port belongs to a real robot"),
-        ({"backend": "replay"}, "needs --log"),
-        ({"backend": "replay", "log": Path("nowhere.csv")}, "there is no log nowhere.csv"),
-        ({"log": Path("x.csv")}, "--log requires --backend replay"),
-        ({"port": "/dev/x"}, "--port belongs to a real robot"),
-        ({"parity": "odd"}, "--parity belongs to the Critterbot's serial line"),
-        ({"parity": "odd", "backend": "serial", "robot": "create2"}, "--parity belongs"),
-        ({"parity": "mark", "backend": "serial"}, "unknown parity 'mark': choose odd, even, none"),
-        ({"steps": -5}, "--steps must be at least 1, got -5"),
-        ({"steps": 0}, "--steps must be at least 1"),
-        ({"horizon": 0}, "--horizon"),
-        ({"passes": 0}, "--passes"),
-        ({"seed": -1}, "--seed"),
-        ({"step_size": 0.0}, "--step-size must be a positive number"),
-        ({"step_size": float("nan")}, "--step-size"),
-        ({"secondary_ratio": -1.0}, "--secondary-ratio"),
-        ({"repeat": 1.0}, r"--repeat must be in \[0, 1\)"),
-        ({"excursion_probability": 1.1}, "--excursion-probability"),
-        ({"trace_rule": "clip"}, "unknown trace rule 'clip'.*did you mean 'clipped'"),
-        ({"w_rule": "never"}, "unknown w rule 'never'"),
-        ({"questions": "excursion"}, "unknown questions 'excursion'.*did you mean 'excursions'"),
-        ({"questions": "mine.toml"}, "there is no question file mine.toml"),
-        ({"ray": "10.0.0.1:6379"}, "--ray requires --shards"),
-        ({"shards": "0"}, "--shards 0: write a number of processes, 1 or more, or auto"),
-        ({"shards": "four"}, "--shards four: write a number"),
-        ({"shards": "-2"}, "--shards -2: write a number"),
-        ({"shards": "2", "backend": "replay", "log": Path(__file__)}, "--shards cannot be combined"),
-    ],
-)
-def test_what_cannot_be_done_is_refused(settings: dict[str, Any], words: str) -> None:
-    with pytest.raises(BadInput, match=words) as refused:
-        resolve(replace(LearnConfig(), **settings))
-    assert "\n" not in str(refused.value)
-
-
 def test_a_log_cannot_answer_questions_about_other_policies(tmp_path: Path) -> None:
     (tmp_path / "log.csv").write_text("x")
     with pytest.raises(BadInput, match="action probabilities"):

@@ -14,28 +14,16 @@ import pytest
 from horde_agent import cli
 from horde_agent.record import read
 from horde_agent.runs.showing import pictures
-from tests.agent.doubles import ToyBody
 from tests.agent.test_run_folder import closed  # noqa: F401  a fixture
 
 Damage = Callable[[Path], None]
 
 
-@pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A finished life with some thirty excursions."""
-    path = tmp_path_factory.mktemp("runs") / "whole"
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(cli, "_make_env", lambda _config: ToyBody())
-        words = "learn --steps 1200 --horizon 20 --excursion-probability 0.05 --seed 1 --out"
-        assert cli.main([*words.split(), str(path)]) == 0
-    return path
-
-
 @pytest.fixture
-def run(whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def run(toy_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A copy to be damaged; its pictures are composed, but not painted, which takes the longest."""
     monkeypatch.setattr(pictures, "_save", lambda _figure, path: path.write_bytes(b""))
-    return Path(shutil.copytree(whole, tmp_path / "run", ignore=shutil.ignore_patterns("*.png", "report.html")))
+    return Path(shutil.copytree(toy_run, tmp_path / "run", ignore=shutil.ignore_patterns("*.png", "report.html")))
 
 
 def text(content: str) -> Damage:
@@ -227,25 +215,7 @@ def refusal(run: Path, capsys: pytest.CaptureFixture[str]) -> str:
     return err
 
 
-SUMMARIES: dict[str, Damage] = {what: text(content) for content, what in WRONG_TYPES.items()} | {
-    "cut": half,
-    "no letters": data(b"\xff\xfe\x00"),
-    "deeper than anybody can follow": text("[" * 200_000),
-}
-
-
-@pytest.mark.parametrize("what", SUMMARIES)
-def test_a_damaged_summary_is_refused_and_made_again_once_it_is_removed(
-    what: str, run: Path, whole: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    SUMMARIES[what](run / "summary.json")
-    said = refusal(run, capsys)
-    assert f"horde: {run / 'summary.json'} is damaged (" in said
-    assert said.endswith("); remove it, and `horde report` writes it again from the log\n")
-
-
 def test_a_colleagues_folder_is_refused_by_the_name_of_what_cannot_be_written(
-    whole: Path,
     closed: Path,  # noqa: F811
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
@@ -264,22 +234,13 @@ def test_a_folder_that_may_not_be_read_is_refused(
     assert f"{closed} is not readable; ask its owner for a copy" in refusal(closed, capsys)
 
 
-@pytest.mark.parametrize("path", ["nowhere", "n" * 300, "file", "file/below"])
-def test_what_is_no_folder_is_refused(
-    path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    Path("file").touch()
-    assert f"{path} contains no finished run: the folder does not exist" in refusal(Path(path), capsys)
-
-
 def test_a_page_that_cannot_be_written_is_refused(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (run / "report.html").mkdir()
     assert f"{run / 'report.html'} cannot be written (Is a directory)" in refusal(run, capsys)
 
 
 def test_a_picture_that_cannot_be_written_is_noted(
-    run: Path, whole: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (run / "pen.png").mkdir()
     assert cli.main(["report", str(run)]) == 0

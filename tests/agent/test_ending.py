@@ -297,14 +297,6 @@ def test_who_presses_on_leaves_the_tables_unwritten_and_the_log_whole(
     assert summary()["steps"] == 301
 
 
-def test_a_life_broken_off_in_a_step_is_written_too(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert live(monkeypatch, ToyBody(on_step=at(300, signal.SIGTERM, signal.SIGTERM))) == 128 + signal.SIGTERM
-    assert summary()["steps"] == 300
-    assert "horde: interrupted. The run until then is in a/report.html" in capsys.readouterr().err
-
-
 def test_a_signal_that_was_to_be_ignored_stays_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
     """`nohup horde learn`: the terminal goes, the life stays."""
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)

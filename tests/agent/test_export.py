@@ -118,11 +118,6 @@ def test_mcap_is_read_by_its_own_reader(run: Path, tmp_path: Path) -> None:
     assert messages[-1][1]["b"] is None
 
 
-def test_a_format_that_is_none_is_refused(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["export", str(run), "--to", "xml"]) == 2
-    assert "unknown format 'xml': choose parquet, mcap" in capsys.readouterr().err
-
-
 def scalars_in(folder: Path) -> dict[str, list[tuple[int, float]]]:
     """Return the curves that TensorBoard's own reader finds."""
     accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")

@@ -87,31 +87,6 @@ KINDS: dict[str, tuple[list[GVF], LearnerConfig, Mode]] = {
 }
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_horde_goes_on_from_any_step_with_the_same_bits(kind: str) -> None:
-    """Steps that wait in a batch wait on: to take them for the sake of a state would cut the batches elsewhere."""
-    questions, config, mode = KINDS[kind]
-
-    def new() -> Horde:
-        return Horde(questions, n_features=N_FEATURES, n_active=N_ACTIVE, config=config, mode=mode)
-
-    n = 160 if config.trace_rule == "plain" else 1500  # no step of a trace that is never dropped is cheap
-    steps, cuts = stream(n), [k for k in (0, 1, 2, 40, 131, 700, 1001) if k < n]
-    whole, states, begins = new(), {}, True
-    for k in range(n):
-        if k in cuts:
-            states[k] = whole.state(), begins
-        live(whole, steps[k : k + 1], begins=begins)
-        begins = not begins and steps[k][-1]
-    for k, (state, was) in states.items():
-        again = new()
-        if k % 2:
-            live(again, stream(90)[::-1], begins=True)  # what it was before is forgotten
-        again.restore(state)
-        live(again, steps[k:], begins=was)
-        assert answers(again) == answers(whole), k
-
-
 def test_a_state_that_was_copied_over_many_steps_by_an_earlier_version_is_refused() -> None:
     """It has blocks of weights of different steps: nothing may learn on from them."""
     horde = many()
@@ -250,44 +225,6 @@ def test_a_rupee_goes_on_from_any_step_with_the_same_bits() -> None:
     learn(again, of_again, steps[150:])
     assert of_whole.value().max() > 0
     np.testing.assert_array_equal(of_again.value(), of_whole.value())
-
-
-@pytest.mark.parametrize("kind", ["span, deferred", "plain"])
-def test_demons_that_came_and_went_go_on_too(kind: str) -> None:
-    questions, config, mode = KINDS[kind]
-    more = [GVF(f"more {g}", ConstantAction(1, N_ACTIONS), Channel(2), g) for g in (0.0, 0.5, 0.9)]
-    gone = [q.name for q in questions[5:40:3] if q.name != "0/0/0.8"]
-
-    def new() -> Horde:
-        return Horde(questions, n_features=N_FEATURES, n_active=N_ACTIVE, config=config, mode=mode)
-
-    whole, again, steps = new(), new(), stream(600)
-    steps = [(*step[:4], False) for step in steps]
-    live(whole, steps[:200], begins=True)
-    for horde in (whole, again):
-        horde.add(more)
-        horde.remove(gone)
-    live(whole, steps[200:333], begins=False)
-    again.restore(whole.state())
-    for horde in (whole, again):
-        live(horde, steps[333:], begins=False)
-    assert answers(again) == answers(whole)
-
-
-def test_who_was_set_aside_stays_so() -> None:
-    def broken(observation: Any, _tiles: Any) -> float:
-        return 1e300 if observation[0] > 0.9 else np.nan if observation[1] > 0.9 else 1.0
-
-    questions = [*family(), GVF("lost", ConstantAction(0, N_ACTIONS), broken, 0.9)]
-    whole, again = (Horde(questions, n_features=N_FEATURES, n_active=N_ACTIVE) for _ in "12")
-    steps = [(*step[:4], False) for step in stream(500)]
-    live(whole, steps[:250], begins=True)
-    assert list(whole.diverged) == ["lost"]
-    again.restore(whole.state())
-    for horde in (whole, again):
-        live(horde, steps[250:], begins=False)
-    assert answers(again) == answers(whole)
-    assert "lost" in again.divergence_reason
 
 
 def test_a_demon_flagged_while_others_came_is_set_aside_after_a_restore() -> None:

@@ -6,7 +6,7 @@ import csv
 import json
 import re
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ from horde_agent.life.life import Life
 from horde_agent.life.observers import Sampler
 from horde_agent.measures.excursion_table import FORMAT as EXCURSIONS
 from horde_agent.record import FORMAT, Phase, Recorder, Stream, read, snapshots
-from horde_agent.record.segments import encode_header, read_segment, record_files, sealed
+from horde_agent.record.segments import read_segment, record_files, sealed
 from horde_agent.runs.jobs import session, sources
 from horde_agent.runs.keeping.folder import RunFolder
 from horde_agent.runs.keeping.snapshot_writer import SnapshotWriter
@@ -468,52 +468,6 @@ def test_a_life_of_random_policies_is_learned_from_again(tmp_path: Path, monkeyp
     again = without_tables(life, tmp_path)
     assert cli.main(["report", str(again)]) == 0
     assert known(again) == known(life)
-
-
-def damage(run: Path, file: str, change: Callable[[str], str]) -> None:
-    (run / file).write_text(change((run / file).read_text()))
-
-
-@pytest.mark.parametrize(
-    ("file", "change", "said"),
-    [
-        ("config.toml", lambda text: text[: text.index("[versions]")], "config.toml is cut off before its versions"),
-        ("config.toml", lambda text: text[:15], "config.toml cannot be read"),
-        ("config.toml", lambda text: f"speed = 3\n{text}", "unknown setting 'speed'"),
-        ("config.toml", None, "neither summary.json nor config.toml"),
-        ("log/life.rec", None, "neither tables nor a log"),
-    ],
-)
-def test_a_log_is_not_learned_from_under_settings_that_nobody_chose(
-    cut: Path, file: str, change: Callable[[str], str] | None, said: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    if change is None:
-        (cut / file).unlink()
-    else:
-        damage(cut, file, change)
-    before = sorted(cut.rglob("*"))
-    assert cli.main(["report", str(cut)]) == 2
-    err = capsys.readouterr().err
-    assert said in err
-    assert len(err.splitlines()) == 1
-    assert sorted(cut.rglob("*")) == before
-
-
-def test_a_log_that_does_not_describe_its_robot_is_refused(cut: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Its header told neither the tile layout nor the ranges of the observation."""
-    path = cut / "log" / "life.rec"
-    stream = read(path)
-    header = {name: value for name, value in stream.header.items() if name != "low"}
-    path.write_bytes(encode_header(header) + stream.rows.tobytes())
-    assert cli.main(["report", str(cut)]) == 2
-    assert "life.rec lacks 'low'" in capsys.readouterr().err
-
-
-def test_a_log_with_nothing_lived_is_refused(cut: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = cut / "log" / "life.rec"
-    path.write_bytes(path.read_bytes()[: read(path).header["offset"]])
-    assert cli.main(["report", str(cut)]) == 2
-    assert "its log is empty" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("after", [0, 400])

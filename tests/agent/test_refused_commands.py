@@ -1,0 +1,275 @@
+"""Commands with invalid input or damaged folders: one sentence, exit code 2, and no file changes."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import gymnasium
+import pytest
+
+from horde_agent import cli
+from horde_agent.record import read, snapshots
+from horde_agent.record.segments import encode_header
+from tests.agent.doubles import ToyBody
+
+Damage = Callable[[Path], object]
+FAMILY = '[[family]]\npolicies = ["{}"]\ngammas = [0.5]\n'
+
+
+class Case(NamedTuple):
+    """A command in a folder with a finished run, `run`; parts of its message; what is done to the run before."""
+
+    words: str
+    said: str | tuple[str, ...]
+    damage: Damage = lambda run: None
+
+
+def write(name: str, content: str | bytes) -> Damage:
+    data = content.encode() if isinstance(content, str) else content
+    return lambda run: (run / name).write_bytes(data)
+
+
+def edit(name: str, change: Callable[[str], str]) -> Damage:
+    return lambda run: (run / name).write_text(change((run / name).read_text()))
+
+
+def remove(*names: str) -> Damage:
+    def damage(run: Path) -> None:
+        for name in names:
+            shutil.rmtree(run / name) if (run / name).is_dir() else (run / name).unlink()
+
+    return damage
+
+
+def both(*damages: Damage) -> Damage:
+    return lambda run: [damage(run) for damage in damages]
+
+
+def no_tables(run: Path) -> None:
+    for file in [*run.glob("*.csv"), *run.glob("*.json")]:
+        file.unlink()
+
+
+def flip_a_row(run: Path) -> None:
+    data = bytearray((run / "log/life.rec").read_bytes())
+    data[-20_000] ^= 4
+    (run / "log/life.rec").write_bytes(data)
+
+
+def other_snapshot_version(run: Path) -> None:
+    path = next(snapshots.found(run / "checkpoint"))
+    manifest = json.loads((path / "manifest.json").read_text()) | {"version": 8}
+    manifest["facts"]["version"] = "7.1"
+    text = json.dumps(manifest).encode()
+    (path / "manifest.json").write_bytes(text)
+    (path / "manifest.sha256").write_text(f"{hashlib.sha256(text).hexdigest()}  manifest.json\n")
+
+
+def header_without_low(run: Path) -> None:
+    stream = read(run / "log/life.rec")
+    header = {name: value for name, value in stream.header.items() if name != "low"}
+    (run / "log/life.rec").write_bytes(encode_header(header) + stream.rows.tobytes())
+
+
+def empty_recording(run: Path) -> None:
+    os.truncate(run / "log/life.rec", read(run / "log/life.rec").header["offset"])
+
+
+def question_file(content: str) -> Damage:
+    return write("../mine.toml", content)
+
+
+OWN = "learn --questions mine.toml"
+SERIAL = "learn --backend serial --port /dev/no_such_robot"
+LONG = "n" * 300
+OTHERS = ("bench --quick --only tile", "reproduce chain")
+NO_FOLDER = ("x", LONG, "mine.toml/x")
+SETTINGS = [
+    Case("learn --backend simulatr", ("unknown backend 'simulatr'", "did you mean 'simulator'")),
+    Case("learn --backend serial", "no port is known"),
+    Case("learn --backend drops", "no port is known"),
+    Case("learn --backend drops --port 127.0.0.1:1", "127.0.0.1"),
+    Case(SERIAL, "there is no port /dev/no_such_robot"),
+    Case("learn --backend emulated --port /dev/x", "--port belongs to a real robot"),
+    Case("learn --port /dev/x", "--port belongs to a real robot"),
+    Case("learn --parity odd", "--parity belongs to the Critterbot's serial line"),
+    Case("learn --parity odd --backend serial --robot create2", "--parity belongs"),
+    Case("learn --parity mark --backend serial", "unknown parity 'mark': choose odd, even, none"),
+    Case("learn --steps -1", "--steps must be at least 1"),
+    Case("learn --steps 0", "--steps must be at least 1"),
+    Case("learn --horizon 0", "--horizon"),
+    Case("learn --passes 0", "--passes"),
+    Case("learn --seed -1", "--seed"),
+    Case("learn --step-size 0", "--step-size must be a positive number"),
+    Case("learn --step-size nan", "--step-size"),
+    Case("learn --secondary-ratio -1", "--secondary-ratio"),
+    Case("learn --repeat 1", "--repeat must be in [0, 1)"),
+    Case("learn --excursion-probability 1.1", "--excursion-probability"),
+    Case("learn --steps abc", "--steps: 'abc' is no whole number; write 60000 or 6e4"),
+    Case("learn --steps 1.5", "'1.5' is no whole number"),
+    Case("learn --steps inf", "'inf' is no whole number"),
+    Case("learn --seed 1e-3", "--seed: '1e-3' is no whole number"),
+    Case("learn --horizon nan", "--horizon: 'nan' is no whole number"),
+    Case("learn --passes two", "--passes: 'two' is no whole number"),
+    Case("reproduce chain --seeds 1.5", "--seeds: '1.5' is no whole number"),
+    Case("learn --bogus 1", "Unrecognized options: --bogus"),
+    Case("learn --questions excursion", ("unknown questions 'excursion'", "did you mean 'excursions'")),
+    Case("learn --questions none.toml", "there is no question file"),
+    Case("learn --trace-rule clip", ("unknown trace rule 'clip'", "did you mean 'clipped'")),
+    Case("learn --w-rule never", "unknown w rule 'never'"),
+    Case("learn --config none.toml", "there is no config file"),
+    Case("learn --backend replay", "needs --log"),
+    Case("learn --backend replay --log none.csv", "there is no log none.csv"),
+    Case("learn --log x.csv", "--log requires --backend replay"),
+    Case("learn --ray 10.0.0.1:6379", "--ray requires --shards"),
+    Case("learn --shards 0", "--shards 0: write a number of processes, 1 or more, or auto"),
+    Case("learn --shards four", "--shards four: write a number"),
+    Case("learn --shards 2 --backend replay --log run/config.toml", "--shards cannot be combined"),
+    Case("learn --on-alarm no-such-command-anywhere", "there is no such command"),
+    Case("learn --physics planer", "did you mean 'planar'"),
+    Case(f"{SERIAL} --physics planar", "critterbot with the backend serial has its own"),
+    Case(f"{SERIAL} --robot create2 --physics bullet", "backend serial has its own"),
+    Case("learn --robot create2 --physics bullet", "Create 2"),
+    Case("learn --env CartPole-v1 --physics planar", "the body of CartPole-v1 has its own"),
+    Case("learn --env CartPole-v1 --robot create2", "leave out --robot create2"),
+    Case("learn --env NoSuchThing-v0", "NoSuchThing"),
+    Case("learn --env CartPole-v1 --backend replay", "has a body of its own"),
+    Case("learn --backend gymnasium", "needs --env ID"),
+    Case("learn --env CartPole-v1 --realtime", "no clock to keep"),
+    Case("learn --out run", "run already contains a run"),
+    Case("learn --out run/config.toml/a", "Not a directory"),
+    Case(f"learn --out {LONG}", "File name too long"),
+    Case(f"learn --out {os.fsdecode(bytes([0xE9]))}", "is not UTF-8"),
+    *(
+        Case(f"{c} --out run/config.toml/a", "Not a directory")
+        for c in ("bench --quick --only tile", "reproduce chain")
+    ),
+    *(Case(f"{c} --out {LONG}", "File name too long") for c in ("bench --quick --only tile", "reproduce chain")),
+    Case("report", "Missing from horde report"),
+    Case("lern", "lern"),
+    Case("", "learn, report"),
+]
+QUESTIONS = [
+    Case(OWN, "[0, 1]", question_file(FAMILY.format("left").replace("0.5", "1.5"))),
+    Case(OWN, "unknown policy 'fly'", question_file(FAMILY.format("fly"))),
+    Case(OWN, "[0, 1]", question_file(FAMILY.format("left") + "lam = 2")),
+    Case(OWN, "unknown sensor 'nose'", question_file(FAMILY.format("left") + 'channels = ["nose"]')),
+    Case(OWN, "unknown key 'speed'", question_file(FAMILY.format("left") + "speed = 3")),
+    Case(
+        f"{OWN} --backend replay --log run/questions.csv",
+        "'left/g0.5/age' in mine.toml has another policy",
+        question_file(FAMILY.format("left")),
+    ),
+]
+WRONG = {"empty": "", "list": "[1, 2]", "number": "7", "null": "null", "half": '{"a": ', "deep": "[" * 200_000}
+UNFINISHED = {
+    "config.toml is cut off before its versions": edit("config.toml", lambda text: text[: text.index("[versions]")]),
+    "config.toml cannot be read": edit("config.toml", lambda text: text[:15]),
+    "unknown setting 'speed'": edit("config.toml", lambda text: f"speed = 3\n{text}"),
+    "neither summary.json nor config.toml": remove("config.toml"),
+    "neither tables nor a log": remove("log/life.rec"),
+    "life.rec lacks 'low'": header_without_low,
+    "its log is empty": empty_recording,
+}
+FOLDERS = [
+    *(
+        Case(f"report {p}", f"{p} contains no finished run: the folder does not exist")
+        for p in ("x", LONG, "mine.toml/x")
+    ),
+    *(
+        Case("report run", ("summary.json is damaged (", "remove it, and"), write("summary.json", content))
+        for content in (*WRONG.values(), b"\xff\xfe\x00")
+    ),
+    *(Case("report run", said, both(no_tables, damage)) for said, damage in UNFINISHED.items()),
+    Case("report run run", "named twice"),
+    Case("report run nothing", "no finished run"),
+    Case("doctor .", "contains no run"),
+    Case("export run --to xml", "unknown format 'xml'"),
+    *(Case("resume run", "contains no run to resume", remove(name)) for name in ("config.toml", "log/life.rec")),
+    Case("resume run --steps 230", "has taken 1,200 steps, and --steps is 230 in total: choose a larger --steps"),
+    Case(
+        "resume run --steps 1300",
+        "config.toml has changed since",
+        edit("config.toml", lambda text: text.replace("step_size = 0.1", "step_size = 0.2")),
+    ),
+    Case(
+        "resume run --steps 1300",
+        ("horde-snapshot 8", "resume it with version 7.1", "horde learn --backend replay --log run"),
+        other_snapshot_version,
+    ),
+    Case("resume run --steps 1300", "life.rec is damaged: 1 of its", both(remove("checkpoint"), flip_a_row)),
+    Case("learn --backend replay --log .", "there is no log"),
+]
+
+
+@pytest.fixture
+def here(toy_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: Any) -> Path:
+    """A working folder with a finished run, of a user who has no robot."""
+    monkeypatch.chdir(tmp_path)
+    for folder in ("XDG_CONFIG_HOME", "XDG_STATE_HOME"):
+        monkeypatch.setenv(folder, str(request.getfixturevalue("tmp_path_factory").mktemp("home")))
+    pictures = shutil.ignore_patterns("*.png", "report.html")
+    return Path(shutil.copytree(toy_run, tmp_path / "run", ignore=pictures))
+
+
+def files() -> dict[Path, bytes]:
+    there = [path for path in Path.cwd().rglob("*") if path.is_file() and path.name != ".lock"]
+    return {path: path.read_bytes() for path in there}
+
+
+def refused(words: list[str], capsys: pytest.CaptureFixture[str]) -> str:
+    """Run a command, check that it was refused in one line and changed no file, and return that line."""
+    before, folders = files(), {path for path in Path.cwd().rglob("*") if path.is_dir()}
+    assert cli.main(words) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert files() == before
+    assert {path for path in Path.cwd().rglob("*") if path.is_dir()} == folders
+    return err
+
+
+@pytest.mark.parametrize("case", SETTINGS, ids=lambda case: case.words[:60] or "nothing")
+def test_invalid_settings_are_refused(case: Case, here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    err = refused(case.words.split(), capsys)
+    assert all(part in err for part in ([case.said] if isinstance(case.said, str) else case.said))
+    assert len(err.splitlines()) == 1
+
+
+@pytest.mark.parametrize("case", [*QUESTIONS, *FOLDERS], ids=lambda case: f"{case.words[:30]}: {case.said}"[:80])
+def test_invalid_questions_and_damaged_runs_are_refused(
+    case: Case, here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(cli, "_make_env", lambda _config: ToyBody())
+    case.damage(here)
+    err = refused(case.words.split(), capsys)
+    assert all(part in err for part in ([case.said] if isinstance(case.said, str) else case.said)), err
+    assert err.splitlines()[-1].startswith("horde: ")
+
+
+@pytest.mark.parametrize(
+    ("space", "wrapper"),
+    [
+        ({"action_space": gymnasium.spaces.MultiDiscrete([2, 3])}, "gymnasium.wrappers.TransformAction"),
+        ({"action_space": gymnasium.spaces.Box(-1.0, 1.0, (2,))}, "gymnasium.wrappers.DiscretizeAction"),
+        (
+            {"observation_space": gymnasium.spaces.Dict({"a": gymnasium.spaces.Box(0.0, 1.0, (2,))})},
+            "gymnasium.wrappers.FlattenObservation",
+        ),
+    ],
+)
+def test_a_space_that_does_not_fit_is_refused_with_the_wrapper_that_helps(
+    here: Path, monkeypatch: pytest.MonkeyPatch, space: dict[str, Any], wrapper: str, capsys: Any
+) -> None:
+    def made() -> ToyBody:
+        env = ToyBody()
+        vars(env).update(space)
+        return env
+
+    monkeypatch.setitem(gymnasium.registry, "Odd-v0", gymnasium.envs.registration.EnvSpec("Odd-v0", entry_point=made))
+    assert wrapper in refused(["learn", "--env", "Odd-v0", "--steps", "20"], capsys)
