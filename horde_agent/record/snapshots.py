@@ -18,8 +18,7 @@ import json
 import os
 import platform
 import shutil
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -71,115 +70,55 @@ def identity() -> dict[str, str]:
     return {"numba": numba.__version__, "numpy": np.__version__, "processor": processor()}
 
 
-class Writer:
-    """Writes a snapshot array by array; it gets its name when all files are on disk.
-
-    Args:
-        folder: For the snapshots of a run; incomplete ones in it are removed.
-
-    Raises:
-        RecordLost: If it cannot be written, also by its methods; the incomplete files are removed.
-    """
-
-    def __init__(self, folder: Path) -> None:
-        self._folder, self._part = folder, folder / f"{_UNFINISHED}new"
-        self._small, self._placed, self._files = io.BytesIO(), list[dict[str, Any]](), dict[str, Any]()
-        with self._whole_or_not_at_all():
-            folder.mkdir(exist_ok=True)
-            _remove(*folder.glob(f"{_UNFINISHED}*"))
-            self._part.mkdir()
-
-    @contextmanager
-    def _whole_or_not_at_all(self) -> Iterator[None]:
-        try:
-            yield
-        except OSError as error:
-            self.abandon()
-            raise RecordLost(error.errno, error.strerror, str(self._part)) from error
-
-    def abandon(self) -> None:
-        """Remove the files written so far."""
-        shutil.rmtree(self._part, ignore_errors=True)
-
-    def put(self, name: str, array: NDArray[Any]) -> None:
-        """Write an array of numbers or texts, of any shape and layout, in C order; small ones go into one file.
-
-        Raises:
-            TypeError: If the array holds objects or records.
-        """
-        if array.dtype.kind in "OV":
-            raise TypeError(f"{name} has dtype {array.dtype}; a snapshot stores arrays of numbers or texts only")
-        if array.nbytes < SMALL_BYTES:
-            where = {"name": name, "dtype": array.dtype.str, "shape": array.shape, "offset": self._small.tell()}
-            self._placed.append(where)
-            self._small.write(array.tobytes())
-            return
-        array = np.asarray(array, order="C")
-        head = io.BytesIO()
-        np.lib.format.write_array_header_1_0(head, np.lib.format.header_data_from_array_1_0(array))
-        with self._whole_or_not_at_all():
-            written = _put(self._part / _file_of(name), head.getvalue(), array)
-        self._files[_file_of(name)] = written | {"name": name}
-
-    def finish(self, step: int, facts: Mapping[str, Any], *, kept: int = KEPT, until: Sequence[int] = ()) -> Path:
-        """Rename the snapshot to its final name, remove old ones, and return its folder: see `write`."""
-        path, part = self._folder / f"{step:012d}", self._part
-        said = {"step": step, **facts, **identity()}
-        with self._whole_or_not_at_all():
-            self._files[_SMALL] = _put(part / _SMALL, self._small.getvalue())
-            manifest = {"format": FORMAT, "version": FORMAT_VERSION, "facts": said}
-            manifest |= {"files": self._files, "small": self._placed}
-            text = json.dumps(manifest, indent=1).encode()
-            _put(part / _MANIFEST, text)
-            _put(part / _CHECK, f"{hashlib.sha256(text).hexdigest()}  {_MANIFEST}\n".encode())
-            sync_folder(part)
-            _remove(path)  # of a run that was restored and reached this step again
-            part.rename(path)
-            sync_folder(self._folder)
-        there = {int(path.name): path for path in found(self._folder)}
-        stays = {*list(there)[:kept], *(newest(there, last) for last in until)}
-        _remove(*(path for step, path in there.items() if step not in stays))
-        return path
-
-
-def write(
-    folder: Path,
-    step: int,
-    state: State,
-    facts: Mapping[str, Any],
-    begun: Writer | None = None,
-    until: Sequence[int] = (),
-    *,
-    kept: int = KEPT,
-) -> Path:
+def write(folder: Path, step: int, state: State, facts: Mapping[str, Any], *, kept: int = KEPT) -> Path:
     """Write a snapshot, remove old ones, and return its folder.
 
     Args:
-        folder: For the snapshots of a run.
+        folder: For the snapshots of a run; incomplete ones in it are removed.
         step: Of the state.
-        state: Arrays that are not yet written.
+        state: Arrays of numbers or texts, of any shape and layout.
         facts: For the manifest; JSON types.
-        begun: A writer that has written the other arrays.
-        until: Steps to return to: for each, the newest snapshot that is not later is kept.
         kept: Number of newest snapshots to keep.
 
     Raises:
         RecordLost: If it cannot be written; its files are removed, and earlier snapshots stay.
+        TypeError: If an array holds objects or records.
     """
-    writer = begun or Writer(folder)
+    path, part = folder / f"{step:012d}", folder / f"{_UNFINISHED}new"
+    if odd := next((name for name, array in state.items() if array.dtype.kind in "OV"), None):
+        raise TypeError(f"{odd} has dtype {state[odd].dtype}; a snapshot stores arrays of numbers or texts only")
+    try:
+        folder.mkdir(exist_ok=True)
+        _remove(*folder.glob(f"{_UNFINISHED}*"))
+        part.mkdir()
+        manifest = {"format": FORMAT, "version": FORMAT_VERSION, "facts": {"step": step, **facts, **identity()}}
+        text = json.dumps(manifest | _write_arrays(part, state), indent=1).encode()
+        _put(part / _MANIFEST, text)
+        _put(part / _CHECK, f"{hashlib.sha256(text).hexdigest()}  {_MANIFEST}\n".encode())
+        sync_folder(part)
+        _remove(path)  # of a run that was restored and reached this step again
+        part.rename(path)
+        sync_folder(folder)
+    except OSError as error:
+        shutil.rmtree(part, ignore_errors=True)
+        raise RecordLost(error.errno, error.strerror, str(part)) from error
+    _remove(*list(found(folder))[kept:])
+    return path
+
+
+def _write_arrays(part: Path, state: State) -> dict[str, Any]:
+    """Write each array in C order, small ones into one file; return their entries of the manifest."""
+    small, placed, files = io.BytesIO(), list[dict[str, Any]](), dict[str, Any]()
     for name, array in state.items():
-        writer.put(name, array)
-    return writer.finish(step, facts, kept=kept, until=until)
-
-
-def newest(steps: Iterable[int], last: int) -> int:
-    """Return the latest of some steps that is not after `last`; 0 if there is none.
-
-    Example:
-        >>> newest([30, 10, 20], 25)
-        20
-    """
-    return max((step for step in steps if step <= last), default=0)
+        if array.nbytes < SMALL_BYTES:
+            placed.append({"name": name, "dtype": array.dtype.str, "shape": array.shape, "offset": small.tell()})
+            small.write(array.tobytes())
+            continue
+        array, head, file = np.asarray(array, order="C"), io.BytesIO(), name.replace("/", ".") + ".npy"
+        np.lib.format.write_array_header_1_0(head, np.lib.format.header_data_from_array_1_0(array))
+        files[file] = _put(part / file, head.getvalue(), array) | {"name": name}
+    files[_SMALL] = _put(part / _SMALL, small.getvalue())
+    return {"files": files, "small": placed}
 
 
 def _put(path: Path, head: bytes, array: NDArray[Any] | None = None) -> dict[str, Any]:
@@ -193,10 +132,6 @@ def _put(path: Path, head: bytes, array: NDArray[Any] | None = None) -> dict[str
         digest.update(data)
         os.fsync(file.fileno())
     return {"bytes": len(head) + len(data), "sha256": digest.hexdigest()}
-
-
-def _file_of(name: str) -> str:
-    return name.replace("/", ".") + ".npy"
 
 
 def _remove(*paths: Path) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import signal
 import sys
 from pathlib import Path
 from typing import Any
@@ -183,30 +182,6 @@ def test_a_score_and_the_lack_of_one_are_explained_where_they_are_printed(
 ) -> None:
     assert cli.main(["learn", *words.split(), "--out", "a"]) == 0
     assert said in capsys.readouterr().err
-
-
-def test_a_second_ctrl_c_sets_the_emergency_stop_before_the_body_is_closed(
-    elsewhere: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    told: list[str] = []
-
-    def twice(age: int) -> None:
-        if age == 30:
-            signal.raise_signal(signal.SIGINT)
-            signal.raise_signal(signal.SIGINT)
-
-    class Robot(ToyBody):
-        def emergency_stop(self, reason: str) -> bool:
-            told.append(reason)
-            return True
-
-        def close(self) -> None:
-            told.append("closed")
-
-    monkeypatch.setattr(cli, "_make_env", lambda _config: Robot(on_step=twice))
-    assert cli.main(["learn", "--steps", "100", "--excursion-probability", "0", "--out", "a"]) == 130
-    assert told == ["Ctrl-C was pressed twice", "closed"]
-    assert "horde-robot stop --clear" in capsys.readouterr().err
 
 
 @pytest.mark.slow

@@ -24,7 +24,7 @@ import pytest
 from horde_agent import cli
 from horde_agent.life.life import Life
 from horde_agent.record import read
-from horde_agent.runs.ending import ENDING, SignalHandler, Unfailing, handling_signals
+from horde_agent.runs.ending import ENDING, Unfailing, handling_signals
 from horde_agent.runs.jobs import session as jobs
 from horde_agent.runs.jobs import tables
 from tests.agent.doubles import ToyBody
@@ -237,64 +237,55 @@ def test_a_signal_in_the_first_reset_ends_the_life_in_good_order(
     assert Path("a/report.html").is_file() == (number != signal.SIGTERM)
 
 
-def test_ctrl_c_twice_leaves_summary_and_report(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("is_pressed_on", [False, True])
+def test_a_second_ctrl_c_while_the_tables_are_written_is_ignored_and_a_third_skips_them(
+    is_pressed_on: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The natural gesture: the first ends the step, the second comes while the tables are written."""
     write = tables.write_csv
 
     def interrupted(path: Path, *rest: Any) -> None:
-        if path.name == "questions.csv":
+        if is_pressed_on or path.name == "questions.csv":
             signal.raise_signal(signal.SIGINT)
-        write(path, *rest)
-
-    monkeypatch.setattr(tables, "write_csv", interrupted)
-    assert live(monkeypatch, ToyBody(on_step=at(300, signal.SIGINT))) == 130
-    assert summary()["steps"] == 301
-    assert Path("a/report.html").is_file()
-    assert "press Ctrl-C again to skip that" in capsys.readouterr().err
-
-
-def test_the_emergency_stop_is_set_by_a_second_ctrl_c_though_the_body_stands_already(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """And by that alone: whoever sends SIGTERM twice, as an init system may, has not seen the robot."""
-    for number, expected in ((signal.SIGINT, ["Ctrl-C was pressed twice"]), (signal.SIGTERM, [])):
-        told: list[str] = []
-
-        class Robot(ToyBody):
-            def close(self, number: signal.Signals = number) -> None:
-                signal.raise_signal(number)
-
-            def emergency_stop(self, reason: str, told: list[str] = told) -> bool:
-                told.append(reason)
-                return True
-
-        words = [*WORDS[:-1], number.name]
-        assert live(monkeypatch, Robot(on_step=at(300, number)), words) == 128 + number
-        assert told == expected
-        assert Path(number.name, "summary.json").is_file()
-
-
-def test_who_presses_on_leaves_the_tables_unwritten_and_the_log_whole(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    write = tables.write_csv
-
-    def interrupted(path: Path, *rest: Any) -> None:
-        signal.raise_signal(signal.SIGINT)
         write(path, *rest)
 
     with monkeypatch.context() as patch:
         patch.setattr(tables, "write_csv", interrupted)
         assert live(monkeypatch, ToyBody(on_step=at(300, signal.SIGINT))) == 130
     err = capsys.readouterr().err
-    assert "The tables were not written: writing was interrupted. The log is in a/log: `horde report a`" in err
-    assert not Path("a/summary.json").exists()
-    assert read(Path("a/log/life.rec")).rows["step"][-1] == 301
-
-    assert cli.main(["report", "a"]) == 0
+    assert "press Ctrl-C again to skip that" in err
+    if is_pressed_on:
+        assert "The tables were not written: writing was interrupted. The log is in a/log: `horde report a`" in err
+        assert not Path("a/summary.json").exists()
+        assert read(Path("a/log/life.rec")).rows["step"][-1] == 301
+        assert cli.main(["report", "a"]) == 0
     assert summary()["steps"] == 301
+    assert Path("a/report.html").is_file()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("when", ["in a step", "while the robot is closed"])
+def test_a_second_ctrl_c_and_no_other_signal_sets_the_emergency_stop(
+    number: signal.Signals, when: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """An init system that sends SIGTERM twice has not seen the robot."""
+    calls: list[str] = []
+
+    class Robot(ToyBody):
+        def close(self) -> None:
+            calls.append("closed")
+            if when != "in a step":
+                signal.raise_signal(number)
+
+        def emergency_stop(self, reason: str) -> bool:
+            calls.append(reason)
+            return True
+
+    signals = [number] * (2 if when == "in a step" else 1)
+    assert live(monkeypatch, Robot(on_step=at(300, *signals))) == 128 + number
+    stops = ["Ctrl-C was pressed twice"] if number == signal.SIGINT else []
+    assert calls == ([*stops, "closed"] if when == "in a step" else ["closed", *stops])
+    assert ("horde-robot stop --clear" in capsys.readouterr().err) == bool(stops)
+    assert Path("a/summary.json").is_file()
 
 
 def test_a_signal_that_was_to_be_ignored_stays_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -325,15 +316,6 @@ def test_once_a_signal_has_raised_the_closing_is_not_disturbed() -> None:
         signal.raise_signal(signal.SIGINT)
     assert signals.seen == [signal.SIGTERM, signal.SIGTERM, signal.SIGINT]
     assert signals.exit_code == 143
-
-
-def test_while_a_body_is_stopped_a_signal_is_noted_and_no_more() -> None:
-    signals = SignalHandler()
-    signals.call_at_first(lambda: None)
-    signals.record_only()
-    for _ in range(4):
-        signals(signal.SIGINT, None)
-    assert signals.seen == [signal.SIGINT] * 4
 
 
 # ---- the body is stopped first ---------------------------------------------------------------------------------------

@@ -15,24 +15,16 @@ from horde_agent import cli
 from horde_agent.measures.excursion_table import ExcursionTable
 from horde_agent.measures.nmsre import final_nmsre
 from horde_agent.record import read
-from horde_agent.runs.config import BadInput
 from horde_agent.runs.keeping.folder import SUMMARY_KEYS
 from horde_agent.runs.showing.pictures import half_side, visited_share
 from horde_agent.runs.showing.report import NO_PICTURES, write_report
-from tests.agent.doubles import ToyBody
 
 PICTURES = ("nmsre.png", "pen.png", "predictions.png", "traces.png", "mspbe.png")
 
 
-@pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A finished life of 2,500 steps with about 30 excursions."""
-    patch = pytest.MonkeyPatch()
-    path = tmp_path_factory.mktemp("runs") / "toy"
-    with patch.context() as patched:
-        patched.setattr(cli, "_make_env", lambda _config: ToyBody())
-        assert cli.main(["learn", "--steps", "2500", "--horizon", "20", "--seed", "1", "--out", str(path)]) == 0
-    return path
+@pytest.fixture
+def run(toy_run: Path) -> Path:
+    return toy_run
 
 
 def summary_of(run: Path) -> dict[str, object]:
@@ -46,40 +38,14 @@ def lines_of(path: Path) -> list[dict[str, str]]:
 
 
 def test_the_summary_has_exactly_the_fixed_keys_in_their_order(run: Path) -> None:
-    expected = [
-        "steps",
-        "robot_time_s",
-        "wall_s",
-        "steps_per_s",
-        "learning_steps",
-        "n_questions",
-        "n_features",
-        "n_active",
-        "n_excursions",
-        "n_updated_per_step",
-        "mean_nmsre",
-        "median_nmsre",
-        "share_nmsre_below_1",
-        "diverged",
-        "mspbe_vector_mean",
-        "mspbe_scalar_mean",
-        "max_trace",
-        "learn_ms",
-        "cycle_ms",
-        "deadlines_missed",
-        "gaps",
-        "crc_errors",
-        "backend",
-        "seed",
-        "weights_sha256",
-        "version",
-        "stopped_early",
-        "link_losses",
-        "s_without_link",
-        "n_nearly_constant",
-    ]
+    expected = (
+        "steps robot_time_s wall_s steps_per_s learning_steps n_questions n_features n_active n_excursions "
+        "n_updated_per_step mean_nmsre median_nmsre share_nmsre_below_1 diverged mspbe_vector_mean "
+        "mspbe_scalar_mean max_trace learn_ms cycle_ms deadlines_missed gaps crc_errors backend seed "
+        "weights_sha256 version stopped_early link_losses s_without_link n_nearly_constant"
+    )
 
-    assert list(SUMMARY_KEYS) == expected == list(summary_of(run))
+    assert list(SUMMARY_KEYS) == expected.split() == list(summary_of(run))
 
 
 def test_the_summary_agrees_with_the_record(run: Path) -> None:
@@ -88,8 +54,8 @@ def test_the_summary_agrees_with_the_record(run: Path) -> None:
     outcomes = tests.outcomes()
     nmsre = final_nmsre(outcomes, tests.n_demons)
 
-    assert summary["steps"] == 2500 == rows["step"][-1]
-    assert summary["robot_time_s"] == pytest.approx(250.0)
+    assert summary["steps"] == 1200 == rows["step"][-1]
+    assert summary["robot_time_s"] == pytest.approx(120.0)
     assert summary["learning_steps"] == int((rows["phase"] == 0).sum())
     assert summary["n_excursions"] == sum(len(outcome.step) for outcome in outcomes)
     assert summary["n_updated_per_step"] == 9.0  # 3 gammas x 3 channels share an action
@@ -121,13 +87,6 @@ def test_an_mspbe_that_is_not_yet_valid_is_marked(run: Path) -> None:
     n_updates = sum(int(q["n_updates"]) for q in questions)
     assert n_updates == pytest.approx(float(str(summary["n_updated_per_step"])) * int(str(summary["learning_steps"])))
     assert "0 are valid, 27 are not yet" in (run / "report.html").read_text()
-
-
-def test_the_details_say_who_was_set_aside_and_who_skipped_steps(run: Path) -> None:
-    """In this healthy life nobody."""
-    facts = json.loads((run / "details.json").read_text())
-
-    assert (facts["set_aside_because"], facts["skipped_because"]) == ({}, {})
 
 
 def test_the_report_shows_every_picture_and_the_worst_questions(run: Path) -> None:
@@ -164,11 +123,6 @@ def test_without_matplotlib_the_report_says_what_to_install(run: Path, monkeypat
     assert "The worst questions" in html
     monkeypatch.undo()
     write_report(run)
-
-
-def test_a_folder_without_a_run_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(BadInput, match="contains no finished run"):
-        write_report(tmp_path)
 
 
 def test_half_the_cells_within_reach_are_visited_by_a_walk_over_half_the_pen() -> None:

@@ -12,8 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from horde_agent.record import snapshots
-from horde_agent.record.snapshots import SMALL_BYTES, SnapshotDamaged, newest, read, write
+from horde_agent.record.snapshots import SMALL_BYTES, SnapshotDamaged, read, write
 
 DTYPES = ("?", "i1", "<u2", "<i8", ">i4", "<f4", "<f8", ">f8", "<c16", "<U7", "S3", "<M8[ms]")
 
@@ -101,10 +100,3 @@ def test_all_of_a_snapshot_is_on_the_disk_before_it_has_its_name(
     assert {file.name for file in path.iterdir()} == {"manifest.json", "manifest.sha256", "small.bin", "large.npy"}
     assert unsynced == []
     assert synced[tmp_path.stat().st_ino] == max(synced.values()), "the new name is on the disk, too"
-
-
-def test_the_newest_snapshot_not_after_a_step_stays(tmp_path: Path) -> None:
-    assert [newest([30, 10, 20], last) for last in (9, 10, 11, 29, 30, 31)] == [0, 10, 10, 20, 30, 30]
-    for step in (10, 20, 30, 40, 50):
-        write(tmp_path, step, {}, {}, until=(20,))
-    assert [int(path.name) for path in snapshots.found(tmp_path)] == [50, 40, 20]

@@ -117,6 +117,7 @@ def test_a_life_that_was_killed_is_learned_from_its_snapshot_on(
     (tmp_path / "own.toml").write_text(OWN)
     monkeypatch.chdir(tmp_path)
     life = lived(tmp_path / "life", f"{words} --snapshot-every 1s", monkeypatch)
+    (tmp_path / "own.toml").unlink()  # the run has its own copy
     kept = sorted(int(path.name) for path in snapshots.found(life / "checkpoint"))
     assert len(kept) >= (6 if "--realtime" in words else 10)  # in real time only before a drive
     capsys.readouterr()
@@ -232,24 +233,6 @@ def test_so_they_are_of_a_simulated_body_which_could_be_put_back(
     one, other = (tables_of(run) for run in runs)
     for table in TABLES:
         assert one[table] == other[table], table
-
-
-@pytest.mark.parametrize("at", ["with a snapshot", "from the beginning"])
-def test_after_a_snapshot_too_a_log_is_learned_from_up_to_the_row_that_is_nonsense(
-    in_files: Path, tmp_path: Path, at: str
-) -> None:
-    run = without_tables(in_files, tmp_path)
-    file = record_files(run / "log" / "life.rec")[-1]
-    rows = read_segment(file, FORMAT).records
-    (k,) = np.flatnonzero((rows["phase"][1:-1] == Phase.BEHAVE) & (rows["phase"][:-2] == Phase.BEHAVE))[20:21] + 1
-    rows["observation"][k] = np.nan
-    offset = int(read_segment(file, FORMAT).header["offset"])
-    file.write_bytes(file.read_bytes()[:offset] + sealed(rows))
-    if at == "from the beginning":
-        shutil.rmtree(run / "checkpoint")
-    reached = rows["step"][k - 1]
-    assert f"is damaged after step {reached}, and learned from up to there" in tables_of(run)["details.json"]
-    assert summary(run)["steps"] == reached
 
 
 def test_only_the_files_since_the_snapshot_are_learned_from(
@@ -401,12 +384,6 @@ def test_where_no_snapshot_fits_a_killed_life_is_learned_from_its_beginning(
         assert (cut / table).read_text() == (life / table).read_text(), table
 
 
-def test_it_stays_marked_when_it_is_drawn_once_more(cut: Path) -> None:
-    for _ in range(2):
-        assert cli.main(["report", str(cut)]) == 0
-        assert "cut (unfinished)</h1>" in (cut / "report.html").read_text()
-
-
 def test_a_log_that_ends_in_the_middle_of_a_row_is_learned_from_up_to_there(life: Path, cut: Path) -> None:
     """As after SIGKILL: the last buffer is lost, no row says that the life ended."""
     whole = (cut / "log" / "life.rec").read_bytes()
@@ -419,6 +396,8 @@ def test_a_log_that_ends_in_the_middle_of_a_row_is_learned_from_up_to_there(life
     page = (cut / "report.html").read_text()
     assert f"cut off after {rows['step'][-302]} of 700 steps" in page
     assert f"{rows.itemsize - 11} bytes of a row are left out" in page
+    assert cli.main(["report", str(cut)]) == 0
+    assert "cut (unfinished)</h1>" in (cut / "report.html").read_text()
 
 
 @pytest.mark.parametrize("table", ["questions.csv", "learning_curve.csv"])
@@ -446,53 +425,12 @@ def test_what_another_version_learned_is_not_passed_off_as_this_ones(life: Path,
     assert "which version 0.0.9 wrote" in (run / "report.html").read_text()
 
 
-def test_own_questions_and_what_is_fed_back_are_kept_with_the_run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The file may have changed, or be gone, when the log is learned from again."""
-    file = tmp_path / "mine.toml"
-    file.write_text(OWN)
-    life = lived(tmp_path / "life", f"--questions {file}", monkeypatch)
-    file.unlink()
-    again = without_tables(life, tmp_path)
-
-    assert (life / "questions.toml").read_text() == OWN
-    assert cli.main(["report", str(again)]) == 0
-    assert known(again) == known(life)
-    assert summary(again)["n_questions"] == 12
-
-
 def test_a_life_of_random_policies_is_learned_from_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """They are drawn by the seed."""
     life = lived(tmp_path / "life", "--questions policies", monkeypatch)
     again = without_tables(life, tmp_path)
     assert cli.main(["report", str(again)]) == 0
     assert known(again) == known(life)
-
-
-@pytest.mark.parametrize("after", [0, 400])
-def test_a_log_is_learned_from_up_to_the_row_that_is_nonsense(
-    cut: Path, after: int, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """A worn disk: an observation that is none. Where there is nothing before it, the log is refused."""
-    shutil.rmtree(cut / "checkpoint")  # from which it would be learned, whatever was before
-    path = cut / "log" / "life.rec"
-    stream = read(path)
-    rows = stream.rows.copy()
-    row = after and next(k for k in range(after, len(rows)) if (rows["phase"][k - 1 : k + 1] == Phase.BEHAVE).all())
-    rows["observation"][row] = np.nan
-    path.write_bytes(path.read_bytes()[: stream.header["offset"]] + sealed(rows))
-    assert cli.main(["report", str(cut)]) == (0 if row else 2)
-    err = capsys.readouterr().err
-    if row:
-        reached = rows["step"][row - 1]
-        assert summary(cut)["steps"] == reached
-        assert (
-            f"life.rec is damaged after step {reached}, and learned from up to there"
-            in (cut / "report.html").read_text()
-        )
-    else:
-        assert "life.rec cannot be learned from again: observation must lie in [0, 1]" in err
 
 
 def test_the_excursions_are_recorded_anew_where_their_file_is_gone(life: Path, cut: Path) -> None:
@@ -502,7 +440,27 @@ def test_the_excursions_are_recorded_anew_where_their_file_is_gone(life: Path, c
     assert 'src="nmsre.png"' in (cut / "report.html").read_text()
 
 
-def test_the_curve_has_a_line_per_excursion(life: Path) -> None:
-    """So that what is compared above is no empty table."""
-    with (life / "learning_curve.csv").open(newline="") as file:
-        assert len(list(csv.DictReader(file))) == summary(life)["n_excursions"] > 5
+@pytest.mark.parametrize("at", ["after a snapshot", "from the beginning", "at the first row"])
+def test_learning_again_ends_at_an_invalid_row(
+    in_files: Path, tmp_path: Path, at: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """If there is nothing before it, the log is refused."""
+    run = without_tables(in_files, tmp_path)
+    files = record_files(run / "log" / "life.rec")
+    file = files[0] if at == "at the first row" else files[-1]
+    rows = read_segment(file, FORMAT).records
+    (k,) = np.flatnonzero((rows["phase"][1:-1] == Phase.BEHAVE) & (rows["phase"][:-2] == Phase.BEHAVE))[20:21] + 1
+    k = 0 if file == files[0] else int(k)
+    rows["observation"][k] = np.nan
+    offset = int(read_segment(file, FORMAT).header["offset"])
+    file.write_bytes(file.read_bytes()[:offset] + sealed(rows))
+    if at != "after a snapshot":
+        shutil.rmtree(run / "checkpoint")
+    assert cli.main(["report", str(run)]) == (2 if k == 0 else 0)
+    if k == 0:
+        assert "life.rec cannot be learned from again: observation must lie in [0, 1]" in capsys.readouterr().err
+    else:
+        reached = rows["step"][k - 1]
+        said = f"is damaged after step {reached}, and learned from up to there"
+        assert said in (run / "report.html").read_text()
+        assert summary(run)["steps"] == reached
