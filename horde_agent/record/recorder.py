@@ -70,8 +70,6 @@ class Recorder:
         RecordLost: If the file cannot be made; so does `close`, if not all rows are in it.
     """
 
-    _path: Path | None
-
     def __init__(
         self,
         n_inputs: int,
@@ -83,22 +81,8 @@ class Recorder:
         flush_s: float = FLUSH_S,
         sync_s: float = SYNC_S,
     ) -> None:
-        self._begin(row_dtype(n_inputs), dict(header or {}), segment_s, segment_bytes, flush_s, sync_s)
-        self._path = path
-        if path is not None:
-            self._begin_part()
-
-    def _begin(
-        self,
-        dtype: np.dtype[Any],
-        header: dict[str, Any],
-        segment_s: float = SEGMENT_S,
-        segment_bytes: int = SEGMENT_BYTES,
-        flush_s: float = FLUSH_S,
-        sync_s: float = SYNC_S,
-    ) -> None:
-        """Begin with no row and no file."""
-        self.header = {"format": FORMAT, "version": FORMAT_VERSION, "dtype": dtype.descr, **header}
+        self._path, dtype = path, row_dtype(n_inputs)
+        self.header = {"format": FORMAT, "version": FORMAT_VERSION, "dtype": dtype.descr, **(header or {})}
         self._buffer = np.zeros(_ROWS_IN_BUFFER, dtype=dtype)
         # Views of the columns: assigning to them is several times cheaper than to a row of a structured array.
         self._columns = [self._buffer[name] for name in ("t", "b", "observation", "pose", "step", "policy", "action")]
@@ -114,15 +98,16 @@ class Recorder:
         self._file: BinaryIO | None = None
         self._n_parts = self._n_written = self._first_step = 0
         self._rows_of_part = 0
-        period_s = (
-            float(header.get("period_s") or 0.1) if isinstance(header.get("period_s", 0.1), (int, float)) else 0.1
-        )
+        period_s = self.header.get("period_s")
+        period_s = period_s if isinstance(period_s, int | float) and period_s else 0.1
         self._segment_steps, self._segment_bytes = max(round(segment_s / period_s), 1), segment_bytes
         self._flush_s, self._sync_s, self._synced_at = flush_s, sync_s, time.monotonic()
         self._lock, self._writing = threading.Lock(), threading.RLock()
         self._wake = threading.Event()
         self._thread: threading.Thread | None = None
         self._is_closed = False
+        if path is not None:
+            self._begin_part()
 
     @classmethod
     def resume(cls, path: Path, after: int, *, is_redone: bool) -> Recorder:
@@ -138,7 +123,6 @@ class Recorder:
             FileNotFoundError: If there is no such record.
             ValueError: If it is damaged after those rows, or holds fewer.
         """
-        recorder = cls.__new__(cls)
         segments = [read_segment(file, FORMAT) for file in newest_files(path, FORMAT, after)]
         last, n_unread = segments[-1], int(segments[0].header.get("first", 0))
         for segment in segments:
@@ -154,7 +138,9 @@ class Recorder:
         if is_redone and n_ahead and rows["phase"][-1] == Phase.END:
             rows, n_rows, n_ahead = rows[:-1], n_rows - 1, n_ahead - 1
         since = rows[len(rows) - n_ahead :]
-        recorder._begin(last.records.dtype, {k: v for k, v in last.header.items() if k not in _OF_PART})
+        recorder = cls(rows["observation"].shape[1], header={k: v for k, v in last.header.items() if k not in _OF_PART})
+        if recorder._buffer.dtype != rows.dtype:
+            raise ValueError(f"the rows of {path} have the fields {rows.dtype}, expected {recorder._buffer.dtype}")
         recorder._path, recorder._n_parts = path, number_of(last.path, path)
         file_at(path, recorder._n_parts + 1).unlink(missing_ok=True)  # one that a kill left without its first line
         recorder._rows_of_part = n = n_rows - int(last.header.get("first", 0))

@@ -48,16 +48,6 @@ def test_memory_and_file_hold_the_same_rows(tmp_path: Path) -> None:
     assert recorder.stream().rows.tobytes() == read(tmp_path / "life.rec").rows.tobytes()
 
 
-def test_any_prefix_of_the_file_is_readable(tmp_path: Path) -> None:
-    path = tmp_path / "life.rec"
-    write(path, 100)
-    whole = path.read_bytes()
-    offset = read(path).header["offset"]
-    path.write_bytes(whole[: offset + 10 * read(path).rows.dtype.itemsize + 17])
-
-    assert read(path).rows["step"].tolist() == list(range(10))
-
-
 def test_rows_are_there_before_the_recorder_is_closed(tmp_path: Path) -> None:
     recorder = Recorder(N_INPUTS, tmp_path / "life.rec")
     for k in range(1030):

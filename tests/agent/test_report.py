@@ -74,6 +74,9 @@ def test_there_is_a_line_per_question_and_per_excursion(run: Path) -> None:
     assert float(curve[-1]["mean_nmsre"]) == pytest.approx(float(str(summary["mean_nmsre"])), rel=1e-6)
     assert float(curve[-1]["mean_nmsre_online"]) == pytest.approx(float(str(summary["mean_nmsre"])), rel=1e-6)
     assert {line["policy"] for line in curve} == {"left", "right", "stay"}
+    few = sum(int(question["n_tests"]) < 2 for question in questions)
+    assert json.loads((run / "details.json").read_text())["n_tested_less_than_twice"] == few
+    assert lines_of(run / "mspbe_curve.csv")[-1]["step"] == "1200"
 
 
 def test_an_mspbe_that_is_not_yet_valid_is_marked(run: Path) -> None:

@@ -138,25 +138,16 @@ def test_a_record_that_was_killed_and_resumed_is_the_same_to_the_byte(
         assert (path / file.name).read_bytes() == file.read_bytes()
 
 
-def test_a_life_goes_on_in_a_further_file_after_an_hour_of_the_robots_time(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "settings", [{"segment_s": 3.0}, {"segment_bytes": 30 * row_dtype(N_INPUTS).itemsize + 5}], ids=["time", "size"]
+)
+def test_a_recording_continues_in_another_file_after_a_time_or_size(settings: dict[str, float], tmp_path: Path) -> None:
     path = tmp_path / "life.rec"
-    write(path, 90, segment_s=3.0)
-
+    write(path, 70, **settings)
     assert [file.name for file in record_files(path)] == ["life.rec", "life-2.rec", "life-3.rec"]
-    assert [len(read_segment(file, "horde-life").records) for file in record_files(path)] == [30, 30, 30]
+    assert [len(read_segment(file, "horde-life").records) for file in record_files(path)] == [30, 30, 10]
     assert read_segment(record_files(path)[2], "horde-life").header["first"] == 60
-    assert read(path).rows["step"].tolist() == list(range(90))
-
-
-def test_no_file_grows_beyond_its_size(tmp_path: Path) -> None:
-    size = row_dtype(N_INPUTS).itemsize
-    write(tmp_path / "life.rec", 2500, segment_bytes=1000 * size + 5)
-
-    assert [len(read_segment(file, "horde-life").records) for file in record_files(tmp_path / "life.rec")] == [
-        1000,
-        1000,
-        500,
-    ]
+    assert read(path).rows["step"].tolist() == list(range(70))
 
 
 @pytest.mark.parametrize("bit", range(0, 8 * row_dtype(N_INPUTS).itemsize, 37))
@@ -198,23 +189,6 @@ def test_a_torn_end_is_told_from_an_end(tmp_path: Path) -> None:
     )
 
 
-def test_a_record_that_goes_on_cuts_its_torn_end_off_and_says_so(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    path = tmp_path / "life.rec"
-    write(path, 20)
-    path.write_bytes(path.read_bytes()[:-5])
-    with Recorder.resume(path, 10, is_redone=True) as recorder:
-        assert "its end was torn off" in caplog.text
-        for k in range(10, 30):
-            recorder.write(row(k))
-
-    assert recorder.n_rows == 30
-    assert recorder.differs_at is None
-    assert read(path).faults == ()
-    assert read(path).rows["step"].tolist() == list(range(30))
-
-
 def test_rows_that_are_lived_once_more_are_compared_and_not_written_twice(tmp_path: Path) -> None:
     """The row that ended the life is none of a life that goes on."""
     path = tmp_path / "life.rec"
@@ -245,16 +219,6 @@ def test_where_a_life_differs_from_its_record_the_rest_of_that_is_cut_off(tmp_pa
     assert read(path).rows["action"][17] == 4
 
 
-def test_a_robot_that_cannot_live_once_more_goes_on_after_its_last_row(tmp_path: Path) -> None:
-    path = tmp_path / "life.rec"
-    write(path, 20)
-    with Recorder.resume(path, 10, is_redone=False) as again:
-        assert again.n_rows == 20
-        again.write(row(21)._replace(flags=Flag.GAP))
-
-    assert read(path).rows["step"].tolist() == [*range(20), 21]
-
-
 def test_a_record_of_months_is_not_read_for_the_sake_of_its_end(tmp_path: Path) -> None:
     """The first file was moved to another disk; the second is damaged beyond reading."""
     path = tmp_path / "life.rec"
@@ -274,25 +238,6 @@ def test_a_record_of_months_is_not_read_for_the_sake_of_its_end(tmp_path: Path) 
         read(path)
     (tmp_path / "life-2.rec").unlink()
     assert read(path).rows["step"].tolist() == list(range(20, 60))
-
-
-def test_a_file_that_a_kill_left_without_its_first_line_was_never_begun(tmp_path: Path) -> None:
-    path = tmp_path / "life.rec"
-    for left in (b"", b'{"format": "horde-'):
-        for file in tmp_path.glob("*.rec"):
-            file.unlink()
-        write(path, 20, segment_s=1.0)
-        (tmp_path / "life-3.rec").write_bytes(left)
-        assert read(path).rows["step"].tolist() == list(range(20))
-        with Recorder.resume(
-            path,
-            15,
-            is_redone=True,
-        ) as recorder:
-            for k in range(15, 25):
-                recorder.write(row(k))
-        assert read(path).rows["step"].tolist() == list(range(25))
-        assert recorder.differs_at is None
 
 
 def test_steps_and_seconds_do_not_overflow(tmp_path: Path) -> None:

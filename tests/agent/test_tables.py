@@ -1,4 +1,4 @@
-"""The tables of a log that was learned from, by a made-up score."""
+"""Tables of a run from made-up numbers, each of which only the right formula gives."""
 
 from __future__ import annotations
 
@@ -11,19 +11,174 @@ from typing import Any
 import numpy as np
 import pytest
 
-from horde_agent import cli
 from horde_agent.horde import Horde
 from horde_agent.interface import Interface
 from horde_agent.life.timing import Durations
+from horde_agent.measures.passes import PolicyScores, policy_scores
+from horde_agent.measures.return_errors import ReturnErrors
+from horde_agent.measures.returns import PolicyUnderTest, TestExcursion
 from horde_agent.questions import nexting
+from horde_agent.record import Flag, Phase, Recorder, Row, Stream
 from horde_agent.runs.config import LearnConfig
 from horde_agent.runs.ending import Cause, End
+from horde_agent.runs.jobs import curves, tables
 from horde_agent.runs.jobs.holdout import Holdout
 from horde_agent.runs.jobs.sources import NOT_RECORDED, Outcome
-from horde_agent.runs.jobs.tables import _details, _learned, write_tables
+from horde_agent.runs.jobs.tables import write_tables
 from horde_agent.runs.keeping.folder import SUMMARY_KEYS, RunFolder
 from horde_agent.runs.keeping.run import Run
 from tests.agent.doubles import ToyBody
+
+NAN = float("nan")
+CODER: Any = SimpleNamespace(n_features=40, n_active=7)
+
+
+def test_the_score_leaves_out_who_was_set_aside_and_who_was_not_tested() -> None:
+    """Of .25, 1, 4 and .5: mean 1.4375, median .75, half below 1 (1 itself is not). A fifth was set aside at 100."""
+    nmsre = np.array([0.25, 1.0, 100.0, 4.0, NAN, 0.5])
+    sound = np.array([True, True, False, True, True, True])
+    keys = ("mean_nmsre", "median_nmsre", "share_nmsre_below_1")
+    assert tables.nmsre_summary(nmsre, sound) == dict(zip(keys, (1.4375, 0.75, 0.5), strict=True))
+    assert tables.nmsre_summary(nmsre, np.zeros(6, dtype=bool)) == dict.fromkeys(keys)
+
+
+def test_nearly_constant_returns_vary_by_less_than_the_rounding_of_one_reading() -> None:
+    """Rounding to steps of .6 has a variance of .03; the fourth has diverged, the fifth was not scored."""
+    variance, sound = np.array([0.029, 0.031, 0.0, 0.0, NAN]), np.array([True, True, True, False, True])
+    nmsre = np.where(np.isnan(variance), NAN, 1.0)
+    assert tables.n_nearly_constant(nmsre, variance, np.full(5, 0.6), sound) == 2
+    assert tables.n_nearly_constant(nmsre, variance, np.array([NAN, 0.6, NAN, 0.6, 0.6]), sound) == 0
+    assert tables.n_nearly_constant(nmsre, variance, np.full(5, NAN), sound) is None
+
+
+def horde(**further: Any) -> Any:
+    """Return a Horde of three demons, the second of which was set aside."""
+    facts = {
+        "names": ["a", "b", "c"],
+        "n_demons": 3,
+        "diverged": ["b"],
+        "mspbe_scalar": np.array([1.0, 50.0, 3.0]),
+        "mspbe_vector": lambda: np.array([10.0, 70.0, 30.0]),
+        "max_trace": 2.5,
+        "weights_sha256": lambda: "abc",
+    }
+    return SimpleNamespace(**facts | further)
+
+
+def test_the_summary_of_a_horde_is_over_its_sound_demons() -> None:
+    found = tables._horde_summary(horde(), CODER)
+    assert found["mspbe_vector_mean"] == 20.0
+    assert found["mspbe_scalar_mean"] == 2.0
+    assert (found["n_questions"], found["n_features"], found["n_active"]) == (3, 40, 7)
+    assert (found["diverged"], found["max_trace"], found["weights_sha256"]) == (["b"], 2.5, "abc")
+    none = tables._horde_summary(horde(diverged=["a", "b", "c"]), CODER)
+    assert none["mspbe_vector_mean"] is none["mspbe_scalar_mean"] is None
+
+
+def test_every_column_of_the_questions_holds_what_its_head_says() -> None:
+    watch: Any = SimpleNamespace(n_updates=np.array([21, 22, 23]), is_valid=np.array([True, False, True]))
+    nmsre, variance, n_tests = np.array([0.1, 0.2, 0.3]), np.array([4.0, 5.0, 6.0]), np.array([7, 8, 9])
+    lines = tables.question_lines(horde(), nmsre, variance, n_tests, watch, np.array([7.0, 7.0, NAN]))
+    table = [dict(zip(tables.QUESTION_COLUMNS, line, strict=True)) for line in lines]
+    assert table[1] == {
+        "name": "b",
+        "nmsre": 0.2,
+        "variance": 5.0,
+        "n_tests": 8,
+        "mspbe_scalar": 50.0,
+        "mspbe_vector": 70.0,
+        "diverged": 1,
+        "n_updates": 22,
+        "mspbe_valid": 0,
+        "nearly_constant": 0,
+    }
+    assert [line["nearly_constant"] for line in table] == [1, 0, None]  # variances 4, 5, 6; 49 / 12 = 4.08
+    assert [line["diverged"] for line in table] == [0, 1, 0]
+    assert [line["mspbe_valid"] for line in table] == [1, 0, 1]
+
+
+LEFT = PolicyUnderTest(0, np.array([0, 2]), np.array([0, 1]), np.array([0.0, 0.5]), "left")
+RIGHT = PolicyUnderTest(1, np.array([1]), np.array([0]), np.array([0.5]), "right")
+
+
+def completed(policy: PolicyUnderTest, step: int, predictions: list[float], returns: list[float]) -> TestExcursion:
+    """Return an excursion that was completed."""
+    whole = np.zeros(4)
+    whole[policy.demons] = predictions
+    test = TestExcursion(policy, whole, step, horizon=1)
+    readings = np.zeros(2)
+    readings[policy.channel] = returns
+    test.observe(readings)
+    return test
+
+
+@pytest.fixture
+def errors() -> ReturnErrors:
+    """Five excursions of two policies; a fourth demon is never tested.
+
+    Demon 0: errors 4, 0, 0; returns 0, 2, 4 of variance 8/3. Demon 2: errors 1, 1, 1; returns 1, 1, 4 of variance 2.
+    Demon 1: errors 9 and 9, returns 0 and 6 of variance 9.
+    """
+    made = ReturnErrors([LEFT, RIGHT], 4)
+    made.add(completed(LEFT, 10, [2.0, 0.0], [0.0, 1.0]))
+    made.add(completed(RIGHT, 20, [3.0], [0.0]))
+    made.add(completed(LEFT, 30, [2.0, 2.0], [2.0, 1.0]))
+    made.add(completed(RIGHT, 40, [3.0], [6.0]))
+    made.add(completed(LEFT, 50, [4.0, 3.0], [4.0, 4.0]))
+    return made
+
+
+def column(lines: list[list[object]], name: str) -> list[Any]:
+    return [line[tables.CURVE_COLUMNS.index(name)] for line in lines]
+
+
+def test_the_curve_is_the_mean_over_the_questions_tested_by_then(errors: ReturnErrors) -> None:
+    """In two passes, with the variance of the whole life; the trace keeps nine tenths of the first errors.
+
+    Demon 0: 4, 3.6, 3.24 over 8/3: 1.5, 1.35, 1.215. Demon 2: 1 over 2: .5 each time. Demon 1: 9 over 9: 1.
+    """
+    lines = curve(errors, np.ones(4, dtype=bool), ("left", "right"), 0.1)
+    assert column(lines, "mean_nmsre") == pytest.approx([1.0, 1.0, (1.35 + 0.5 + 1) / 3, 2.85 / 3, 2.715 / 3])
+    assert column(lines, "median_nmsre") == pytest.approx([1.0, 1.0, 1.0, 1.0, 1.0])
+    assert column(lines, "excursion") == [1, 2, 3, 4, 5]
+    assert column(lines, "step") == [10, 20, 30, 40, 50]
+    assert column(lines, "robot_time_s") == pytest.approx([1.0, 2.0, 3.0, 4.0, 5.0])
+    assert column(lines, "policy") == ["left", "right", "left", "right", "left"]
+    lines = curve(errors, np.array([False, True, True, True]), ("left", "right"), 0.1)  # demon 0 has diverged
+    assert column(lines, "mean_nmsre") == pytest.approx([0.5, 0.75, 0.75, 0.75, 0.75])
+    assert column(lines, "median_nmsre") == pytest.approx([0.5, 0.75, 0.75, 0.75, 0.75])
+
+
+def test_the_online_curve_has_the_variance_of_the_excursions_so_far(errors: ReturnErrors) -> None:
+    """Nothing while nobody was tested twice; then demon 0: 3.6 over 1, demon 2: 1 exactly, for its returns are alike.
+
+    With the fourth excursion demon 1: 9 over 9. In the end all variances are those of the whole life.
+    """
+    lines = curve(errors, np.ones(4, dtype=bool), ("left", "right"), 0.1)
+    online = column(lines, "mean_nmsre_online")
+    assert np.isnan(online[:2]).all()
+    assert online[2:] == pytest.approx([(3.6 + 1) / 2, (3.6 + 1 + 1) / 3, 2.715 / 3])
+    assert online[2] != pytest.approx(column(lines, "mean_nmsre")[2])
+
+
+def curve(errors: ReturnErrors, sound: Any, actions: tuple[str, ...], period_s: float) -> list[list[object]]:
+    return list(tables.curve_lines(errors, policy_scores(errors.table), sound, actions, period_s))
+
+
+def test_the_curve_leaves_out_who_was_tested_but_once() -> None:
+    """Its variance would be 0, and its NMSRE 1 by definition."""
+    made = ReturnErrors([LEFT, RIGHT], 4)
+    made.add(completed(LEFT, 10, [2.0, 0.0], [0.0, 1.0]))
+    made.add(completed(RIGHT, 20, [3.0], [0.0]))
+    made.add(completed(RIGHT, 30, [3.0], [6.0]))
+    lines = curve(made, np.ones(4, dtype=bool), ("left", "right"), 0.1)
+    assert np.isnan(column(lines, "mean_nmsre")[0])
+    assert column(lines, "mean_nmsre")[1:] == pytest.approx([1.0, 1.0])
+
+
+def test_variances_are_those_of_the_returns(errors: ReturnErrors) -> None:
+    found = tables.variances(policy_scores(errors.table), 4)
+    np.testing.assert_allclose(found, [8 / 3, 9.0, 2.0, NAN])
 
 
 @pytest.fixture
@@ -75,24 +230,93 @@ def test_a_score_on_a_log_is_of_the_questions_that_are_sound(run: Run) -> None:
     assert {line["n_tests"] for line in lines} == {"2"}
 
 
-def test_a_run_that_was_stopped_says_so_in_both_tables(run: Run) -> None:
-    run.end = End.of(Cause.SIGTERM)
-    student: Any = SimpleNamespace(learning_steps=0, n_updated=0)
-    assert _learned(run, student)["stopped_early"] is True
-    assert _learned(run, student)["n_updated_per_step"] is None
-    assert [_details(run)[key] for key in ("stopped_by", "ended_by", "unfinished")] == ["SIGTERM", "sigterm", False]
+HORIZON = 12
+POLICY = PolicyUnderTest(1, np.array([0, 1, 2]), np.array([0, 0, 1]), np.array([0.0, 0.5, 0.25]))
+"""Two questions about the toy's age, at gamma 0 and .5, and one about its sawtooth at .25."""
 
 
-def test_tables_count_tests_and_end_with_the_measures_of_the_last_step(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def life(n_excursions: int, last: int = HORIZON) -> Stream:
+    """Return excursions of action 1, each after a step of behaviour; the last one is recorded for some steps alone.
+
+    The age is the number of the row over 1,000, the sawtooth the same backwards.
+    """
+    recorder = Recorder(3)
+    step = 0
+    for k in range(n_excursions):
+        n = last if k == n_excursions - 1 else HORIZON
+        for phase, action in [(Phase.BEHAVE, 0), *[(Phase.EXCURSION, 1)] * n]:
+            seen = np.array([step / 1000, 1 - step / 1000, 0.0], dtype=np.float32)
+            recorder.write(Row(step, 0.1 * step, seen, action, 1.0, phase, Flag.NONE, (0.0, 0.0, 0.0)))
+            step += 1
+    if last == HORIZON:
+        seen = np.array([step / 1000, 1 - step / 1000, 0.0], dtype=np.float32)
+        recorder.write(Row(step, 0.1 * step, seen, 0, 1.0, Phase.END, Flag.NONE, (0.0, 0.0, 0.0)))
+    return recorder.stream()
+
+
+def trace_lines(n_excursions: int, last: int = HORIZON) -> list[dict[str, Any]]:
+    starts = np.array([1 + k * (HORIZON + 1) for k in range(n_excursions)])
+    course = PolicyScores(0, POLICY, starts, np.full(3, n_excursions), np.ones(3), np.zeros(3))
+    horde: Any = SimpleNamespace(names=["age/0", "age/.5", "saw/.25"], n_demons=3, predict=lambda _: [1.0, 2.0, 3.0])
+    found = curves.excursion_traces(life(n_excursions, last), horde, Interface.of(ToyBody()), [course], HORIZON)
+    return [dict(zip(curves.COLUMNS, line, strict=True)) for line in found]
+
+
+def test_the_last_excursion_is_shown_at_the_longest_time_scale() -> None:
+    """From row 14 on; what came is sum_k .5^k age_{t+k+1}, cut at the excursion's end, row 26."""
+    shown = trace_lines(2)
+    age = [line for line in shown if line["channel"] == "age"]
+    assert {line["question"] for line in age} == {"age/.5"}
+    assert {line["panel"] for line in age} == {"right"}
+    came = sum(0.5**k * (15 + k) / 1000 for k in range(HORIZON))
+    assert age[0] == {
+        "question": "age/.5",
+        "channel": "age",
+        "panel": "right",
+        "t_s": 0.0,
+        "prediction": 2.0,
+        "actual": pytest.approx(came, rel=1e-6),
+    }
+    assert [line["t_s"] for line in age[:3]] == pytest.approx([0.0, 0.1, 0.2])
+
+
+def test_a_return_is_shown_while_little_of_it_lies_beyond_the_end() -> None:
+    """.5^n < .05 from n = 5 on (4 is .0625), .25^n from 3 on (2 is .0625): log .05 / log gamma, rounded down."""
+    shown = trace_lines(1)
+    assert sum(line["channel"] == "age" for line in shown) == HORIZON - 4
+    assert sum(line["channel"] == "saw" for line in shown) == HORIZON - 2
+    assert {line["prediction"] for line in shown if line["channel"] == "saw"} == {3.0}
+
+
+def test_an_excursion_that_is_not_recorded_to_its_end_is_passed_over() -> None:
+    """A full disk, a process that was killed: the one before is shown; where there is none, nothing."""
+    assert trace_lines(2, last=5) == trace_lines(1)
+    assert trace_lines(1, last=5) == []
+
+
+def test_held_out_steps_are_shown_beside_the_logs_own_returns() -> None:
+    shown = {1: np.array([[0, 2.0, 20.0], [1, 5.0, 50.0]]), 2: np.array([[0, 3.0, 30.0], [1, 6.0, 60.0]])}
+    horde: Any = SimpleNamespace(names=["a0", "a8", "c5"])
+    found = curves.holdout_traces(shown, np.array([0, 0, 2]), horde, ["a", "b", "c"], 0.1)
+    panel = "held-out part of the log"
+    assert found == [
+        ["a8", "a", panel, 0.0, 2.0, 20.0],
+        ["a8", "a", panel, 0.1, 5.0, 50.0],
+        ["c5", "c", panel, 0.0, 3.0, 30.0],
+        ["c5", "c", panel, 0.1, 6.0, 60.0],
+    ]
+
+
+@pytest.mark.parametrize(
+    ("channels", "channel", "shown"),
+    [
+        (["x", "light_0", "y", "rotational_velocity", "z"], [0, 1, 2, 3, 4], [1, 3, 0]),
+        (["x", "light_0", "y", "rotational_velocity", "z"], [4, 2, 0], [0, 1, 2]),
+        (["x", "y"], [1, 1], [1]),
+    ],
+)
+def test_three_sensors_are_shown_those_that_can_be_pictured_first(
+    channels: list[str], channel: list[int], shown: list[int]
 ) -> None:
-    monkeypatch.setattr(cli, "_make_env", lambda _config: ToyBody())
-    words = ["learn", "--steps", "250", "--horizon", "8", "--seed", "1", "--out", str(tmp_path / "a")]
-    assert cli.main(words) == 0
-    folder = RunFolder(tmp_path / "a")
-    with folder.questions.open(newline="") as questions, folder.mspbe_curve.open(newline="") as curve:
-        n_tests = [int(row["n_tests"]) for row in csv.DictReader(questions)]
-        steps = [int(row["step"]) for row in csv.DictReader(curve)]
-    assert json.loads(folder.details.read_text())["n_tested_less_than_twice"] == sum(n < 2 for n in n_tests)
-    assert 1 in n_tests
-    assert steps == [250]
+    gamma = np.linspace(0.1, 0.2, len(channel))  # the last question about a channel has the longest time scale
+    assert curves.shown_demons(channels, np.array(channel), gamma) == shown
