@@ -1,4 +1,4 @@
-"""The command: what goes wrong is said in one sentence, with exit code 2 and nothing written."""
+"""The command `horde`: settings, physics, scores, and environments of other packages."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ REAL_LOG = (
 
 @pytest.fixture
 def elsewhere(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty working folder, of a user who has no robot."""
+    """An empty working folder, without a robot's settings."""
     monkeypatch.chdir(tmp_path)
     for folder in ("XDG_CONFIG_HOME", "XDG_STATE_HOME"):
         monkeypatch.setenv(folder, str(tmp_path_factory.mktemp("home")))
@@ -73,7 +73,7 @@ def test_without_pybullet_a_life_that_asks_for_it_is_told_what_to_do(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """In this process or in one of its own, which finds what this one would find."""
+    """In this process and in the environment's process."""
     nowhere = tmp_path_factory.mktemp("nowhere")
     (nowhere / "pybullet.py").write_text("raise ImportError")
     monkeypatch.syspath_prepend(nowhere)
@@ -231,7 +231,7 @@ def test_plain_traces_are_warned_of_by_time_scale() -> None:
 
 
 def test_any_environment_that_fits_is_lived_in_with_questions_of_its_own(elsewhere: Path) -> None:
-    """CartPole ends often: each end is learned to and then begun anew."""
+    """CartPole terminates often: learning continues in the next episode."""
     Path("mine.toml").write_text(
         '[[family]]\npolicies = ["behaviour", "action_0"]\ngammas = [0.0, 0.9]\nchannels = ["obs_2"]\n'
         '[[family]]\npolicies = ["behaviour"]\ngammas = [0.5]\nchannels = ["obs_1"]\ntested = false\n'

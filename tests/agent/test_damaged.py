@@ -172,7 +172,7 @@ DAMAGES: dict[str, tuple[str, Damage]] = {
     "summary.json, no number of questions": ("summary.json", without("n_questions")),
     "summary.json, steps in words": ("summary.json", key(steps="many")),
     "summary.json, a list of weights": ("summary.json", key(weights_sha256=[1])),
-    "summary.json, who diverged is a number": ("summary.json", key(diverged=5)),
+    "summary.json, diverged is a number": ("summary.json", key(diverged=5)),
     "summary.json, NMSRE in words": ("summary.json", key(mean_nmsre="low")),
     "summary.json, a time in words": ("summary.json", key(wall_s="long")),
 }

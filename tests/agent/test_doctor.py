@@ -1,4 +1,4 @@
-"""`horde doctor`: what is sound, what is damaged, what is repaired; twice is once."""
+"""`horde doctor` finds and repairs damage; a second call changes nothing."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_a_file_that_was_never_begun_is_removed_once(run: Path, capsys: pytest.C
 
 
 def kinds(run: Path) -> dict[str, Path]:
-    """Return a file of each kind that a run folder keeps; what is drawn from these, or made again, is none."""
+    """Return a file of each kind in a run folder, except pages and pictures."""
     top = ("config.toml", "summary.json", "details.json", "questions.csv", "learning_curve.csv", "mspbe_curve.csv")
     names = (*top, "traces.csv", "sums.sha256", "log/life.rec", "log/excursions.rec", "log/events.jsonl")
     snapshot = next(snapshots.found(run / "checkpoint"))
@@ -50,7 +50,7 @@ def kinds(run: Path) -> dict[str, Path]:
 
 
 def means_nothing(data: bytes, place: int, file: Path) -> bool:
-    """Whether a byte is the padding of a record's first line."""
+    """Return whether a byte is padding of a recording's header."""
     end = data.find(b"\n")
     return file.suffix == ".rec" and len(data[:end].rstrip()) <= place < end
 

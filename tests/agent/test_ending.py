@@ -1,4 +1,4 @@
-"""Whatever ends a life, or closes its terminal: the body is stopped first, and what was lived is there."""
+"""Signals, closed terminals, faults and full disks: the robot is stopped first, and the run's files are written."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ GONE = [OSError(errno.EIO, "Input/output error"), BrokenPipeError(errno.EPIPE, "
 
 @pytest.mark.parametrize("error", GONE, ids=["EIO", "EPIPE", "closed"])
 def test_a_life_goes_on_where_nothing_can_be_printed(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its progress, the words of the handler, the last lines: all of them go nowhere."""
+    """Progress, messages of the signal handler and the summary are dropped."""
     monkeypatch.setattr(sys, "stderr", Broken(error))
     monkeypatch.setattr(sys, "stdout", Broken(error))
     assert live(monkeypatch, ToyBody(on_step=at(300, signal.SIGINT))) == 128 + signal.SIGINT
@@ -146,7 +146,7 @@ def test_what_was_not_flushed_is_not_left_to_the_interpreter() -> None:
 
 @contextlib.contextmanager
 def toy_command(folder: Path, **streams: Any) -> Iterator[subprocess.Popen[bytes]]:
-    """Begin a life of 600 steps in a process of its own, and go on when it waits in the middle."""
+    """Start a run of 600 steps in another process, and yield when it waits in the middle."""
     command = [sys.executable, "-m", "tests.agent.toy_command", str(folder), *WORDS[:-1], str(folder / "a")]
     with subprocess.Popen(command, cwd=ROOT, **streams) as process:
         try:
@@ -218,7 +218,7 @@ def test_a_signal_before_anything_is_lived_leaves_nothing(
 def test_a_signal_in_the_first_reset_ends_the_life_in_good_order(
     number: signal.Signals, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A real robot drives there: it is told to end that, and no step follows."""
+    """A real robot drives there: the drive is ended, and no step follows."""
     told: list[str] = []
 
     class Robot(ToyBody):
@@ -361,7 +361,7 @@ def test_a_body_that_fails_as_it_is_closed_costs_no_table(
 
 @contextlib.contextmanager
 def files_of_at_most(n_bytes: int) -> Iterator[None]:
-    """Let no file grow beyond a size, as on a disk that is full by then; Python ignores the signal that comes too."""
+    """Limit the size of files, as a full disk does; Python ignores the signal for it."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (n_bytes, hard))
     try:
@@ -430,7 +430,7 @@ def mounted(folder: Path, options: str) -> bool:
 def test_a_disk_that_fills_up_in_mid_life(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Another program takes what is left of it: nothing fits any more, neither log nor tables nor page."""
+    """Another program fills the disk: neither log nor tables nor page can be written."""
     disk = tmp_path / "disk"
     if not mounted(disk, "size=3m"):
         pytest.skip("needs the right to mount a small disk")

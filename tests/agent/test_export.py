@@ -65,7 +65,9 @@ def test_each_file_becomes_a_table_of_its_days(tmp_path: Path) -> None:
     before = (folder.exported / "day=2026-03-01/life-2.parquet").stat().st_mtime_ns
     assert cli.main(["export", str(tmp_path)]) == 0
     assert dataset.dataset(folder.exported, partitioning="hive").to_table().num_rows == 70
-    assert (folder.exported / "day=2026-03-01/life-2.parquet").stat().st_mtime_ns == before, "what is there stays"
+    assert (folder.exported / "day=2026-03-01/life-2.parquet").stat().st_mtime_ns == before, (
+        "an up-to-date file is not written again"
+    )
 
 
 def test_duckdb_reads_a_life_as_one_table(run: Path, tmp_path: Path) -> None:

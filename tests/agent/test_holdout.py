@@ -1,4 +1,4 @@
-"""Nexting on a recorded stream: what is learned from, what is scored, and against which returns."""
+"""Nexting on a recorded log: rows to learn from, rows to score, and their returns."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ BROKEN = [Flag.GAP, Flag.NOT_APPLIED, Flag.STALE]
 
 
 def stream_of(rewards: list[float], flags: dict[int, int] | None = None, action: int = 0) -> Stream:
-    """Return a stream whose second channel reads `rewards`; its first one is its age."""
+    """Return a stream: its first channel is its age, its second `rewards`."""
     recorder = Recorder(3)
     for k, reward in enumerate(rewards):
         observation = np.array([k / 10_000, reward, 0.0], dtype=np.float32)
@@ -56,7 +56,7 @@ def test_a_return_ends_where_the_stream_is_broken(flag: int) -> None:
 
 @pytest.mark.parametrize(("n", "split"), [(100, 70), (101, 71)])
 def test_the_first_seventy_percent_are_learned_from_and_no_more(n: int, split: int) -> None:
-    """Of 100 rows, 70: 69 transitions in each of two passes; the rows from 70 on are predicted.
+    """70 of 100 rows: 69 transitions in each of two passes; rows from 70 on are predicted.
 
     A pass does not continue from the last row of the one before, though no row is flagged as a gap.
     """
@@ -138,7 +138,7 @@ def test_what_follows_is_learned() -> None:
 
 
 class Told(ToyBody):
-    """A body that tells which action the log's own agent took."""
+    """A body with the actions and probabilities of a logged agent."""
 
     def _info(self) -> dict[str, Any]:
         return super()._info() | {"action": self.age % 3, "b": 0.5 + self.age / 1_000}

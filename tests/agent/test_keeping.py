@@ -33,7 +33,7 @@ def lived(run: Path, words: str, monkeypatch: pytest.MonkeyPatch, **settings: An
 
 
 def keep_each(n_steps: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have a second go by in so many steps, and each wait until the snapshot before it is written.
+    """Let a clock advance by a second every `steps` steps, and wait for each snapshot to be written.
 
     So how many there are is not for other programs on the machine to say.
     """
@@ -70,7 +70,7 @@ def test_a_life_with_snapshots_is_the_life_without(
 def test_a_snapshot_tells_the_version_that_lives_and_not_what_was_installed_since(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is looked up once: each look at what is installed costs a step, and memory where that has changed."""
+    """Versions are read once, at the start: reading them again takes time, and an upgrade may follow."""
     looked = []
 
     def own_version() -> str:
@@ -115,7 +115,7 @@ def test_in_real_time_a_snapshot_does_not_wait_for_ever_for_a_drive(
 def test_a_snapshot_is_of_its_step_though_it_is_written_much_later(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The disk writes nothing for 400 steps; the life goes on, and resumes from that snapshot with the same weights."""
+    """Writing takes 400 steps; the run continues, and resumes from that snapshot with the same weights."""
     words, may_write, put = "--physics planar --seed 1 --questions nexting --snapshot-every", Event(), snapshots._put
     for name, every in (("never", "never"), ("late", "0.001s")):
         with monkeypatch.context() as patch:

@@ -1,4 +1,4 @@
-"""Questions that come and go in a life: what lives on, and from when a newcomer counts."""
+"""Questions added and removed during a life."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def life_of(horde: Horde, seed: int = 5, **further: Any) -> Life:
 
 
 def old_questions() -> list[GVF]:
-    """Three policies, so that newcomers about them change nobody's draws."""
+    """Three policies, so that new questions about them change no random draw."""
     return toy_questions()
 
 
@@ -98,7 +98,7 @@ def test_a_newcomer_learns_from_the_next_transition_on_and_is_scored_from_its_co
         other.run(400)
         came_at = other.steps
         other.add(new_questions())
-        assert not late.predictions[18:].any(), "it knows nothing yet"
+        assert not late.predictions[18:].any(), "its weights are 0"
         other.run(500)
 
     for name in ("new/0", "new/1", "new/2"):
@@ -110,9 +110,7 @@ def test_a_newcomer_learns_from_the_next_transition_on_and_is_scored_from_its_co
         assert len(after) < len(whole)
     final = other.student.errors.nmsre()
     assert np.isfinite(final).all()
-    assert other.student.errors.online_mean() == pytest.approx(final.mean()), (
-        "the variance so far is of its own returns"
-    )
+    assert other.student.errors.online_mean() == pytest.approx(final.mean()), "its variance is that of its returns"
     assert late.weights()[0][18:].any()
 
 
@@ -120,7 +118,7 @@ def test_a_newcomer_learns_from_the_next_transition_on_and_is_scored_from_its_co
 def test_in_the_middle_of_an_excursion_those_that_stay_are_still_tested(mode: str) -> None:
     """From an observer, at the third step of the first excursion: it is scored for those that stay, and for no other.
 
-    The action of the excursion is asked about by a newcomer, and one of those that it tested goes.
+    A question about the excursion's action is added, and a tested one is removed.
     """
     changed: list[int] = []
 
@@ -174,7 +172,7 @@ def test_a_newcomers_policy_is_tested_and_that_of_those_that_went_no_more() -> N
 
 
 def test_a_question_that_comes_back_is_scored_anew() -> None:
-    """The same name, but another demon: it knows nothing, and what was measured of it before is not its own."""
+    """The same name, but another demon: its weights are 0 and its scores start again."""
     horde = horde_of(old_questions())
     name = horde.names[4]
     with life_of(horde) as life:
@@ -192,7 +190,7 @@ def test_a_question_that_comes_back_is_scored_anew() -> None:
 
 
 def test_a_watch_and_other_observers_live_on() -> None:
-    """Counts of updates: those that stay keep theirs, a newcomer's begin at 0, what was before the watch stays out."""
+    """Counts of updates continue for old demons and start at 0 for new ones."""
     horde = horde_of(old_questions())
     seen: list[int] = []
     sampler = Sampler(every=100)
@@ -250,7 +248,7 @@ def test_recorded_excursions_read_back_over_comings_and_goings(tmp_path: Path) -
 
 
 def test_predictions_fed_back_keep_their_places_and_cannot_go() -> None:
-    """The demon whose prediction is fed back was the second; when the first one is gone the tiles are the same."""
+    """The second demon's prediction is fed back; removing the first demon does not change the tiles."""
     questions = [GVF("first", constant(0), Channel(0), 0.5), GVF("saw", constant(1), Channel(1), 0.5)]
     looped = FACE.feeding_back(questions, [{"questions": ["saw"], "intervals": [16], "tilings": 2}])
     hashes = []
@@ -268,7 +266,7 @@ def test_predictions_fed_back_keep_their_places_and_cannot_go() -> None:
 
 
 def test_the_loop_of_an_excursion_goes_on_over_a_change() -> None:
-    """A policy that looks at the tiles, followed while the first demon goes: it is shown what it would have been."""
+    """A policy that reads the tiles gets the same ones after the first demon was removed."""
 
     class ByTiles:
         n_actions = N_ACTIONS
@@ -299,7 +297,7 @@ def test_the_loop_of_an_excursion_goes_on_over_a_change() -> None:
         found.append(shown)
     assert len(found[0]) == 8
     assert found[0] == found[1]
-    assert len({tuple(tiles[-3:-1]) for tiles in found[0]}) > 2, "what is fed back differs from step to step"
+    assert len({tuple(tiles[-3:-1]) for tiles in found[0]}) > 2, "the predictions that are fed back vary"
 
 
 def test_what_does_not_fit_changes_nothing() -> None:

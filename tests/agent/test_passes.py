@@ -105,7 +105,7 @@ def test_dots_are_some_of_the_second_half(small: ExcursionTable, monkeypatch: py
 
 
 def test_a_file_larger_than_a_batch_reads_back_in_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Demons come and go on the way: the pieces are of the demons that there are in the end."""
+    """Demons are added and removed: the pieces contain the final demons."""
     rng = np.random.default_rng(1)
     errors = ReturnErrors(POLICIES, 5)
     errors.record_to(tmp_path / "x.rec")

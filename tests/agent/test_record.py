@@ -1,4 +1,4 @@
-"""The record of a life: what was written is what is read, however early the writing stopped."""
+"""A recording reads back as it was written."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""At the door: whatever is not what it must be is refused where it is given, by its name."""
+"""Invalid arguments are refused by the call that gets them, with the parameter's name."""
 
 from __future__ import annotations
 
@@ -188,7 +188,7 @@ def test_what_is_no_action_or_no_probability_is_refused(action: Any, probability
 
 
 def test_a_policy_is_anything_that_gives_probabilities() -> None:
-    """An object of any class, with default arguments too, or one whose function hangs on itself."""
+    """An object of any class, also with default arguments, or with a function as an attribute."""
 
     class Default:
         n_actions = 3

@@ -23,7 +23,7 @@ FAMILY = '[[family]]\npolicies = ["{}"]\ngammas = [0.5]\n'
 
 
 class Case(NamedTuple):
-    """A command in a folder with a finished run, `run`; parts of its message; what is done to the run before."""
+    """A command in a folder with a finished run, `run`; parts of its message; damage to the run beforehand."""
 
     words: str
     said: str | tuple[str, ...]
@@ -210,7 +210,7 @@ FOLDERS = [
 
 @pytest.fixture
 def here(toy_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: Any) -> Path:
-    """A working folder with a finished run, of a user who has no robot."""
+    """A working folder with a finished run, without a robot's settings."""
     monkeypatch.chdir(tmp_path)
     for folder in ("XDG_CONFIG_HOME", "XDG_STATE_HOME"):
         monkeypatch.setenv(folder, str(request.getfixturevalue("tmp_path_factory").mktemp("home")))

@@ -203,7 +203,7 @@ def test_how_many_estimates_are_valid_is_said(facts: dict[str, Any] | None, said
 
 
 def outcomes(action: int, demons: list[int], n: int) -> Outcomes:
-    """Return excursions of a policy, whose predictions and returns are all different numbers."""
+    """Return excursions of a policy with different predictions and returns."""
     k = len(demons)
     policy = PolicyUnderTest(
         action, np.array(demons), np.array([0, 1, 0][:k]), np.array([0.9, 0.5, 0.5][:k]), f"{action}"

@@ -1,4 +1,4 @@
-"""A life that was stopped anywhere, by anything, and resumed equals one that never stopped, bit for bit."""
+"""A run that was interrupted and resumed equals one without interruption, bit for bit."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ pytestmark = pytest.mark.sim
 
 
 def test_a_life_that_was_asked_for_more_is_the_life_that_was_asked_for_it_at_once(run: Path, whole: Path) -> None:
-    """500 steps end within a drive: what exceeds them is not counted there, and driven anew where the life goes on."""
+    """500 steps end within a drive: its other steps are not counted, and the resumed run repeats the drive."""
     assert horde(f"resume {run} --steps 900") == 0
     assert differences(run, whole) == []
     summary = json.loads((run / "summary.json").read_text())
@@ -100,7 +100,7 @@ def cut_record(run: Path) -> None:
 
 
 def later_excursions(run: Path) -> None:
-    """Excursions that the snapshot before the newest knows nothing of."""
+    """Excursions later than the newest remaining snapshot."""
     shutil.rmtree(newest(run))
 
 
@@ -155,7 +155,7 @@ def test_the_snapshot_before_a_damaged_one_is_taken_by_name(
 
 
 def test_a_world_that_differs_from_its_record_is_told_of(run: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """As under another PyBullet: the record goes on from there with what is sensed now."""
+    """As under another PyBullet: from that step on, the recording contains the new observations."""
     shutil.rmtree(newest(run))
     path = run / "log" / "life.rec"
     stream = read(path)
@@ -252,11 +252,11 @@ def test_questions_come_and_go_where_a_life_is_resumed_and_it_can_be_resumed_aga
 
 
 def test_a_pattern_without_a_question_is_refused(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert horde(f"resume {run} --steps 600 --remove nobody/*") == 2
+    assert horde(f"resume {run} --steps 600 --remove none/*") == 2
     assert "no question's name matches" in capsys.readouterr().err
 
 
-# ---- a robot that goes on meanwhile ----------------------------------------------------------------------------------
+# ---- a robot that keeps moving ----------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -270,7 +270,7 @@ def toy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
 
 
 def test_a_robot_learns_from_its_record_and_goes_on_after_a_gap(toy: Callable[..., int]) -> None:
-    """What it learned by then is what it had learned when it was stopped; the rows since the snapshot count."""
+    """Rows recorded after the snapshot are learned from again, so nothing is lost."""
     settings = "--horizon 8 --seed 1 --snapshot-every never --out a"
     assert toy(f"learn --steps 300 {settings}") == 0
     kept = Path(shutil.copytree("a/checkpoint", "kept"))
@@ -388,7 +388,7 @@ def test_what_is_learned_from_a_record_is_what_the_life_learned(whole: Path, tmp
 
 
 def test_new_questions_are_learned_from_an_old_life(whole: Path, tmp_path: Path) -> None:
-    """They learn what the same questions learn in the same life, lived anew: behaviour does not depend on them."""
+    """They learn the same as in a simulated run: the behaviour does not depend on the questions."""
     more = tmp_path / "more.toml"
     more.write_text(MORE)
     assert horde(f"learn --backend replay --log {whole} --questions {more} --steps 400 --out {tmp_path / 'again'}") == 0

@@ -1,4 +1,4 @@
-"""The folder of a run: one run's alone, tried before anything takes time, and gone again where nothing was lived."""
+"""The folder of a run: exclusive, checked first, and removed again if the run does not start."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def no_body(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let nobody get as far as a body, which comes before all compiling."""
+    """Fail if the environment is made, which happens before compiling."""
 
     def make(_config: LearnConfig) -> None:
         raise AssertionError("the folder was not tried first")
@@ -60,7 +60,7 @@ def refused(words: list[str], capsys: pytest.CaptureFixture[str]) -> str:
 
 
 def at_once(config: LearnConfig, n: int = 16) -> list[Path | str]:
-    """Let so many programs choose a folder at once; return what each has got, or was told."""
+    """Create a run's folder in `n` threads at once; return the folders and error messages."""
 
     def create(_: int) -> Path | str:
         try:
@@ -105,7 +105,7 @@ def test_the_config_in_the_folder_names_it() -> None:
 
 
 def test_a_folder_that_is_given_back_was_never_there() -> None:
-    """But those that stood there before stay, and what somebody else has put beside."""
+    """Existing folders and other files stay."""
     Path("old").mkdir()
     for out in ("new/deep/run", "old", "old/run"):
         RunFolder.create(resolve(LearnConfig(out=Path(out)))).give_back()
@@ -121,7 +121,7 @@ def test_a_folder_that_is_given_back_was_never_there() -> None:
 
 @pytest.fixture
 def closed() -> Iterator[Path]:
-    """A folder into which one may look but not write; who may write anywhere, as root, is somebody else meanwhile."""
+    """A read-only folder; root, who may write anywhere, becomes another user."""
     user = os.geteuid()
     with tempfile.TemporaryDirectory() as outer:
         Path(outer).chmod(0o755)
@@ -185,7 +185,7 @@ def test_a_disk_that_takes_nothing_is_refused(
 
 
 def test_a_body_behind_a_port_is_opened_closed_and_opened_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """First without a drive, to see that it is there; while kernels are compiled nobody holds it."""
+    """First without a drive, to check the port; it is closed while kernels are compiled."""
     done: list[Any] = []
 
     class Robot(ToyBody):

@@ -1,4 +1,4 @@
-"""The files of a record: in parts, sealed row by row, and what is torn, damaged, old or without room for more."""
+"""The files of a recording: several files, checksums, damage, torn ends and full disks."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def flip(path: Path, byte: int, bit: int = 0) -> None:
 
 
 def damage(path: Path, rng: np.random.Generator) -> list[int]:
-    """Damage the files of a record at random places; return the numbers of the rows whose bytes are as they were."""
+    """Damage the files of a recording at random places; return the numbers of the undamaged rows."""
     size, same = row_dtype(N_INPUTS).itemsize, []
     for file in record_files(path):
         header, before = read_segment(file, "horde-life").header, file.read_bytes()
@@ -190,7 +190,7 @@ def test_a_torn_end_is_told_from_an_end(tmp_path: Path) -> None:
 
 
 def test_rows_that_are_lived_once_more_are_compared_and_not_written_twice(tmp_path: Path) -> None:
-    """The row that ended the life is none of a life that goes on."""
+    """The END row is removed when a run is resumed."""
     path = tmp_path / "life.rec"
     with Recorder(N_INPUTS, path, {"period_s": 0.1}, segment_s=1.0) as recorder:
         for k in range(35):
@@ -225,8 +225,8 @@ def test_a_record_of_months_is_not_read_for_the_sake_of_its_end(tmp_path: Path) 
     write(path, 45, segment_s=1.0)
     path.unlink()
     (tmp_path / "life-2.rec").write_bytes(b"damaged\n")
-    (tmp_path / "life-old.rec").write_bytes(b"somebody else's")
-    assert read(path, newest=12).rows["step"].tolist() == list(range(30, 45)), "whole files, as many as it takes"
+    (tmp_path / "life-old.rec").write_bytes(b"another file")
+    assert read(path, newest=12).rows["step"].tolist() == list(range(30, 45)), "whole files, at least that many rows"
     with Recorder.resume(path, 27, is_redone=True) as recorder:
         assert recorder.since.rows["step"].tolist() == list(range(27, 45))
         for k in range(27, 60):
@@ -241,7 +241,7 @@ def test_a_record_of_months_is_not_read_for_the_sake_of_its_end(tmp_path: Path) 
 
 
 def test_steps_and_seconds_do_not_overflow(tmp_path: Path) -> None:
-    """2^32 steps are 13.6 years; a year of float64 seconds still tells 10 ns."""
+    """2^32 steps are 13.6 years; float64 seconds of a year resolve 10 ns."""
     path, step = tmp_path / "life.rec", 2**32 + 5
     with Recorder(N_INPUTS, path) as recorder:
         recorder.write(row(0)._replace(step=step, t=0.1 * step))

@@ -1,4 +1,4 @@
-"""A Horde that is saved at any step and gone on from elsewhere learns the same: bit for bit."""
+"""A restored Horde learns the same as the saved one, bit for bit."""
 
 from __future__ import annotations
 
@@ -99,9 +99,9 @@ def test_a_state_that_was_copied_over_many_steps_by_an_earlier_version_is_refuse
 
 @pytest.mark.parametrize("mode", ["eager", "deferred"])
 def test_rows_that_came_into_use_since_are_empty_again(mode: Mode) -> None:
-    """A state holds the rows in use alone, here 512 of 1,300; what it is put into has used all of them meanwhile."""
+    """A state contains only the rows in use, 512 of 1,300; the restored Horde had used all of them."""
     n_features, rng = 1_300, np.random.default_rng(5)
-    questions = family(functions=False)[: 5 * N_CHANNELS * 3]  # Gibbs policies know the features' number
+    questions = family(functions=False)[: 5 * N_CHANNELS * 3]  # Gibbs policies depend on the number of features
     widest = np.minimum(100 + 4 * np.arange(400), n_features)
     steps = [
         (*step[:3], np.sort(rng.choice(n, N_ACTIVE, replace=False)), False)
@@ -228,7 +228,7 @@ def test_a_rupee_goes_on_from_any_step_with_the_same_bits() -> None:
 
 
 def test_a_demon_flagged_while_others_came_is_set_aside_after_a_restore() -> None:
-    """What is pending is written for the newcomers; only then is a weight past its bound noticed."""
+    """Deferred steps are flushed when demons are added; only then the weight exceeds its bound."""
     questions = [GVF("wild", Behaviour(), Channel(0), 0.9)]
     steps = [(*step[:4], False) for step in stream(60)]
 

@@ -34,7 +34,7 @@ CODER: Any = SimpleNamespace(n_features=40, n_active=7)
 
 
 def test_the_score_leaves_out_who_was_set_aside_and_who_was_not_tested() -> None:
-    """Of .25, 1, 4 and .5: mean 1.4375, median .75, half below 1 (1 itself is not). A fifth was set aside at 100."""
+    """Scores .25, 1, 4 and .5: mean 1.4375, median .75, half below 1 (1 itself is not). A fifth, 100, diverged."""
     nmsre = np.array([0.25, 1.0, 100.0, 4.0, NAN, 0.5])
     sound = np.array([True, True, False, True, True, True])
     keys = ("mean_nmsre", "median_nmsre", "share_nmsre_below_1")
@@ -150,7 +150,7 @@ def test_the_curve_is_the_mean_over_the_questions_tested_by_then(errors: ReturnE
 
 
 def test_the_online_curve_has_the_variance_of_the_excursions_so_far(errors: ReturnErrors) -> None:
-    """Nothing while nobody was tested twice; then demon 0: 3.6 over 1, demon 2: 1 exactly, for its returns are alike.
+    """NaN until a demon was tested twice; then demon 0: 3.6 over 1, demon 2: exactly 1, as its returns are equal.
 
     With the fourth excursion demon 1: 9 over 9. In the end all variances are those of the whole life.
     """
@@ -263,7 +263,7 @@ def trace_lines(n_excursions: int, last: int = HORIZON) -> list[dict[str, Any]]:
 
 
 def test_the_last_excursion_is_shown_at_the_longest_time_scale() -> None:
-    """From row 14 on; what came is sum_k .5^k age_{t+k+1}, cut at the excursion's end, row 26."""
+    """From row 14 on; the return is sum_k .5^k age_{t+k+1}, truncated at the excursion's end, row 26."""
     shown = trace_lines(2)
     age = [line for line in shown if line["channel"] == "age"]
     assert {line["question"] for line in age} == {"age/.5"}
@@ -289,7 +289,7 @@ def test_a_return_is_shown_while_little_of_it_lies_beyond_the_end() -> None:
 
 
 def test_an_excursion_that_is_not_recorded_to_its_end_is_passed_over() -> None:
-    """A full disk, a process that was killed: the one before is shown; where there is none, nothing."""
+    """After a full disk or a kill, the excursion before it is shown, if there is one."""
     assert trace_lines(2, last=5) == trace_lines(1)
     assert trace_lines(1, last=5) == []
 

@@ -1,4 +1,4 @@
-"""A life that goes on with the plain engine, where a trace reaches back further than the fast one keeps."""
+"""Changing to the plain engine when a trace is longer than the span engine supports."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MODES = pytest.mark.parametrize("mode", ["eager", "deferred"])
 
 
 def always(observation: np.ndarray, tiles: np.ndarray) -> float:
-    """Return a continuation of which nobody can know that it is constant."""
+    """Return a constant continuation that is a function."""
     return 1.0
 
 
@@ -29,7 +29,7 @@ def wild(observation: np.ndarray, tiles: np.ndarray) -> float:
 
 
 def questions(gamma: Any = always, lam: Any = 1.0) -> list[GVF]:
-    """Return one whose trace never fades, and others: off-policy, set aside in mid-life, with an outcome."""
+    """Return a question with a trace that never fades, and others: off-policy, diverging, with an outcome."""
     off, on = ConstantAction(1, N_ACTIONS), Behaviour()
     return [
         GVF("long", on, Channel(0), gamma, 0.0, lam),
@@ -72,7 +72,7 @@ def make(asked: list[GVF], mode: Any = "eager", **config: Any) -> Horde:
 
 
 def assert_same(one: Horde, other: Horde) -> None:
-    """Compare all that can be asked but the largest trace, which the fast engine knows a bound of."""
+    """Compare all results but the largest trace, for which the span engine has a bound."""
     pairs = [(h.weights()[0], h.weights()[1], h.predictions, h.td_error, h.mspbe_scalar) for h in (one, other)]
     if one.config.vector_mspbe:
         pairs = [(*numbers, h.mspbe_trace(), h.mspbe_vector()) for numbers, h in zip(pairs, (one, other), strict=True)]
@@ -90,7 +90,7 @@ def assert_same(one: Horde, other: Horde) -> None:
 def test_a_life_goes_on_with_the_plain_engine_as_if_it_had_always_learned(
     mode: Any, trace_rule: Any, vector_mspbe: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """In the midst of traces of a thousand steps, somebody set aside before; then a gap, and others come and go."""
+    """During traces of 1,000 steps, after a divergence; then a gap, and demons are added and removed."""
     rules = {"trace_rule": trace_rule, "vector_mspbe": vector_mspbe}
     horde, plain = make(questions(), mode, **rules), make(questions(), engine="plain", **rules)
     assert isinstance(horde._engine, SpanEngine)
@@ -133,7 +133,7 @@ def test_a_copy_of_a_life_that_went_over_goes_on_too(mode: Any) -> None:
 
 @MODES
 def test_what_is_asked_may_bring_the_change_about(mode: Any) -> None:
-    """Where weights are asked for, or somebody comes, all that is pending is written: that may find the trace."""
+    """Reading weights or adding demons flushes deferred steps, which may detect the long trace."""
     for ask in (
         lambda h: h.weights(),
         lambda h: h.reset_weights(),
@@ -153,7 +153,7 @@ def test_what_is_asked_may_bring_the_change_about(mode: Any) -> None:
 def test_where_it_is_known_beforehand_the_plain_engine_learns_from_the_start(
     mode: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """At gamma lambda = .99 what lies 1,000 steps back still weighs 4e-5, and in float32 1e-8 is visible beside 1."""
+    """At gamma lambda = .99 what lies 1,000 steps back still weighs 4e-5, and in float32 1e-8 is visible next to 1."""
     with caplog.at_level(logging.WARNING):
         horde = make(questions(0.99, 1.0), mode, dtype="float32")
     assert isinstance(horde._engine, PlainEngine)

@@ -1,4 +1,4 @@
-"""A run whose tables were never written, or are lost: `horde report` makes them from the log, bit for bit."""
+"""`horde report` learns missing tables from the log, bit for bit."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tests.agent.doubles import ToyBody
 from tests.agent.test_keeping import keep_each
 
 TIMED = {"wall_s", "steps_per_s", "learn_ms", "cycle_ms", "deadlines_missed", "crc_errors", "stopped_early"}
-"""What a log cannot tell."""
+"""Values that are not in a log."""
 TABLES = ("summary.json", "details.json", "questions.csv", "learning_curve.csv", "mspbe_curve.csv", "traces.csv")
 
 OWN = """
@@ -81,7 +81,7 @@ def summary(run: Path) -> dict[str, Any]:
 
 
 def known(run: Path) -> dict[str, Any]:
-    """Return what a log can tell of a summary."""
+    """Return the values of a summary that a log determines."""
     return {key: value for key, value in summary(run).items() if key not in TIMED}
 
 
@@ -135,7 +135,7 @@ def test_a_life_that_was_killed_is_learned_from_its_snapshot_on(
 
 
 def keep_at(step: int, patch: pytest.MonkeyPatch) -> None:
-    """Have lives keep a snapshot at a step, beside that in the end."""
+    """Write a snapshot at a step, besides the final one."""
     see = SnapshotWriter.before_step
 
     def seeing(writer: Any, life: Life) -> None:
@@ -155,7 +155,7 @@ def drop_last(run: Path) -> None:
 
 @pytest.fixture(scope="module")
 def in_files(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A life whose record is in eight files, with a snapshot in its middle, and drives and excursions on both sides."""
+    """A run recorded in eight files, with a snapshot in the middle, and drives and excursions before and after."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(Recorder.__init__.__kwdefaults__, "segment_s", 9.0)
         keep_at(350, patch)
@@ -172,7 +172,7 @@ def n_known(run: Path) -> int:
 
 
 def kill_after(run: Path, n_rows: int) -> None:
-    """Leave so many rows of the record."""
+    """Truncate the recording after `n_rows` rows."""
     for file in record_files(run / "log" / "life.rec"):
         segment = read_segment(file, FORMAT)
         n = n_rows - segment.header.get("first", 0)
@@ -204,7 +204,7 @@ def tables_of(run: Path) -> dict[str, str]:
 def test_from_a_snapshot_and_from_the_beginning_the_same_tables_are_made(
     in_files: Path, tmp_path: Path, killed: str
 ) -> None:
-    """Wherever the life was killed: both are what it had learned by its last row."""
+    """Both results are those at the last recorded row."""
     runs = [without_tables(in_files, tmp_path / name) for name in "ab"]
     n = where(read(in_files / "log" / "life.rec").rows, n_known(in_files), killed)
     for run in runs:
@@ -263,7 +263,7 @@ def test_only_the_files_since_the_snapshot_are_learned_from(
 def test_the_log_of_a_life_stays_as_it_is_when_tables_are_made_from_it(
     in_files: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The life may go on meanwhile: what it appends stays where it appended it, and is not in the tables."""
+    """The run may continue meanwhile: rows it appends stay, and are not in the tables."""
     killed, alive = (without_tables(in_files, tmp_path / name) for name in "ab")
     rows, n = read(in_files / "log" / "life.rec").rows, n_known(in_files) + 50
     for run in (killed, alive):
@@ -313,7 +313,7 @@ def test_the_report_of_a_life_that_is_lived_leaves_its_files_alone(
 def test_a_report_that_is_asked_for_again_tells_of_the_steps_since(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Of a life that is lived; when it has ended, its own tables stay as they are."""
+    """While the run continues; when it has ended, its tables do not change."""
     run, told = tmp_path / "run", []
     keep_each(150, monkeypatch)
 
