@@ -67,7 +67,7 @@ def test_the_help_tells_the_exit_codes(capsys: pytest.CaptureFixture[str]) -> No
     assert "128 + the signal (130 Ctrl-C, 143 SIGTERM, 129 SIGHUP)" in said
 
 
-def test_without_pybullet_a_life_that_asks_for_it_is_told_what_to_do(
+def test_physics_bullet_without_pybullet_is_refused(
     elsewhere: Path,
     tmp_path_factory: pytest.TempPathFactory,
     monkeypatch: pytest.MonkeyPatch,
@@ -85,7 +85,7 @@ def test_without_pybullet_a_life_that_asks_for_it_is_told_what_to_do(
     assert "physics='planar'" in said
 
 
-def test_without_pybullet_a_life_is_lived_on_the_planar_engine_and_says_so(
+def test_without_pybullet_the_planar_engine_is_used(
     elsewhere: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setitem(sys.modules, "pybullet", None)
@@ -137,7 +137,7 @@ def test_same_seed_same_weights_and_a_config_that_repeats_the_run(elsewhere: Pat
     assert (a["mean_nmsre"], a["n_excursions"]) == (b["mean_nmsre"], b["n_excursions"])
 
 
-def test_what_is_learned_does_not_depend_on_how_often_somebody_looks(
+def test_weights_do_not_depend_on_how_often_progress_is_shown(
     elsewhere: Path, toy: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Steps wait to be taken in batches; a look by the clock that took them early would change the rounding."""
@@ -177,7 +177,7 @@ def test_questions_without_tests_leave_their_keys_null(elsewhere: Path, toy: Non
         ("--steps 60 --excursion-probability 0", "Not scored: 27 questions (fewer than 2 complete tests"),
     ],
 )
-def test_a_score_and_the_lack_of_one_are_explained_where_they_are_printed(
+def test_printed_scores_are_explained(
     words: str, said: str, elsewhere: Path, toy: None, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert cli.main(["learn", *words.split(), "--out", "a"]) == 0
@@ -230,7 +230,7 @@ def test_plain_traces_are_warned_of_by_time_scale() -> None:
     ]
 
 
-def test_any_environment_that_fits_is_lived_in_with_questions_of_its_own(elsewhere: Path) -> None:
+def test_any_gymnasium_environment_can_be_learned_from(elsewhere: Path) -> None:
     """CartPole terminates often: learning continues in the next episode."""
     Path("mine.toml").write_text(
         '[[family]]\npolicies = ["behaviour", "action_0"]\ngammas = [0.0, 0.9]\nchannels = ["obs_2"]\n'
@@ -253,7 +253,7 @@ def test_any_environment_that_fits_is_lived_in_with_questions_of_its_own(elsewhe
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh"])
-def test_a_shell_is_told_how_to_complete_every_command(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_shell_completion_covers_every_command(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as end:
         cli.main(["--tyro-print-completion", shell])
     assert not end.value.code

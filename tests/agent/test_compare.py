@@ -37,7 +37,7 @@ def text_of(page: Path) -> str:
     return " ".join(re.sub(r"<[^>]+>", " ", page.read_text(encoding="utf-8").split("</style>")[1]).split())
 
 
-def test_which_question_is_better_where_goes_by_those_that_both_tested(runs: list[Path], tmp_path: Path) -> None:
+def test_questions_tested_in_both_runs_are_compared(runs: list[Path], tmp_path: Path) -> None:
     """X halves, z is four times as bad, y is the same; one was not tested in a, one was set aside in b."""
     said = text_of(write_comparison(runs, tmp_path / "page.html"))
     assert "Of 3 questions tested in both runs, b answers 1 better and 1 worse than a" in said

@@ -215,7 +215,7 @@ def refusal(run: Path, capsys: pytest.CaptureFixture[str]) -> str:
     return err
 
 
-def test_a_colleagues_folder_is_refused_by_the_name_of_what_cannot_be_written(
+def test_a_read_only_folder_is_refused(
     closed: Path,  # noqa: F811
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
@@ -250,7 +250,7 @@ def test_a_picture_that_cannot_be_written_is_noted(
     assert 'src="nmsre.png"' in page
 
 
-def test_numbers_tell_how_much_is_cut_off(run: Path) -> None:
+def test_the_page_says_how_much_of_a_file_is_cut_off(run: Path) -> None:
     rows = read(run / "log" / "life.rec").rows
     os.truncate(run / "log" / "life.rec", (run / "log" / "life.rec").stat().st_size - 300 * rows.itemsize)
     lines(11)(run / "questions.csv")

@@ -32,7 +32,7 @@ def test_a_sound_run_is_sound_in_every_part(run: Path, capsys: pytest.CaptureFix
     assert {"config.toml", "log/life.rec", "log/excursions.rec", "summary.json", "checkpoint/000000001200"} <= names
 
 
-def test_a_file_that_was_never_begun_is_removed_once(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_file_without_a_header_is_removed(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """As a kill between the making of a further file and its first line leaves it."""
     (run / "log/life-2.rec").write_bytes(b'{"form')
     code, lines, _ = doctor(run, capsys)

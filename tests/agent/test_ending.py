@@ -81,7 +81,7 @@ GONE = [OSError(errno.EIO, "Input/output error"), BrokenPipeError(errno.EPIPE, "
 
 
 @pytest.mark.parametrize("error", GONE, ids=["EIO", "EPIPE", "closed"])
-def test_a_life_goes_on_where_nothing_can_be_printed(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_output_errors_do_not_stop_a_run(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
     """Progress, messages of the signal handler and the summary are dropped."""
     monkeypatch.setattr(sys, "stderr", Broken(error))
     monkeypatch.setattr(sys, "stdout", Broken(error))
@@ -90,7 +90,7 @@ def test_a_life_goes_on_where_nothing_can_be_printed(error: Exception, monkeypat
     assert Path("a/report.html").is_file()
 
 
-def test_who_ends_a_service_waits_for_no_pictures(
+def test_sigterm_ends_a_run_without_drawing_pictures(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """An init system kills what has not ended in time: the report can be drawn later."""
@@ -103,7 +103,7 @@ def test_who_ends_a_service_waits_for_no_pictures(
     assert Path("a/report.html").is_file()
 
 
-def test_without_any_standard_stream_a_life_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_closed_standard_streams_do_not_stop_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
     """As with >&- 2>&-: Python has None in their place."""
     monkeypatch.setattr(sys, "stderr", None)
     monkeypatch.setattr(sys, "stdout", None)
@@ -111,7 +111,7 @@ def test_without_any_standard_stream_a_life_goes_on(monkeypatch: pytest.MonkeyPa
     assert summary()["steps"] == 600
 
 
-def test_what_a_terminal_cannot_spell_is_spelt_out() -> None:
+def test_characters_that_a_terminal_cannot_encode_are_escaped() -> None:
     file = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
     stream = Unfailing(file)
     stream.write("time · 5 µs")
@@ -120,7 +120,7 @@ def test_what_a_terminal_cannot_spell_is_spelt_out() -> None:
     assert not stream.is_lost
 
 
-def test_a_handler_that_prints_while_the_program_prints_is_not_heard_and_does_no_harm() -> None:
+def test_output_of_a_signal_handler_during_a_print_is_dropped() -> None:
     """Python refuses a second writer inside the first: RuntimeError, "reentrant call"."""
     stream = Unfailing(Broken(RuntimeError("reentrant call inside <_io.BufferedWriter name='<stderr>'>")))
     assert stream.write("stopping") == 8
@@ -128,7 +128,7 @@ def test_a_handler_that_prints_while_the_program_prints_is_not_heard_and_does_no
     assert not stream.is_lost
 
 
-def test_what_was_not_flushed_is_not_left_to_the_interpreter() -> None:
+def test_output_is_flushed_before_the_interpreter_exits() -> None:
     """It would end with exit code 120 and "Exception ignored": the file behind a lost stream is the null device."""
     code = (
         "import os, sys; from horde_agent.runs.ending import unfailing\n"
@@ -184,7 +184,7 @@ def test_a_closed_terminal_ends_a_life_with_its_report(tmp_path: Path) -> None:
     assert Path("a/report.html").is_file()
 
 
-def test_a_life_whose_reader_has_had_enough_is_lived_to_its_end(tmp_path: Path) -> None:
+def test_a_broken_pipe_does_not_stop_a_run(tmp_path: Path) -> None:
     """`horde learn 2>&1 | head`."""
     reading, writing = os.pipe()
     with toy_command(tmp_path, stdout=writing, stderr=writing) as process:
@@ -200,7 +200,7 @@ def test_a_life_whose_reader_has_had_enough_is_lived_to_its_end(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("number", ENDING)
-def test_a_signal_before_anything_is_lived_leaves_nothing(
+def test_a_signal_before_the_first_step_leaves_no_files(
     number: signal.Signals, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """While kernels are compiled, say."""
@@ -344,7 +344,7 @@ def test_the_body_is_stopped_before_anything_is_learned_or_written(end: str, mon
     assert done.count("body closed") == 1
 
 
-def test_a_body_that_fails_as_it_is_closed_costs_no_table(
+def test_tables_are_written_if_closing_the_robot_fails(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     class Robot(ToyBody):
@@ -370,7 +370,7 @@ def files_of_at_most(n_bytes: int) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
-def test_a_life_goes_on_where_its_record_takes_no_more_and_says_so_in_the_end(
+def test_a_run_continues_if_its_recording_cannot_grow(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Rows are written 1,024 at once; of the second thousand some fit, and those stay, whole."""
@@ -388,7 +388,7 @@ def test_a_life_goes_on_where_its_record_takes_no_more_and_says_so_in_the_end(
     assert f"life.rec is cut off: it ends at step {len(stream) - 1:,} of 5,000" in Path("a/report.html").read_text()
 
 
-def test_a_life_goes_on_where_its_excursions_take_no_more_too(
+def test_a_run_continues_if_its_excursions_cannot_be_written(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     words = ["learn", "--steps", "2000", "--excursion-probability", "1", "--horizon", "1", "--out", "a"]

@@ -140,7 +140,7 @@ def test_tensorboard_shows_the_curves_of_a_run_and_a_second_export_adds_nothing(
     assert told["demons/set_aside"] == [(300, 0.0)]
 
 
-def test_a_life_that_goes_on_is_followed_to_its_end_without_its_knowing(run: Path, tmp_path: Path) -> None:
+def test_export_follows_a_run_to_its_end(run: Path, tmp_path: Path) -> None:
     """Three looks: the life has a curve of one line, then of two, then it is over. Each line is written once."""
     living = tmp_path / "living"
     shutil.copytree(run, living)
@@ -198,7 +198,7 @@ def test_following_ends_with_a_life_that_was_killed(run: Path, tmp_path: Path) -
         ("--to mcap --follow", "--follow requires --to tensorboard"),
     ],
 )
-def test_what_cannot_be_followed_is_said_in_one_sentence(
+def test_a_run_that_cannot_be_followed_is_refused(
     run: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, arguments: str, sentence: str
 ) -> None:
     monkeypatch.setitem(sys.modules, "tensorboard.compat.proto.event_pb2", None)

@@ -126,7 +126,7 @@ def test_scores_do_not_depend_on_the_parts_in_which_a_log_is_read(size: int, mon
         np.testing.assert_allclose(shown[:, 2], actual[:, demon], rtol=1e-12)
 
 
-def test_what_follows_is_learned() -> None:
+def test_the_next_reading_is_learned() -> None:
     """A sawtooth of 7 steps, gamma 0: its next reading is known from this one, in the part that was never seen."""
     coder = FACE.coder
     config = LearnerConfig(step_size=0.2, secondary_ratio=0.0, dtype="float64")

@@ -67,9 +67,7 @@ def test_a_life_with_snapshots_is_the_life_without(
         assert any(name.startswith("life/student/horde/engine/") for name in state), path
 
 
-def test_a_snapshot_tells_the_version_that_lives_and_not_what_was_installed_since(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_snapshot_names_the_version_at_the_start_of_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Versions are read once, at the start: reading them again takes time, and an upgrade may follow."""
     looked = []
 
@@ -112,7 +110,7 @@ def test_in_real_time_a_snapshot_does_not_wait_for_ever_for_a_drive(
     assert steps[-1] == 100
 
 
-def test_a_snapshot_is_of_its_step_though_it_is_written_much_later(
+def test_a_snapshot_has_the_state_of_its_step_however_late_it_is_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Writing takes 400 steps; the run continues, and resumes from that snapshot with the same weights."""
@@ -150,7 +148,7 @@ def at_step(n: int, do: Callable[[], None]) -> Callable[[Life, Any], None]:
     return doing
 
 
-def test_a_snapshot_without_room_is_told_of_and_the_one_before_it_stays(
+def test_a_snapshot_that_cannot_be_written_is_logged_and_the_previous_one_stays(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     lived(tmp_path / "a", "--steps 300 --snapshot-every never", monkeypatch)

@@ -63,7 +63,7 @@ def returns_by_step(life: Life, name: str) -> dict[int, float]:
     return found
 
 
-def test_those_that_were_there_go_on_as_if_nobody_had_come_or_gone() -> None:
+def test_old_demons_learn_as_if_none_had_been_added_or_removed() -> None:
     """Weights, predictions and scores of a life in which three come at step 301 and three of old go at step 502."""
     alone, visited = horde_of(old_questions()), horde_of(old_questions())
     with life_of(alone) as life:
@@ -88,7 +88,7 @@ def test_those_that_were_there_go_on_as_if_nobody_had_come_or_gone() -> None:
     assert len(other.recorder.stream()) == len(life.recorder.stream())  # type: ignore[union-attr]
 
 
-def test_a_newcomer_learns_from_the_next_transition_on_and_is_scored_from_its_coming() -> None:
+def test_a_new_demon_learns_and_is_scored_from_the_next_transition_on() -> None:
     """Its returns are those of the excursions that began after it came; the online mean counts it then too."""
     old = old_questions()[::-1]  # the returns of the last one vary
     early, late = horde_of([*old, *new_questions()], channels=FACE.names), horde_of(old)
@@ -148,7 +148,7 @@ def test_in_the_middle_of_an_excursion_those_that_stay_are_still_tested(mode: st
     assert horde.names[-1] == "new"
 
 
-def test_a_newcomers_policy_is_tested_and_that_of_those_that_went_no_more() -> None:
+def test_policies_of_new_demons_are_tested_and_those_of_removed_ones_are_not() -> None:
     horde = horde_of(old_questions()[:6])  # about "left" alone
     with life_of(horde, excursions=ExcursionConfig(probability=0.2, horizon=3)) as life:
         life.run(100)
@@ -171,7 +171,7 @@ def test_a_newcomers_policy_is_tested_and_that_of_those_that_went_no_more() -> N
     assert (life.student.errors.n_tests > 10).all()
 
 
-def test_a_question_that_comes_back_is_scored_anew() -> None:
+def test_a_question_added_again_has_new_scores() -> None:
     """The same name, but another demon: its weights are 0 and its scores start again."""
     horde = horde_of(old_questions())
     name = horde.names[4]
@@ -189,7 +189,7 @@ def test_a_question_that_comes_back_is_scored_anew() -> None:
     assert len(returns_by_step(life, name)) == life.student.errors.n_tests[-1]
 
 
-def test_a_watch_and_other_observers_live_on() -> None:
+def test_observers_continue_when_demons_change() -> None:
     """Counts of updates continue for old demons and start at 0 for new ones."""
     horde = horde_of(old_questions())
     seen: list[int] = []
@@ -265,7 +265,7 @@ def test_predictions_fed_back_keep_their_places_and_cannot_go() -> None:
     np.testing.assert_allclose(hashes[0], hashes[1], rtol=1e-9)
 
 
-def test_the_loop_of_an_excursion_goes_on_over_a_change() -> None:
+def test_an_excursion_with_feedback_continues_when_demons_change() -> None:
     """A policy that reads the tiles gets the same ones after the first demon was removed."""
 
     class ByTiles:
@@ -300,7 +300,7 @@ def test_the_loop_of_an_excursion_goes_on_over_a_change() -> None:
     assert len({tuple(tiles[-3:-1]) for tiles in found[0]}) > 2, "the predictions that are fed back vary"
 
 
-def test_what_does_not_fit_changes_nothing() -> None:
+def test_an_invalid_change_of_questions_changes_nothing() -> None:
     horde = horde_of(old_questions())
     with life_of(horde) as life:
         life.run(50)
@@ -322,7 +322,7 @@ def test_what_does_not_fit_changes_nothing() -> None:
     assert life.steps == 100
 
 
-def test_who_was_not_told_says_what_to_do() -> None:
+def test_objects_that_were_not_notified_raise_with_advice() -> None:
     horde = horde_of(old_questions())
     student, watch = Student(horde, FACE), MspbeWatch(horde)
     horde.remove([horde.names[0]])
@@ -332,7 +332,7 @@ def test_who_was_not_told_says_what_to_do() -> None:
         watch.update(student)
 
 
-def test_questions_may_come_before_a_life_begins() -> None:
+def test_questions_can_be_added_before_a_life_begins() -> None:
     horde = horde_of(old_questions())
     with life_of(horde) as life:
         life.add(new_questions())

@@ -49,7 +49,7 @@ def test_no_more_than_a_batch_is_held_at_a_time(small: ExcursionTable) -> None:
     assert {len(rows) for rows in small} == {7, N % 7}
 
 
-def test_two_passes_come_to_what_all_at_once_come_to(small: ExcursionTable) -> None:
+def test_scores_in_chunks_equal_scores_of_all_excursions(small: ExcursionTable) -> None:
     held = small.outcomes()
     for course, outcome in zip(policy_scores(small), held, strict=True):
         np.testing.assert_array_equal(course.step, outcome.step)
@@ -68,7 +68,7 @@ def test_scores_do_not_depend_on_the_files(small: ExcursionTable, tmp_path: Path
     assert passes.final_nmsre(policy_scores(small), 5).tobytes() == theirs.tobytes()
 
 
-def test_each_excursion_is_told_in_its_order_with_the_nmsre_after_it(small: ExcursionTable) -> None:
+def test_excursions_are_yielded_in_order_with_the_nmsre_after_each(small: ExcursionTable) -> None:
     held, seen = small.outcomes(), [0, 0]
     told = list(nmsre_along(small, policy_scores(small)))
     assert [step for step, *_ in told] == (np.arange(N) * 7).tolist()

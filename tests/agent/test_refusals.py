@@ -124,7 +124,7 @@ class NoPolicy:
         ),
     ],
 )
-def test_what_is_not_what_it_must_be_is_refused_by_name(give: Callable[[], Any], words: str) -> None:
+def test_invalid_arguments_are_refused_by_name(give: Callable[[], Any], words: str) -> None:
     with pytest.raises(ValueError, match=words):
         give()
 
@@ -179,7 +179,7 @@ def test_an_array_of_one_element_is_an_action(action: Any, probability: Any) -> 
         (1, np.array([0.5, 0.5]), "probability must be"),
     ],
 )
-def test_what_is_no_action_or_no_probability_is_refused(action: Any, probability: Any, words: str) -> None:
+def test_invalid_actions_and_probabilities_are_refused(action: Any, probability: Any, words: str) -> None:
     horde = horde_of(toy_questions())
     observation = np.array([0.1, 0.2, 0.3])
     horde.begin(observation, FACE.encode(observation))

@@ -128,7 +128,7 @@ def test_means_medians_and_shares_are_of_the_questions_that_were_scored(page: st
     ]
 
 
-def test_the_worst_come_first_and_those_set_aside_not_at_all(page: str) -> None:
+def test_the_worst_questions_come_first_and_diverged_ones_are_left_out(page: str) -> None:
     worst = table(page, "The worst questions")
     assert [row[0] for row in worst[1:]] == ["mine", "left/g0/c", "right/g0/a", "left/g0/b", "left/g0.8/e", "left/g0/a"]
     assert worst[1:3] == [["mine", "7.000", "nan", "48", ""], ["left/g0/c", "4.000", "0.003", "43", "yes"]]
@@ -140,7 +140,7 @@ def test_no_more_than_a_dozen_of_the_worst_are_shown() -> None:
     assert shown == [f"q{k}" for k in range(19, 7, -1)]
 
 
-def test_time_and_health_are_told_line_by_line(page: str) -> None:
+def test_the_table_of_time_and_health(page: str) -> None:
     assert dict(table(page, "Time and health")) == {  # type: ignore[arg-type]
         "steps": "12,345",
         "wall time": "1 min 05 s",
@@ -194,7 +194,7 @@ def test_a_dash_stands_for_what_is_not_known(tmp_path: Path, monkeypatch: pytest
         ({"valid_after_updates": 1e4, "n_valid": 1_203, "n_not_yet_valid": 0}, "1,203 are valid, none is not yet."),
     ],
 )
-def test_how_many_estimates_are_valid_is_said(facts: dict[str, Any] | None, said: str) -> None:
+def test_the_page_says_how_many_estimates_are_valid(facts: dict[str, Any] | None, said: str) -> None:
     assert report._validity(facts).endswith(said)
     assert bool(report._validity(facts)) is bool(said)
 
@@ -250,7 +250,7 @@ def test_the_bold_line_is_the_mean_and_the_dashed_one_the_median_of_the_sound(
     assert [len(segment) for segment in thin] == [3, 3, 2]
 
 
-def test_soundness_goes_by_the_questions_where_they_are_all_there() -> None:
+def test_diverged_demons_are_those_of_a_complete_table_of_questions() -> None:
     questions = [{"diverged": "0"}, {"diverged": "1"}, {"diverged": "0"}]
     assert report._sound(questions, 3).tolist() == [True, False, True]
     assert report._sound(questions[:2], 3).tolist() == [True, True, True]

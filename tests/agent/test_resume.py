@@ -85,7 +85,7 @@ def flip(path: Path, byte: int) -> None:
 pytestmark = pytest.mark.sim
 
 
-def test_a_life_that_was_asked_for_more_is_the_life_that_was_asked_for_it_at_once(run: Path, whole: Path) -> None:
+def test_a_run_extended_by_resume_equals_a_longer_run(run: Path, whole: Path) -> None:
     """500 steps end within a drive: its other steps are not counted, and the resumed run repeats the drive."""
     assert horde(f"resume {run} --steps 900") == 0
     assert differences(run, whole) == []
@@ -125,14 +125,14 @@ SELDOM = [pytest.param(what, marks=pytest.mark.slow) for what in (no_tables, hal
 
 
 @pytest.mark.parametrize("what", OFTEN + SELDOM)
-def test_whatever_a_stop_left_behind_the_life_is_the_same(what: Callable[[Path], None], run: Path, whole: Path) -> None:
+def test_a_resumed_run_is_the_same_after_any_interruption(what: Callable[[Path], None], run: Path, whole: Path) -> None:
     what(run)
     assert horde(f"resume {run} --steps 900") == 0
     assert differences(run, whole) == []
     assert not list((run / "checkpoint").glob(".*"))
 
 
-def test_a_torn_block_is_cut_off_with_a_word_and_lived_once_more(
+def test_a_torn_recording_is_truncated_with_a_warning_and_replayed(
     run: Path, whole: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     shutil.rmtree(newest(run))
@@ -142,9 +142,7 @@ def test_a_torn_block_is_cut_off_with_a_word_and_lived_once_more(
     assert differences(run, whole) == []
 
 
-def test_the_snapshot_before_a_damaged_one_is_taken_by_name(
-    run: Path, whole: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_snapshot_before_a_damaged_one_is_used(run: Path, whole: Path, capsys: pytest.CaptureFixture[str]) -> None:
     flip(newest(run) / "small.bin", 100)
     name = newest(run).name
     assert horde(f"resume {run} --steps 900") == 0
@@ -154,7 +152,7 @@ def test_the_snapshot_before_a_damaged_one_is_taken_by_name(
     assert differences(run, whole) == []
 
 
-def test_a_world_that_differs_from_its_record_is_told_of(run: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_replay_that_differs_from_its_recording_is_logged(run: Path, caplog: pytest.LogCaptureFixture) -> None:
     """As under another PyBullet: from that step on, the recording contains the new observations."""
     shutil.rmtree(newest(run))
     path = run / "log" / "life.rec"
@@ -169,7 +167,7 @@ def test_a_world_that_differs_from_its_record_is_told_of(run: Path, caplog: pyte
     assert read(path).rows["step"][-1] == 900
 
 
-def test_two_processes_cannot_live_in_one_folder(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_in_use_by_another_process_is_refused(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with RunFolder(run).locked():
         assert horde(f"resume {run} --steps 900") == 2
     assert "is in use by process" in capsys.readouterr().err
@@ -216,7 +214,7 @@ def test_other_channel_ranges_than_recorded_are_refused_and_the_recording_stays(
     assert file.read_bytes() == before
 
 
-def test_a_life_that_was_killed_when_it_was_over_writes_its_tables(run: Path, whole: Path) -> None:
+def test_resuming_a_finished_run_without_tables_writes_them(run: Path, whole: Path) -> None:
     """The last snapshot is there, the tables are those of before, or none."""
     assert horde(f"resume {run} --steps 900") == 0
     no_tables(run)
@@ -233,9 +231,7 @@ channels = ["light_0", "light_1", "light_2", "light_3"]
 
 
 @pytest.mark.parametrize("learns", [pytest.param("", marks=pytest.mark.slow), "--learn-from-record"])
-def test_questions_come_and_go_where_a_life_is_resumed_and_it_can_be_resumed_again(
-    learns: str, run: Path, tmp_path: Path
-) -> None:
+def test_questions_can_be_added_and_removed_when_resuming(learns: str, run: Path, tmp_path: Path) -> None:
     """And the life with that change, stopped and resumed, is the life that was not."""
     more = tmp_path / "more.toml"
     more.write_text(MORE)
@@ -269,7 +265,7 @@ def toy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
     return live
 
 
-def test_a_robot_learns_from_its_record_and_goes_on_after_a_gap(toy: Callable[..., int]) -> None:
+def test_a_robot_that_kept_moving_learns_from_its_recording_and_continues_after_a_gap(toy: Callable[..., int]) -> None:
     """Rows recorded after the snapshot are learned from again, so nothing is lost."""
     settings = "--horizon 8 --seed 1 --snapshot-every never --out a"
     assert toy(f"learn --steps 300 {settings}") == 0
@@ -306,7 +302,7 @@ def test_gaps_before_and_after_the_snapshot_are_counted(toy: Callable[..., int])
 # ---- signals ---------------------------------------------------------------------------------------------------------
 
 
-def test_the_first_signal_keeps_a_snapshot_from_which_the_life_goes_on(
+def test_a_signal_writes_a_snapshot_to_resume_from(
     own: Path, whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from horde_agent.life.life import Life
@@ -366,7 +362,7 @@ KILLS = [(1, 1200, 0.5), pytest.param(10, 6000, 1.0, marks=pytest.mark.slow)]
 
 
 @pytest.mark.parametrize(("kills", "steps", "span_s"), KILLS)
-def test_a_life_that_is_killed_is_the_life_that_was_not(
+def test_a_killed_and_resumed_run_equals_one_without_kills(
     kills: int, steps: int, span_s: float, own: Path, tmp_path: Path
 ) -> None:
     """SIGKILL at random moments, to the agent or to the environment's process: see tests/agent/kills.py."""
@@ -380,7 +376,7 @@ def test_a_life_that_is_killed_is_the_life_that_was_not(
 # ---- learning from a life again --------------------------------------------------------------------------------------
 
 
-def test_what_is_learned_from_a_record_is_what_the_life_learned(whole: Path, tmp_path: Path) -> None:
+def test_learning_from_a_recording_gives_the_weights_of_the_run(whole: Path, tmp_path: Path) -> None:
     """Off-policy, with the recorded probabilities; the questions are the life's own unless others are asked."""
     run = tmp_path / "again"
     assert horde(f"learn --backend replay --log {whole} --out {run}") == 0

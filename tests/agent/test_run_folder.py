@@ -78,7 +78,7 @@ def test_lives_that_begin_at_once_get_folders_of_their_own() -> None:
     assert sorted(found, key=str) == sorted((Path(f"runs/simulator-{n}") for n in (1, *range(3, 18))), key=str)
 
 
-def test_a_folder_that_somebody_makes_first_is_theirs(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_created_by_another_process_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
     """Between the look and the making."""
     make = Path.mkdir
 
@@ -92,7 +92,7 @@ def test_a_folder_that_somebody_makes_first_is_theirs(monkeypatch: pytest.Monkey
     assert RunFolder.create(resolve(LearnConfig())).path == Path("runs/simulator-2")
 
 
-def test_of_lives_that_want_one_folder_one_gets_it_and_the_others_are_told() -> None:
+def test_of_several_processes_one_gets_a_named_folder() -> None:
     found = at_once(resolve(LearnConfig(out=Path("mine"))))
     assert found.count(Path("mine")) == 1
     assert found.count("--out mine already contains a run; name a new folder") == 15
@@ -258,7 +258,7 @@ def test_a_log_that_is_too_short_leaves_no_folder(
     assert cli.main(replay(10, monkeypatch)) == 0
 
 
-def test_a_reading_that_is_stopped_is_scored_as_far_as_it_came(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupted_log_is_scored(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ctrl-C in the second of a thousand passes over 70 rows: 69 updates in the first, 29 in the second."""
     rows = itertools.count(1)
 

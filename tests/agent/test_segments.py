@@ -174,7 +174,7 @@ def test_a_flipped_bit_of_the_first_line_is_found_and_named(tmp_path: Path, byte
         read(tmp_path / "life.rec")
 
 
-def test_a_torn_end_is_told_from_an_end(tmp_path: Path) -> None:
+def test_a_torn_end_is_reported(tmp_path: Path) -> None:
     """After a loss of power a file may also end in zeros: their CRC is not 0."""
     path = tmp_path / "life.rec"
     write(path, 20)
@@ -189,7 +189,7 @@ def test_a_torn_end_is_told_from_an_end(tmp_path: Path) -> None:
     )
 
 
-def test_rows_that_are_lived_once_more_are_compared_and_not_written_twice(tmp_path: Path) -> None:
+def test_replayed_rows_are_compared_and_not_written_twice(tmp_path: Path) -> None:
     """The END row is removed when a run is resumed."""
     path = tmp_path / "life.rec"
     with Recorder(N_INPUTS, path, {"period_s": 0.1}, segment_s=1.0) as recorder:
@@ -206,7 +206,7 @@ def test_rows_that_are_lived_once_more_are_compared_and_not_written_twice(tmp_pa
     assert read(path).rows["phase"].tolist() == [Phase.BEHAVE] * 36
 
 
-def test_where_a_life_differs_from_its_record_the_rest_of_that_is_cut_off(tmp_path: Path) -> None:
+def test_a_recording_is_truncated_where_a_replay_differs(tmp_path: Path) -> None:
     path = tmp_path / "life.rec"
     write(path, 35, segment_s=1.0)
     with Recorder.resume(path, 12, is_redone=True) as again:
@@ -219,7 +219,7 @@ def test_where_a_life_differs_from_its_record_the_rest_of_that_is_cut_off(tmp_pa
     assert read(path).rows["action"][17] == 4
 
 
-def test_a_record_of_months_is_not_read_for_the_sake_of_its_end(tmp_path: Path) -> None:
+def test_only_the_newest_files_are_read_for_the_end_of_a_recording(tmp_path: Path) -> None:
     """The first file was moved to another disk; the second is damaged beyond reading."""
     path = tmp_path / "life.rec"
     write(path, 45, segment_s=1.0)
@@ -260,9 +260,7 @@ def test_rows_reach_the_file_within_a_second_though_few_come(tmp_path: Path) -> 
     recorder.close()
 
 
-def test_where_the_disk_is_full_recording_pauses_and_goes_on_by_itself(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_recording_pauses_on_a_full_disk_and_resumes(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.WARNING)
     path, limits = tmp_path / "life.rec", resource.getrlimit(resource.RLIMIT_FSIZE)
     recorder = Recorder(N_INPUTS, path, flush_s=3600.0)
@@ -283,9 +281,7 @@ def test_where_the_disk_is_full_recording_pauses_and_goes_on_by_itself(
     assert read(path).rows["step"].tolist() == list(range(3000))
 
 
-def test_what_waits_for_room_too_long_is_lost_and_the_row_after_it_is_a_gap(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_rows_beyond_the_buffer_are_lost_and_followed_by_a_gap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("horde_agent.record.recorder.MOST_WAITING_BYTES", 1500 * row_dtype(N_INPUTS).itemsize)
     path, limits = tmp_path / "life.rec", resource.getrlimit(resource.RLIMIT_FSIZE)
     recorder = Recorder(N_INPUTS, path, flush_s=3600.0)
@@ -305,7 +301,7 @@ def test_what_waits_for_room_too_long_is_lost_and_the_row_after_it_is_a_gap(
     assert rows["flags"][1:][np.diff(rows["step"]) > 1].tolist() == [Flag.GAP]
 
 
-def test_rows_without_room_in_the_end_are_told_of(tmp_path: Path) -> None:
+def test_close_raises_if_rows_cannot_be_written(tmp_path: Path) -> None:
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     recorder = Recorder(N_INPUTS, tmp_path / "life.rec")
     resource.setrlimit(resource.RLIMIT_FSIZE, (800, limits[1]))
@@ -318,7 +314,7 @@ def test_rows_without_room_in_the_end_are_told_of(tmp_path: Path) -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
 
 
-def test_a_record_is_not_gone_on_with_where_rows_that_are_needed_are_damaged(tmp_path: Path) -> None:
+def test_a_recording_damaged_after_the_snapshot_is_not_continued(tmp_path: Path) -> None:
     path = tmp_path / "life.rec"
     write(path, 20)
     flip(path, read(path).header["offset"] + 15 * row_dtype(N_INPUTS).itemsize)

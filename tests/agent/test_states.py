@@ -98,7 +98,7 @@ def test_a_state_that_was_copied_over_many_steps_by_an_earlier_version_is_refuse
 
 
 @pytest.mark.parametrize("mode", ["eager", "deferred"])
-def test_rows_that_came_into_use_since_are_empty_again(mode: Mode) -> None:
+def test_rows_used_after_the_snapshot_are_cleared_by_restore(mode: Mode) -> None:
     """A state contains only the rows in use, 512 of 1,300; the restored Horde had used all of them."""
     n_features, rng = 1_300, np.random.default_rng(5)
     questions = family(functions=False)[: 5 * N_CHANNELS * 3]  # Gibbs policies depend on the number of features
@@ -122,7 +122,7 @@ def test_rows_that_came_into_use_since_are_empty_again(mode: Mode) -> None:
     assert answers(again) == answers(whole)
 
 
-def test_to_ask_for_a_state_changes_nothing() -> None:
+def test_reading_a_state_changes_nothing() -> None:
     questions, config, mode = KINDS["span, deferred"]
     one, other = (Horde(questions, n_features=N_FEATURES, n_active=N_ACTIVE, config=config, mode=mode) for _ in "12")
     begins = True
@@ -134,7 +134,7 @@ def test_to_ask_for_a_state_changes_nothing() -> None:
     assert answers(one) == answers(other)
 
 
-def test_a_horde_that_changed_to_the_plain_engine_goes_on_with_it(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_horde_restored_after_a_change_of_engine_keeps_the_plain_engine(caplog: pytest.LogCaptureFixture) -> None:
     """A plain trace of the behaviour itself is never dropped: after 1,000 steps the fast engine gives up."""
     questions = [GVF("on", Behaviour(), Channel(0), 0.97), GVF("off", ConstantAction(0, N_ACTIONS), Channel(1), 0.8)]
 
@@ -186,7 +186,7 @@ def many() -> Horde:
     return Horde(questions, n_features=N_FEATURES, n_active=N_ACTIVE, mode="deferred")
 
 
-def test_a_life_goes_on_under_another_number_of_threads_with_the_same_bits(tmp_path: Path) -> None:
+def test_weights_do_not_depend_on_the_number_of_threads_after_a_restore(tmp_path: Path) -> None:
     """No sum crosses a lane; what the threads have of their own is no part of the state."""
 
     def lived(name: str, *spans: tuple[int, int, int]) -> str:
@@ -202,7 +202,7 @@ def test_a_life_goes_on_under_another_number_of_threads_with_the_same_bits(tmp_p
     assert lived("one", (1, 0, 170), (2, 170, 300)) == lived("two", (2, 0, 300))
 
 
-def test_a_rupee_goes_on_from_any_step_with_the_same_bits() -> None:
+def test_a_restored_rupee_continues_with_the_same_bits() -> None:
     questions = family(functions=False)
     steps = [(*step[:4], False) for step in stream(300)]
 
@@ -227,7 +227,7 @@ def test_a_rupee_goes_on_from_any_step_with_the_same_bits() -> None:
     np.testing.assert_array_equal(of_again.value(), of_whole.value())
 
 
-def test_a_demon_flagged_while_others_came_is_set_aside_after_a_restore() -> None:
+def test_a_demon_flagged_while_others_were_added_diverges_after_a_restore() -> None:
     """Deferred steps are flushed when demons are added; only then the weight exceeds its bound."""
     questions = [GVF("wild", Behaviour(), Channel(0), 0.9)]
     steps = [(*step[:4], False) for step in stream(60)]

@@ -33,7 +33,7 @@ NAN = float("nan")
 CODER: Any = SimpleNamespace(n_features=40, n_active=7)
 
 
-def test_the_score_leaves_out_who_was_set_aside_and_who_was_not_tested() -> None:
+def test_the_score_leaves_out_diverged_and_untested_questions() -> None:
     """Scores .25, 1, 4 and .5: mean 1.4375, median .75, half below 1 (1 itself is not). A fifth, 100, diverged."""
     nmsre = np.array([0.25, 1.0, 100.0, 4.0, NAN, 0.5])
     sound = np.array([True, True, False, True, True, True])
@@ -165,7 +165,7 @@ def curve(errors: ReturnErrors, sound: Any, actions: tuple[str, ...], period_s: 
     return list(tables.curve_lines(errors, policy_scores(errors.table), sound, actions, period_s))
 
 
-def test_the_curve_leaves_out_who_was_tested_but_once() -> None:
+def test_the_curve_leaves_out_questions_tested_once() -> None:
     """Its variance would be 0, and its NMSRE 1 by definition."""
     made = ReturnErrors([LEFT, RIGHT], 4)
     made.add(completed(LEFT, 10, [2.0, 0.0], [0.0, 1.0]))

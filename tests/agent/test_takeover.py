@@ -87,7 +87,7 @@ def assert_same(one: Horde, other: Horde) -> None:
 @MODES
 @pytest.mark.parametrize("trace_rule", ["clipped", "plain"])
 @pytest.mark.parametrize("vector_mspbe", [True, False])
-def test_a_life_goes_on_with_the_plain_engine_as_if_it_had_always_learned(
+def test_a_change_to_the_plain_engine_does_not_change_results(
     mode: Any, trace_rule: Any, vector_mspbe: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     """During traces of 1,000 steps, after a divergence; then a gap, and demons are added and removed."""
@@ -120,7 +120,7 @@ def test_a_life_goes_on_with_the_plain_engine_as_if_it_had_always_learned(
 
 
 @MODES
-def test_a_copy_of_a_life_that_went_over_goes_on_too(mode: Any) -> None:
+def test_a_copy_made_after_the_change_of_engine_continues(mode: Any) -> None:
     horde = make(questions(), mode)
     lives = Lives(horde)
     lives.go_on(LARGEST_TAIL + 200)
@@ -132,7 +132,7 @@ def test_a_copy_of_a_life_that_went_over_goes_on_too(mode: Any) -> None:
 
 
 @MODES
-def test_what_is_asked_may_bring_the_change_about(mode: Any) -> None:
+def test_reading_weights_or_adding_demons_can_change_the_engine(mode: Any) -> None:
     """Reading weights or adding demons flushes deferred steps, which may detect the long trace."""
     for ask in (
         lambda h: h.weights(),
@@ -150,9 +150,7 @@ def test_what_is_asked_may_bring_the_change_about(mode: Any) -> None:
 
 
 @MODES
-def test_where_it_is_known_beforehand_the_plain_engine_learns_from_the_start(
-    mode: Any, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_known_long_traces_use_the_plain_engine_from_the_start(mode: Any, caplog: pytest.LogCaptureFixture) -> None:
     """At gamma lambda = .99 what lies 1,000 steps back still weighs 4e-5, and in float32 1e-8 is visible next to 1."""
     with caplog.at_level(logging.WARNING):
         horde = make(questions(0.99, 1.0), mode, dtype="float32")

@@ -201,7 +201,7 @@ def tables_of(run: Path) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("killed", ["with it", "a step later", "in a drive", "in an excursion"])
-def test_from_a_snapshot_and_from_the_beginning_the_same_tables_are_made(
+def test_learning_from_a_snapshot_and_from_the_beginning_gives_the_same_tables(
     in_files: Path, tmp_path: Path, killed: str
 ) -> None:
     """Both results are those at the last recorded row."""
@@ -215,7 +215,7 @@ def test_from_a_snapshot_and_from_the_beginning_the_same_tables_are_made(
         assert one[table] == other[table], table
 
 
-def test_so_they_are_of_a_simulated_body_which_could_be_put_back(
+def test_a_simulated_robot_is_not_simulated_again_for_missing_tables(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nothing is replayed: its observations and actions are in the recording."""
@@ -260,7 +260,7 @@ def test_only_the_files_since_the_snapshot_are_learned_from(
     assert set(given) == set(range(0, 720, 90))
 
 
-def test_the_log_of_a_life_stays_as_it_is_when_tables_are_made_from_it(
+def test_learning_from_a_log_does_not_change_it(
     in_files: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The run may continue meanwhile: rows it appends stay, and are not in the tables."""
@@ -288,7 +288,7 @@ def test_the_log_of_a_life_stays_as_it_is_when_tables_are_made_from_it(
     assert {path: path.read_bytes() for path in (alive / "log").iterdir()} == before
 
 
-def test_the_report_of_a_life_that_is_lived_leaves_its_files_alone(
+def test_the_report_of_a_running_life_does_not_change_its_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """It is in no table yet, and its snapshot is older than its excursions: these are not cut off."""
@@ -310,7 +310,7 @@ def test_the_report_of_a_life_that_is_lived_leaves_its_files_alone(
     assert after == before
 
 
-def test_a_report_that_is_asked_for_again_tells_of_the_steps_since(
+def test_a_second_report_of_a_running_life_has_its_newer_steps(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """While the run continues; when it has ended, its tables do not change."""
@@ -338,7 +338,7 @@ def test_a_report_that_is_asked_for_again_tells_of_the_steps_since(
     assert capsys.readouterr().err == ""
 
 
-def test_questions_that_came_and_went_are_there_where_a_killed_life_is_learned_from_its_snapshot(
+def test_added_and_removed_questions_are_in_the_tables_of_a_killed_run(
     life: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(cli, "_make_env", lambda _config: ToyBody())
@@ -357,7 +357,7 @@ def test_questions_that_came_and_went_are_there_where_a_killed_life_is_learned_f
 
 
 @pytest.mark.parametrize("harm", ["no snapshot", "a log that ends before it", "a damaged manifest", "a flipped bit"])
-def test_where_no_snapshot_fits_a_killed_life_is_learned_from_its_beginning(
+def test_without_a_suitable_snapshot_learning_starts_from_the_beginning(
     life: Path, cut: Path, harm: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (kept, *_) = snapshots.found(cut / "checkpoint")
@@ -401,7 +401,7 @@ def test_a_log_that_ends_in_the_middle_of_a_row_is_learned_from_up_to_there(life
 
 
 @pytest.mark.parametrize("table", ["questions.csv", "learning_curve.csv"])
-def test_a_table_that_is_gone_is_made_again_and_no_other_is_touched(life: Path, tmp_path: Path, table: str) -> None:
+def test_a_missing_table_is_learned_again_and_no_other_changes(life: Path, tmp_path: Path, table: str) -> None:
     run = tmp_path / "run"
     shutil.copytree(life, run)
     (run / table).unlink()
@@ -415,7 +415,7 @@ def test_a_table_that_is_gone_is_made_again_and_no_other_is_touched(life: Path, 
     assert "unfinished" not in page
 
 
-def test_what_another_version_learned_is_not_passed_off_as_this_ones(life: Path, tmp_path: Path) -> None:
+def test_weights_of_another_version_are_noted(life: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
     shutil.copytree(life, run)
     (run / "questions.csv").unlink()
@@ -433,7 +433,7 @@ def test_a_life_of_random_policies_is_learned_from_again(tmp_path: Path, monkeyp
     assert known(again) == known(life)
 
 
-def test_the_excursions_are_recorded_anew_where_their_file_is_gone(life: Path, cut: Path) -> None:
+def test_missing_excursions_are_recorded_again(life: Path, cut: Path) -> None:
     (cut / "log" / "excursions.rec").unlink()
     assert cli.main(["report", str(cut)]) == 0
     assert (cut / "log" / "excursions.rec").read_bytes() == (life / "log" / "excursions.rec").read_bytes()
