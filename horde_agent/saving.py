@@ -1,13 +1,12 @@
-"""What a thing's future depends on, as arrays with names: enough to go on from there, bit for bit.
+"""States of objects as named arrays, from which they continue bit for bit.
 
-A state is a flat dict, whose names hold "/" where one thing has another inside. Nothing in it is pickled: numbers,
-texts and arrays of them are all that there is.
+A state is a flat dict of arrays of numbers and texts; names of nested states are joined by "/". Nothing is pickled.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from typing import Any
 
 import numpy as np
@@ -16,17 +15,17 @@ from numpy.typing import NDArray
 
 State = dict[str, NDArray[Any]]
 
-_PLAIN = (bool, int, float, str, np.generic)
+_PLAIN = bool | int | float | str | np.generic
 
 
 def attributes(thing: object, *names: str) -> State:
-    """Return copies of a thing's numbers, texts and arrays; None becomes an empty array."""
+    """Return copies of attributes that are numbers, texts or arrays; None becomes an empty array."""
     found = {name: getattr(thing, name) for name in names}
     return {name: np.zeros(0) if value is None else np.array(value) for name, value in found.items()}
 
 
 def put_back(thing: object, state: State, *names: str) -> None:
-    """Write what `attributes` returned back: arrays as such, anything else as Python's own numbers and texts."""
+    """Restore what `attributes` returned: arrays as arrays, others as Python numbers and texts."""
     for name in names:
         value = state[name]
         if isinstance(getattr(thing, name), np.ndarray):
@@ -36,12 +35,12 @@ def put_back(thing: object, state: State, *names: str) -> None:
 
 
 def nested(**parts: State) -> State:
-    """Return the states of several things as one."""
+    """Join several states into one."""
     return {f"{name}/{key}": value for name, part in parts.items() for key, value in part.items()}
 
 
 def inner(state: State, name: str) -> State:
-    """Return the state of one of the things that `nested` joined.
+    """Return one of the states that `nested` joined.
 
     Example:
         >>> sorted(inner(nested(rng={"a": np.zeros(1), "b/c": np.zeros(1)}, rng2={"d": np.zeros(1)}), "rng"))
@@ -51,77 +50,63 @@ def inner(state: State, name: str) -> State:
 
 
 def text(value: Any) -> NDArray[Any]:
-    """Return a table of plain values as an array of one text."""
+    """Return a JSON value as an array of one text."""
     return np.array(json.dumps(value, default=lambda array: array.tolist()))
 
 
 def untext(array: NDArray[Any]) -> Any:
-    """Return what `text` was given, as its array of shape (); the keys of tables are texts."""
+    """Return the value given to `text`, from its array of shape (); keys of tables are texts."""
     return json.loads(str(array))
 
 
 def generator_state(rng: Generator) -> State:
-    """Return where a generator stands, as a text: its numbers have 128 bits."""
+    """Return the state of a generator as a text: its numbers have 128 bits."""
     return {"text": text(rng.bit_generator.state)}
 
 
 def restore_generator(rng: Generator, state: State) -> None:
-    """Have a generator go on from there.
+    """Restore a generator.
 
     Raises:
-        ValueError: If it is one of another kind.
+        ValueError: If it is of another kind.
     """
     rng.bit_generator.state = untext(state["text"])
 
 
-# ---- things with many arrays -----------------------------------------------------------------------------------------
+# ---- objects with many arrays ----------------------------------------------------------------------------------------
 
 
-def gathered(thing: object, without: Collection[str]) -> State:
-    """Return copies of all numbers and arrays in a thing's attributes, and in the named tuples among these.
+def gathered(thing: Any, without: Collection[str]) -> State:
+    """Return copies of all numbers and arrays in an object's attributes, and in the named tuples among these.
 
     Args:
-        thing: Whose.
-        without: Names of attributes, and of items of named tuples, that are left out.
+        thing: The object.
+        without: Names of attributes, and of items of named tuples, to leave out.
     """
     out: State = {}
-    _gather(vars(thing), "", out, frozenset(without))
-    return out
-
-
-def _gather(values: Mapping[str, Any], path: str, out: State, without: frozenset[str]) -> None:
-    for name, value in values.items():
+    for name, value in (thing._asdict() if _is_named_tuple(thing) else vars(thing)).items():
         if name in without:
             continue
         if _is_named_tuple(value):
-            _gather(value._asdict(), f"{path}{name}/", out, without)
-        elif isinstance(value, np.ndarray):
-            out[path + name] = np.array(value)
-        elif isinstance(value, _PLAIN):
-            out[path + name] = np.asarray(value)
+            out |= nested(**{name: gathered(value, without)})
+        elif isinstance(value, np.ndarray | _PLAIN):
+            out[name] = np.array(value)
+    return out
 
 
 def scattered(thing: object, state: State) -> None:
-    """Restore what `gathered` returned in an object that was made in the same way; its arrays are replaced."""
+    """Restore what `gathered` returned in an object made in the same way; its arrays are replaced."""
     for name, value in vars(thing).items():
-        if _is_named_tuple(value):
-            setattr(thing, name, _scattered(value, f"{name}/", state))
-        elif name in state:
-            setattr(thing, name, _written(value, state[name]))
+        setattr(thing, name, _restored(value, name, state))
 
 
-def _scattered(values: Any, path: str, state: State) -> Any:
-    changed = {}
-    for name, value in values._asdict().items():
-        if _is_named_tuple(value):
-            changed[name] = _scattered(value, f"{path}{name}/", state)
-        elif path + name in state:
-            changed[name] = _written(value, state[path + name])
-    return values._replace(**changed)
-
-
-def _written(there: Any, value: NDArray[Any]) -> Any:
-    return np.array(value) if isinstance(there, np.ndarray) else value.tolist()
+def _restored(value: Any, path: str, state: State) -> Any:
+    if _is_named_tuple(value):
+        items = value._asdict().items()
+        return value._replace(**{name: _restored(item, f"{path}/{name}", state) for name, item in items})
+    if path not in state:
+        return value
+    return np.array(state[path]) if isinstance(value, np.ndarray) else state[path].tolist()
 
 
 def _is_named_tuple(value: object) -> bool:

@@ -22,7 +22,6 @@ from horde_agent.life.student import relearn
 from horde_agent.policies import ConstantAction, StickyRandom
 from horde_agent.questions import excursions
 from horde_agent.record import read
-from horde_agent.runs.keeping.folder import SUMMARY_KEYS
 from tests.agent.doubles import ToyBody
 
 REAL_LOG = (
@@ -164,7 +163,6 @@ def test_weights_do_not_depend_on_how_often_progress_is_shown(
 def test_questions_without_tests_leave_their_keys_null(elsewhere: Path, toy: None) -> None:
     assert cli.main(["learn", "--steps", "60", "--questions", "nexting", "--out", "a"]) == 0
     summary = json.loads((elsewhere / "a" / "summary.json").read_text())
-    assert list(summary) == list(SUMMARY_KEYS)
     assert [summary[key] for key in ("n_excursions", "mean_nmsre", "median_nmsre", "share_nmsre_below_1")] == [None] * 4
     assert summary["n_updated_per_step"] == 9.0
 
@@ -189,7 +187,6 @@ def test_printed_scores_are_explained(
 def test_a_short_life_in_the_pen_and_learning_again_from_its_record(elsewhere: Path) -> None:
     assert cli.main(["learn", "--steps", "700", "--seed", "1", "--out", "pen"]) == 0
     summary = json.loads((elsewhere / "pen" / "summary.json").read_text())
-    assert list(summary) == list(SUMMARY_KEYS)
     assert (summary["steps"], summary["n_questions"], summary["n_active"]) == (700, 795, 457)
     assert summary["n_updated_per_step"] == 159.0
     assert summary["diverged"] == []
@@ -209,7 +206,6 @@ def test_the_real_robots_log_is_learned_from(elsewhere: Path) -> None:
     """998 observations: 699 are learned from (698 updates in a pass), 298 of the others have a return."""
     assert cli.main(["learn", "--backend", "replay", "--log", str(REAL_LOG), "--passes", "1", "--out", "real"]) == 0
     summary = json.loads((elsewhere / "real" / "summary.json").read_text())
-    assert list(summary) == list(SUMMARY_KEYS)
     assert (summary["steps"], summary["n_questions"], summary["backend"]) == (997, 159, "replay")
     assert (summary["learning_steps"], summary["gaps"]) == (698, 0)
     report = (elsewhere / "real" / "report.html").read_text()

@@ -100,7 +100,7 @@ def learn(rows: Iterable[Stream], student: Student, passes: int, observer: RowOb
 
     Args:
         rows: The log, in consecutive parts.
-        student: With a Horde whose questions have channels as cumulants and constant continuations.
+        student: The questions of its Horde have channels as cumulants and constant continuations.
         passes: Number of passes.
         observer: Called with the student and the step after each row.
 

@@ -2,7 +2,7 @@
 
 `horde learn` and `horde resume` run a robot or read a log; `relearning` learns from a recorded run in a new folder, and
 `complete` learns the missing tables of a run again, after a kill, a power failure or a full disk. A recording contains
-all observations and actions, and the behaviour does not depend on what is learned, so the results are the same, bit for
+all observations and actions, and the behaviour does not depend on the weights, so the results are the same, bit for
 bit. Timings are not in it and stay unknown.
 
 When a run ends, for any reason, the robot is stopped and closed first; then the tables are written.

@@ -53,7 +53,7 @@ NOT_RECORDED: dict[str, Any] = dict.fromkeys(("deadlines_missed", "crc_errors", 
 
 
 class Outcome(NamedTuple):
-    """What a source knows at its end, beyond its student, for the tables.
+    """Facts of a finished source for the tables, besides its student.
 
     Attributes:
         steps: The last step.
@@ -323,7 +323,7 @@ def tests_of(run: Run) -> ExcursionConfig:
 
 
 def new_recorder(run: Run, env: gymnasium.Env[Any, Any], errors: ReturnErrors, *, has_tests: bool) -> Recorder:
-    """Create the recording, whose header describes the robot, and the table of excursions.
+    """Create the recording, with a description of the robot in its header, and the table of excursions.
 
     Raises:
         BadInput: If the disk has too little free space, or the folder cannot be written.
@@ -513,7 +513,7 @@ class Log(Source):
     """A log without action probabilities: several passes over its first part, and scores on the rest.
 
     Args:
-        run: With a Horde whose questions have channels as cumulants and constant continuations.
+        run: Its questions have channels as cumulants and constant continuations.
         console: For messages.
         env: Plays the log, which is recorded; None if it has been recorded.
 

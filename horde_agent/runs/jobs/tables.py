@@ -13,7 +13,6 @@ from horde_agent.gvf import GVF, Prediction
 from horde_agent.life.feed import shards_of
 from horde_agent.life.observers import MspbeWatch, Sample, sample, sound_demons
 from horde_agent.life.student import Student
-from horde_agent.life.timing import Durations
 from horde_agent.measures.nmsre import NO_VARIANCE, are_nearly_constant, nmsre_text, quantisation_steps
 from horde_agent.measures.passes import PolicyScores, final_nmsre, nmsre_along, policy_scores
 from horde_agent.measures.return_errors import ReturnErrors
@@ -22,9 +21,8 @@ from horde_agent.record import A_DAY, read
 from horde_agent.runs.jobs import curves as traces
 from horde_agent.runs.jobs import holdout
 from horde_agent.runs.jobs.sources import Outcome
-from horde_agent.runs.keeping.folder import SUMMARY_KEYS, own_version, write_csv, write_json
+from horde_agent.runs.keeping.folder import own_version, write_csv, write_json
 from horde_agent.runs.keeping.run import Run
-from horde_agent.tiles import TileCoder
 from horde_agent.types import Bools, Floats, Integers
 
 QUESTION_COLUMNS = (
@@ -39,7 +37,7 @@ QUESTION_COLUMNS = (
     "mspbe_valid",
     "nearly_constant",
 )
-"""Of questions.csv. mspbe_valid: 0 while w has had too few updates with rho > 0. nearly_constant: see `measures.nmsre`,
+"""Columns of questions.csv. mspbe_valid: 0 while w has had too few updates. nearly_constant: see `measures.nmsre`,
 empty if unknown."""
 
 CURVE_COLUMNS = ("excursion", "step", "robot_time_s", "policy", "mean_nmsre", "mean_nmsre_online", "median_nmsre")
@@ -58,18 +56,7 @@ def write_tables(run: Run, student: Student, outcome: Outcome, wall_s: float | N
     run.folder.seal(tables=False)
     results = _tests(run, student, outcome) if outcome.score is None else _held_out(run, outcome.score, outcome.passes)
     write_json(run.folder.details, _details(run) | results.details | dict(outcome.details))
-    sound = sound_demons(run.horde)
-    learn_s = student.learn_s if wall_s is not None else Durations()
-    facts = {
-        **time_summary(outcome.steps, run.interface.period_s, wall_s, learn_s, outcome.cycle_s),
-        **outcome.robot,
-        **_learned(run, student),
-        **nmsre_summary(results.nmsre, sound),
-        "n_nearly_constant": n_nearly_constant(results.nmsre, results.variance, results.steps, sound),
-        "n_excursions": results.n_excursions,
-    }
-    assert set(facts) == set(SUMMARY_KEYS), set(facts) ^ set(SUMMARY_KEYS)
-    summary = {key: facts[key] for key in SUMMARY_KEYS}
+    summary = _summary(run, student, outcome, results, wall_s)
     write_json(run.folder.summary, summary)
     run.folder.seal()
     return summary
@@ -151,15 +138,36 @@ def _how_a_log_is_scored(
     )
 
 
-def _learned(run: Run, student: Student) -> dict[str, Any]:
-    n = student.learning_steps
+def _summary(run: Run, student: Student, outcome: Outcome, results: _Results, wall_s: float | None) -> dict[str, Any]:
+    """Return the contents of summary.json, whose keys and order are fixed; units are in the names."""
+    horde, coder, n, robot = run.horde, run.interface.coder, student.learning_steps, outcome.robot
+    sound, vector = sound_demons(horde), np.asarray(horde.mspbe_vector())
     return {
-        **_horde_summary(run.horde, run.interface.coder),
+        "steps": outcome.steps,
+        "robot_time_s": outcome.steps * run.interface.period_s,
+        "wall_s": wall_s,
+        "steps_per_s": outcome.steps / wall_s if wall_s else None,
         "learning_steps": n,
+        "n_questions": horde.n_demons,
+        "n_features": coder.n_features,
+        "n_active": coder.n_active,
+        "n_excursions": results.n_excursions,
         "n_updated_per_step": student.n_updated / n if n else None,
+        **nmsre_summary(results.nmsre, sound),
+        "diverged": list(horde.diverged),
+        "mspbe_vector_mean": float(vector[sound].mean()) if sound.any() else None,
+        "mspbe_scalar_mean": float(horde.mspbe_scalar[sound].mean()) if sound.any() else None,
+        "max_trace": float(horde.max_trace),
+        "learn_ms": student.learn_s.summary_ms() if wall_s is not None else None,
+        "cycle_ms": outcome.cycle_s.summary_ms(),
+        **{name: robot[name] for name in ("deadlines_missed", "gaps", "crc_errors")},
         "backend": run.config.backend,
         "seed": run.config.seed,
+        "weights_sha256": horde.weights_sha256(),
+        "version": own_version(),
         "stopped_early": run.end.is_early,
+        **{name: robot[name] for name in ("link_losses", "s_without_link")},
+        "n_nearly_constant": n_nearly_constant(results.nmsre, results.variance, results.steps, sound),
     }
 
 
@@ -231,36 +239,6 @@ def _why_not_scored(question: GVF, *, has_excursions: bool) -> str:
     if not is_on_policy and not has_excursions:
         return "about another policy than the behaviour, and this environment offers no test excursions"
     return "fewer than 2 complete tests with finite returns: more steps are needed"
-
-
-def _horde_summary(horde: AnyHorde, coder: TileCoder) -> dict[str, Any]:
-    sound = sound_demons(horde)
-    vector = np.asarray(horde.mspbe_vector())
-    return {
-        "n_questions": horde.n_demons,
-        "n_features": coder.n_features,
-        "n_active": coder.n_active,
-        "diverged": list(horde.diverged),
-        "mspbe_vector_mean": float(vector[sound].mean()) if sound.any() else None,
-        "mspbe_scalar_mean": float(horde.mspbe_scalar[sound].mean()) if sound.any() else None,
-        "max_trace": float(horde.max_trace),
-        "weights_sha256": horde.weights_sha256(),
-        "version": own_version(),
-    }
-
-
-def time_summary(
-    steps: int, period_s: float, wall_s: float | None, learn: Durations, cycle: Durations
-) -> dict[str, Any]:
-    """Return the summary's values of time."""
-    return {
-        "steps": steps,
-        "robot_time_s": steps * period_s,
-        "wall_s": wall_s,
-        "steps_per_s": steps / wall_s if wall_s else None,
-        "learn_ms": learn.summary_ms(),
-        "cycle_ms": cycle.summary_ms(),
-    }
 
 
 def question_lines(

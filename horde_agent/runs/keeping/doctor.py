@@ -128,7 +128,7 @@ def _records(folder: RunFolder, path: Path, kind: str, of_what: str) -> list[Fin
             found.append(Finding(name, False, f"{error}"))
             continue
         if file == files[0]:
-            n_known = int(segment.header.get("first", 0))  # the oldest may have been moved away
+            n_known = int(segment.header.get("first", 0))  # the oldest may have been moved
         if kind == LIFE and segment.header.get("first", n_known) != n_known:
             found.append(Finding(name, False, f"its first row is {segment.header['first']:,}, expected {n_known:,}"))
         n_known += len(segment.records)

@@ -2,7 +2,7 @@
 
 config.toml          the resolved settings, versions, the git commit
 questions.toml       the question file, if the questions are the user's
-summary.json         one value per key, null if a key has no meaning in the run; written after all tables
+summary.json         one value per key (`jobs.tables`), null if it has no meaning in the run; written last
 details.json         further facts: counts, compile time, how a replay was scored
 questions.csv        a line per question
 learning_curve.csv   a line per test excursion
@@ -48,40 +48,6 @@ try:
     import fcntl
 except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
-
-SUMMARY_KEYS = (
-    "steps",
-    "robot_time_s",
-    "wall_s",
-    "steps_per_s",
-    "learning_steps",
-    "n_questions",
-    "n_features",
-    "n_active",
-    "n_excursions",
-    "n_updated_per_step",
-    "mean_nmsre",
-    "median_nmsre",
-    "share_nmsre_below_1",
-    "diverged",
-    "mspbe_vector_mean",
-    "mspbe_scalar_mean",
-    "max_trace",
-    "learn_ms",
-    "cycle_ms",
-    "deadlines_missed",
-    "gaps",
-    "crc_errors",
-    "backend",
-    "seed",
-    "weights_sha256",
-    "version",
-    "stopped_early",
-    "link_losses",
-    "s_without_link",
-    "n_nearly_constant",
-)
-"""The keys of summary.json, in their order; units are in the names."""
 
 DISTRIBUTION = "horde-gvf"
 _LATER = ("parity", "snapshot_every", "on_alarm", "columns", "shards", "ray")  # settings that older runs did not have

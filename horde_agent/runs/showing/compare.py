@@ -87,7 +87,7 @@ def _read(path: Path) -> FinishedRun:
         summary = read_json(folder.summary)
         questions = read_csv(folder.questions)
     except (OSError, ValueError, RecursionError) as error:
-        raise BadInput(f"{path} is damaged ({error}); `horde report {path}` restores what it can") from None
+        raise BadInput(f"{path} is damaged ({error}); `horde report {path}` repairs it if possible") from None
     try:
         config = tomllib.loads(folder.config.read_text(encoding="utf-8"))
     except (OSError, ValueError):

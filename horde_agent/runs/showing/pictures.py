@@ -228,7 +228,7 @@ def mspbe_picture(step: Floats, mspbe: Floats, period_s: float, path: Path) -> N
 
 
 def comparison_picture(curves: Mapping[str, tuple[Sequence[float], Sequence[float]]], title: str) -> bytes:
-    """Return a PNG of the same curve of several runs, over the steps lived; on a log scale where all are positive.
+    """Return a PNG of the same curve of several runs, over the steps; on a log scale if all are positive.
 
     Args:
         curves: Steps and values of each run, by its name.
