@@ -198,19 +198,16 @@ def test_another_version_or_processor_is_reported(
     assert said in " ".join(capsys.readouterr().err.split())
 
 
-@pytest.mark.parametrize(("recorded", "said"), [({"light_0": [0, 1]}, "light_0"), (None, "before channel ranges")])
 def test_other_channel_ranges_than_recorded_are_refused_and_the_recording_stays(
-    recorded: Any, said: str, run: Path, capsys: pytest.CaptureFixture[str]
+    run: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = run / "log" / "life.rec"
     header, rows = read_header(file, FORMAT), file.read_bytes()
-    header["ranges"] |= recorded or {}
-    if recorded is None:
-        del header["ranges"]
+    header["ranges"]["light_0"] = [0, 1]
     file.write_bytes(encode_header(header) + rows[header["offset"] :])
     before = file.read_bytes()
     assert horde(f"resume {run} --steps 900") == 2
-    assert said in " ".join(capsys.readouterr().err.split())
+    assert "light_0" in capsys.readouterr().err
     assert file.read_bytes() == before
 
 

@@ -31,10 +31,9 @@ import os
 import platform
 import shutil
 import subprocess
-import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, fields, replace
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -50,7 +49,6 @@ except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
 
 DISTRIBUTION = "horde-gvf"
-_LATER = ("parity", "snapshot_every", "on_alarm", "columns", "shards", "ray")  # settings that older runs did not have
 _PACKAGES = ("numpy", "numba", "gymnasium", "pybullet", "matplotlib")
 
 
@@ -315,14 +313,6 @@ def read_csv(path: Path) -> list[dict[str, str]]:
         return []
     with path.open(encoding="utf-8", newline="") as file:
         return list(csv.DictReader(file))
-
-
-def missing_settings(file: Path) -> list[str]:
-    """Return the settings missing from a config.toml, which is written whole with its versions last."""
-    text = file.read_text(encoding="utf-8")
-    there = {*tomllib.loads(text), *(line.split()[1] for line in text.splitlines() if line.startswith("# "))}
-    asked = [field.name for field in fields(LearnConfig) if field.name not in _LATER]
-    return [name for name in (*asked, "versions") if name not in there]
 
 
 def read_json(file: Path) -> dict[str, Any]:

@@ -26,7 +26,6 @@ from horde_agent.runs.jobs.curves import shown_demons
 from horde_agent.runs.jobs.session import complete, has_gone_on, missing_tables
 from horde_agent.runs.keeping.folder import (
     RunFolder,
-    missing_settings,
     read_csv,
     read_json,
     read_lines,
@@ -74,8 +73,8 @@ def write_report(path: Path, console: Console | None = None) -> Path:
     tested = noted.read(folder.excursions, _tested) if is_tested else None
     n_excursions = tested and sum(len(course.step) for course in tested[1] if not course.policy.is_behaviour)
     noted.compare(folder, summary, stream, n_excursions, questions)
-    if config and (cut := missing_settings(folder.config)):
-        noted.sentences.append(f"{folder.config.name} is cut off: it lacks {', '.join(cut)}.")
+    if config and not isinstance(config.get("versions"), dict):
+        noted.sentences.append(f"{folder.config.name} is cut off before its versions.")
     results, asked = [folder.summary, folder.details], [folder.questions]
     sections = [
         noted.drawn("The headline", results, lambda: _headline(summary, details)),
@@ -149,6 +148,7 @@ def _summary(folder: RunFolder) -> dict[str, Any]:
 
 
 _Tested = tuple[ExcursionTable, list[PolicyScores]]
+_Lines = Sequence[dict[str, str]]
 
 
 def _tested(path: Path) -> _Tested:
@@ -156,7 +156,7 @@ def _tested(path: Path) -> _Tested:
     return tests, policy_scores(tests)
 
 
-def _sound(questions: Sequence[dict[str, str]], n_demons: int) -> Bools:
+def _sound(questions: _Lines, n_demons: int) -> Bools:
     """Return which demons have not diverged, shape (n_demons,); all if the questions do not say."""
     if len(questions) != n_demons:
         return np.ones(n_demons, dtype=bool)
@@ -203,29 +203,18 @@ class Notes:
         found: int | None,
         questions: Sequence[Mapping[str, str]] | None,
     ) -> None:
-        """Add a warning for each file that contains less than the summary says; None is an unreadable file.
-
-        Args:
-            folder: The run's.
-            summary: From summary.json.
-            stream: The end of the recording.
-            found: Number of recorded excursions.
-            questions: Lines of questions.csv.
-        """
+        """Add a warning for each file that contains less than the summary says; None is an unreadable file."""
         steps, n_tests, n_questions = (summary.get(key) for key in ("steps", "n_excursions", "n_questions"))
         if stream is not None:
             last = int(stream.rows["step"][-1]) if len(stream) else 0
             if isinstance(steps, int) and last < steps:
                 self.sentences.append(f"{folder.life.name} is cut off: it ends at step {last:,} of {steps:,}.")
             self.sentences += [f"{fault}." for fault in stream.faults]
-        if isinstance(n_tests, int) and found is not None and found < n_tests:
-            self.sentences.append(
-                f"{folder.excursions.name} is cut off: it contains {found:,} of {n_tests:,} excursions."
-            )
-        if isinstance(n_questions, int) and questions is not None and len(questions) < n_questions:
-            self.sentences.append(
-                f"{folder.questions.name} is cut off: it contains {len(questions):,} of {n_questions:,} questions."
-            )
+        n_lines = None if questions is None else len(questions)
+        of_excursions, of_questions = (folder.excursions, found, n_tests), (folder.questions, n_lines, n_questions)
+        for (file, there, expected), unit in ((of_excursions, "excursions"), (of_questions, "questions")):
+            if isinstance(expected, int) and there is not None and there < expected:
+                self.sentences.append(f"{file.name} is cut off: it contains {there:,} of {expected:,} {unit}.")
 
 
 def _short(error: Exception) -> str:
@@ -243,34 +232,34 @@ def _pictures(
     folder: RunFolder,
     noted: Notes,
     tested: _Tested | None,
-    questions: Sequence[dict[str, str]],
+    questions: _Lines,
     stream: Stream | None,
     details: dict[str, Any],
 ) -> list[str]:
     """Return a section for each picture that the run has data for."""
     try:
-        from horde_agent.runs.showing import pictures  # noqa: F401  matplotlib is an extra
-    except ImportError:
+        from horde_agent.runs.showing import pictures
+    except ImportError:  # matplotlib is an extra
         return [section("", html.notes([NO_PICTURES]))]
-    drawn, known = noted.drawn, [folder.excursions]
+    drawn, known, known_details = noted.drawn, [folder.excursions], [folder.excursions, folder.details]
     curve, facts = [folder.mspbe_curve, folder.life, folder.details], details.get("mspbe")
     return [
-        drawn("The picture of the return errors", known, lambda: _nmsre_section(folder, tested, questions)),
-        drawn("The picture of the pen", [folder.life], lambda: _pen_section(folder, stream)),
+        drawn("The picture of the return errors", known, lambda: _nmsre_section(pictures, folder, tested, questions)),
+        drawn("The picture of the pen", [folder.life], lambda: _pen_section(pictures, folder, stream)),
         drawn(
-            "The picture of predictions", [*known, folder.details], lambda: _scatter_section(folder, tested, details)
+            "The picture of predictions",
+            [*known, folder.details],
+            lambda: _scatter_section(pictures, folder, tested, details),
         ),
-        drawn("The picture of predictions over time", [folder.traces], lambda: _trace_section(folder)),
-        drawn("The picture of the MSPBE", curve, lambda: _mspbe_section(folder, stream, facts)),
+        drawn("The picture of predictions over time", [folder.traces], lambda: _trace_section(pictures, folder)),
+        drawn("The picture of the MSPBE", curve, lambda: _mspbe_section(pictures, folder, stream, facts)),
     ]
 
 
-def _nmsre_section(folder: RunFolder, tested: _Tested | None, questions: Sequence[dict[str, str]]) -> str:
+def _nmsre_section(pictures: Any, folder: RunFolder, tested: _Tested | None, questions: _Lines) -> str:
     if tested is None or not tested[1]:
         return ""
-    from horde_agent.runs.showing.pictures import nmsre_picture
-
-    nmsre_picture(curves(*tested), _sound(questions, tested[0].n_demons), folder.path / "nmsre.png")
+    pictures.nmsre_picture(curves(*tested), _sound(questions, tested[0].n_demons), folder.path / "nmsre.png")
     return figure(
         "Return error of the predictions",
         "nmsre.png",
@@ -281,18 +270,16 @@ def _nmsre_section(folder: RunFolder, tested: _Tested | None, questions: Sequenc
     )
 
 
-def _pen_section(folder: RunFolder, stream: Stream | None) -> str:
+def _pen_section(pictures: Any, folder: RunFolder, stream: Stream | None) -> str:
     if stream is None or not len(stream):
         return ""
     x, y = (stream.rows["pose"][:, i].astype(np.float64) for i in (0, 1))
     known = np.isfinite(x) & np.isfinite(y)
     if not known.any():
         return ""
-    from horde_agent.runs.showing.pictures import pen_picture
-
     first = int(stream.rows["step"][0])
     since = f" From step {first:,} on." if first else ""
-    pen_picture(x[known], y[known], folder.path / "pen.png")
+    pictures.pen_picture(x[known], y[known], folder.path / "pen.png")
     return figure(
         "The robot in its pen",
         "pen.png",
@@ -301,14 +288,12 @@ def _pen_section(folder: RunFolder, stream: Stream | None) -> str:
     )
 
 
-def _scatter_section(folder: RunFolder, tested: _Tested | None, details: dict[str, Any]) -> str:
+def _scatter_section(pictures: Any, folder: RunFolder, tested: _Tested | None, details: dict[str, Any]) -> str:
     channels, actions = details.get("channels", []), details.get("actions", [])
     groups = {} if tested is None else _scatter_groups(*tested, channels, actions)
     if not groups:
         return ""
-    from horde_agent.runs.showing.pictures import scatter_picture
-
-    scatter_picture(groups, folder.path / "predictions.png")
+    pictures.scatter_picture(groups, folder.path / "predictions.png")
     return figure(
         "Predictions and returns",
         "predictions.png",
@@ -338,17 +323,15 @@ def _scatter_groups(
     return groups
 
 
-def _trace_section(folder: RunFolder) -> str:
+def _trace_section(pictures: Any, folder: RunFolder) -> str:
     panels: dict[tuple[str, str], list[tuple[float, float, float]]] = {}
     for line in read_csv(folder.traces):
         values = (float(line["t_s"]), float(line["prediction"]), float(line["actual"]))
         panels.setdefault((line["channel"], line["panel"]), []).append(values)
     if not panels:
         return ""
-    from horde_agent.runs.showing.pictures import trace_picture
-
     columns = {key: tuple(np.array(values).T) for key, values in panels.items()}
-    trace_picture(columns, folder.path / "traces.png")
+    pictures.trace_picture(columns, folder.path / "traces.png")
     return figure(
         "Predictions over time",
         "traces.png",
@@ -357,15 +340,13 @@ def _trace_section(folder: RunFolder) -> str:
     )
 
 
-def _mspbe_section(folder: RunFolder, stream: Stream | None, facts: dict[str, Any] | None) -> str:
+def _mspbe_section(pictures: Any, folder: RunFolder, stream: Stream | None, facts: dict[str, Any] | None) -> str:
     lines = read_csv(folder.mspbe_curve)
     if len(lines) < 2:
         return ""
-    from horde_agent.runs.showing.pictures import mspbe_picture
-
     step, mspbe = (np.array([float(line[c] or "nan") for line in lines]) for c in ("step", "mspbe_scalar_mean"))
     period_s = float(stream.header.get("period_s", 1.0)) if stream is not None else 1.0
-    mspbe_picture(step, mspbe, period_s, folder.path / "mspbe.png")
+    pictures.mspbe_picture(step, mspbe, period_s, folder.path / "mspbe.png")
     return figure(
         "Online measure of learning",
         "mspbe.png",
