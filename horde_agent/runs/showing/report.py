@@ -248,7 +248,7 @@ def _pictures(
         drawn("The picture of the pen", [folder.life], lambda: _pen_section(pictures, folder, stream)),
         drawn(
             "The picture of predictions",
-            [*known, folder.details],
+            known_details,
             lambda: _scatter_section(pictures, folder, tested, details),
         ),
         drawn("The picture of predictions over time", [folder.traces], lambda: _trace_section(pictures, folder)),
