@@ -1,4 +1,4 @@
-"""A docstring says what a signature cannot: the shapes of the arrays that a function takes."""
+"""Docstrings give the shapes of array arguments, which signatures cannot."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def takes_arrays(function: ast.FunctionDef) -> bool:
 
 
 def lacking(path: Path) -> list[str]:
-    """Return a module's public functions that take arrays and say nothing of their shapes."""
+    """Return a module's public functions that take arrays without documenting their shapes."""
     return [
         name
         for name, function in public_functions(path)
@@ -53,11 +53,11 @@ def lacking(path: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("path", modules(), ids=lambda path: str(path.relative_to(ROOT)))
-def test_who_takes_an_array_says_its_shape(path: Path) -> None:
+def test_functions_with_array_arguments_document_their_shapes(path: Path) -> None:
     assert lacking(path) == []
 
 
-def test_a_function_that_is_silent_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_function_without_shapes_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The check can fail: it finds the one of three functions that has no shape in its docstring, also in a class."""
     monkeypatch.setattr("tests.test_docstrings.ROOT", tmp_path)
     text = """

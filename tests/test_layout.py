@@ -1,4 +1,4 @@
-"""The house: few modules at the top, each folder a package, no module that git would not keep, no circle of imports."""
+"""Layout of the packages: few modules at the top, each folder a package, no ignored module, no circular imports."""
 
 from __future__ import annotations
 
@@ -18,8 +18,7 @@ def package(request: pytest.FixtureRequest) -> Path:
     return ROOT / str(request.param)
 
 
-def test_few_modules_stand_at_the_top(package: Path) -> None:
-    """What a reader meets first."""
+def test_there_are_few_modules_at_the_top(package: Path) -> None:
     assert len(list(package.glob("*.py"))) <= MOST_AT_THE_TOP
 
 
@@ -30,8 +29,8 @@ def test_each_folder_of_modules_is_a_package(package: Path) -> None:
 
 
 @pytest.mark.skipif(not shutil.which("git") or not (ROOT / ".git").exists(), reason="no checkout")
-def test_git_keeps_every_module(package: Path) -> None:
-    """A line of .gitignore that was meant for results ("runs/") also hides a package of that name from the wheel."""
+def test_git_ignores_no_module(package: Path) -> None:
+    """A line of .gitignore meant for results ("runs/") would also exclude a package of that name."""
     modules = "\n".join(str(path) for path in package.rglob("*.py"))
     ignored = subprocess.run(
         ["git", "check-ignore", "--no-index", "--stdin"], cwd=ROOT, input=modules, capture_output=True, text=True
@@ -39,8 +38,8 @@ def test_git_keeps_every_module(package: Path) -> None:
     assert ignored.stdout == ""
 
 
-def test_no_module_imports_itself_by_way_of_others(package: Path) -> None:
-    """Imports within functions and for types alone count: a reader follows them too."""
+def test_there_are_no_circular_imports(package: Path) -> None:
+    """Including imports within functions and for types only."""
     graph = grimp.build_graph(package.name, cache_dir=None)
     below = {module: graph.find_modules_directly_imported_by(module) for module in graph.modules}
     while leaves := {module for module, imported in below.items() if not imported & below.keys()}:

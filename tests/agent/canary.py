@@ -1,4 +1,4 @@
-"""A little of everything in `kernels/native`, on numbers whose answers are known: `python -m` prints "as it should"."""
+"""Functions of `kernels/native` on known numbers: `python -m` prints "correct"."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from horde_agent.kernels.native import absolute, choose, load, multiply_add, nar
 
 
 class Parts(NamedTuple):
-    """Numbers, and where threads write."""
+    """Numbers, and the output of threads."""
 
     x: NDArray[np.float32]
     factor: float
@@ -39,7 +39,7 @@ def main() -> None:
     held = native.hold(parts := Parts(x, 0.5, np.zeros(64, np.float32)))
     native.on_threads(native.entry_of(work, held), held, 4, 3)
     right = (parts.out == 0.5 * x + np.where(np.abs(x) > 20, x, 1) + 3).all()
-    print("as it should" if right and bits(np.uint64(0b10100)) == (2, 2) else f"wrong: {parts.out}")
+    print("correct" if right and bits(np.uint64(0b10100)) == (2, 2) else f"wrong: {parts.out}")
 
 
 if __name__ == "__main__":

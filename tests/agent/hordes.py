@@ -17,7 +17,7 @@ BEHAVIOUR = Behaviour()
 
 
 def make(questions: list[GVF], engine: Any = "span", mode: Any = "eager", **settings: Any) -> Horde:
-    """Return a Horde whose estimates move within a few steps, in float64 unless `settings` say otherwise."""
+    """Return a Horde with estimates that move within a few steps, in float64 unless set otherwise."""
     rules: Any = {"dtype": "float64", "secondary_ratio": 0.1, "mspbe_tau": 30.0, "engine": engine, **settings}
     return Horde(questions, n_features=N, n_active=N_ACTIVE, config=LearnerConfig(**rules), mode=mode)
 
@@ -80,7 +80,7 @@ def leaning(observation: np.ndarray, tiles: np.ndarray) -> list[float]:
 
 
 def nan_policy(at: tuple[int, ...]) -> PolicyFunction:
-    """Return a policy whose ratios of the steps `at` are NaN."""
+    """Return a policy with NaN ratios at the steps `at`."""
     bad = [np.nan] * N_ACTIONS
     return PolicyFunction(lambda o, tiles: bad if int(o[3]) + 1 in at else leaning(o, tiles), N_ACTIONS)
 

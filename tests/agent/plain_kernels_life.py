@@ -1,4 +1,4 @@
-"""Two short lives whose weights another process compares: `python -m ... FILE` saves them, and says which kernels."""
+"""Two short lives: `python -m ... FILE` saves their weights and prints which kernels were used."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Demons added and removed during a life. What they learn is compared with an oracle in test_seams.py."""
+"""Demons added and removed during a life; test_seams.py compares their weights with an oracle."""
 
 from __future__ import annotations
 

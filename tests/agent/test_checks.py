@@ -1,4 +1,4 @@
-"""What is told of a transition is checked and remembered as the slow twin does, on random streams."""
+"""Signals are checked and summed as by the slow implementation in tests/oracles, on random streams."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Compositional questions: a demon whose cumulant is what another demon predicts, with answers known in closed form."""
+"""Compositional questions, with predictions of other demons as cumulants and answers in closed form."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from tests.oracles.gtd import DenseGTD
 
 
 @pytest.mark.parametrize("engine", ["span", "plain"])
-def test_a_chain_of_next_step_questions_foretells_the_bit_k_steps_ahead(engine: Any) -> None:
-    """On a ring that is walked one way, y_k(s) = 1 where state 0 is k steps ahead: exact, so to 1e-6."""
-    asked = [GVF("1", Behaviour(), Channel(0), 0.0, lam=0.0)]
-    asked += [GVF(f"{k}", Behaviour(), Prediction(f"{k - 1}"), 0.0, lam=0.0) for k in range(2, 6)]
+def test_a_chain_of_next_step_questions_predicts_k_steps_ahead(engine: Any) -> None:
+    """On a ring walked in one direction, y_k(s) = 1 if state 0 is k steps ahead, within 1e-6."""
+    posed = [GVF("1", Behaviour(), Channel(0), 0.0, lam=0.0)]
+    posed += [GVF(f"{k}", Behaviour(), Prediction(f"{k - 1}"), 0.0, lam=0.0) for k in range(2, 6)]
     config = LearnerConfig(step_size=0.5, secondary_ratio=0.1, dtype="float64", engine=engine)
-    horde = Horde(asked, n_features=N_STATES, n_active=1, config=config)
+    horde = Horde(posed, n_features=N_STATES, n_active=1, config=config)
     horde.begin(np.array([1.0]), np.array([0]))
     for t in range(1, 400):
         state = t % N_STATES
@@ -41,7 +41,7 @@ def test_a_chain_of_next_step_questions_foretells_the_bit_k_steps_ahead(engine: 
 
 
 @pytest.mark.parametrize("engine", ["span", "plain"])
-def test_what_one_policy_makes_of_the_prediction_about_another(engine: Any) -> None:
+def test_a_prediction_under_one_policy_of_a_prediction_under_another(engine: Any) -> None:
     """In a corridor: "how long would I then be at the left wall, going left, all along a walk to the right?".
 
     V1 = (I - g1 P1)^-1 P1 c and V2 = (I - g2 P2)^-1 P2 V1, found to .12. Off by more than 1 somewhere: the two policies
@@ -69,9 +69,9 @@ def test_both_engines_take_the_prediction_of_the_old_weights_at_the_new_state(en
         1: GVF("above", Behaviour(), Prediction("base"), 0.5),
         2: GVF("top", ConstantAction(1, 2), Prediction("above"), 0.9, lam=0.3),
     }
-    asked = [questions[i] for i in order]
+    posed = [questions[i] for i in order]
     config = LearnerConfig(step_size=0.4, secondary_ratio=0.2, dtype="float64", engine=engine)
-    horde = Horde(asked, n_features=n_features, n_active=4, config=config)
+    horde = Horde(posed, n_features=n_features, n_active=4, config=config)
     oracle = DenseGTD(3, n_features, 0.1, 0.02)
     place = np.argsort(order)
     gamma, lam = np.array([0.8, 0.5, 0.9])[list(order)], np.array([0.9, 0.9, 0.3])[list(order)]

@@ -1,4 +1,4 @@
-"""What is learned does not depend on the engine that moves the simulated body: PyBullet, or the planar one."""
+"""A Horde learns the same in PyBullet and in the planar physics engine."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ def final_errors(physics: str, seed: int, n_steps: int) -> np.ndarray:
     """Return the logarithm of each question's NMSRE at the end of a life."""
     env = gym.make("horde_env:CritterbotPen-v0", physics=physics)
     face = Interface.of(env)
-    asked = questions.excursions(face)
-    horde = Horde(asked, n_features=face.coder.n_features, n_active=face.coder.n_active, mode="deferred")
+    posed = questions.excursions(face)
+    horde = Horde(posed, n_features=face.coder.n_features, n_active=face.coder.n_active, mode="deferred")
     with Life(env, horde, StickyRandom(5), np.random.default_rng(seed), interface=face) as life:
         life.run(n_steps)
     env.close()
@@ -26,11 +26,11 @@ def final_errors(physics: str, seed: int, n_steps: int) -> np.ndarray:
 @pytest.mark.sim
 @pytest.mark.slow
 def test_three_lives_on_each_engine_end_with_the_same_errors() -> None:
-    """Six lives of half an hour: to part them by engine parts them no further than to part them otherwise does.
+    """Six lives of half an hour, split into two groups of three: the split by engine is not the most different one.
 
-    Of each question the mean of log NMSRE over three lives is compared with that over the other three. There are ten
-    ways to part six lives so; the way by engine is one. On engines that taught different things it would part them
-    most. And over all questions the median difference is below 0.1: a tenth of the error.
+    The difference is that of each question's mean log NMSRE, in the mean over questions. There are ten splits, and if
+    the engines differed, the split by engine would have the largest difference. Its median difference over all
+    questions is below 0.1, a tenth of the error.
     """
     pytest.importorskip("pybullet")
     lives = np.array([final_errors(physics, seed, 20_000) for physics in ("planar", "bullet") for seed in range(3)])

@@ -1,4 +1,4 @@
-"""Figure 1's loop: predictions of the step before are features of the next, in a life, from a record, and by hand."""
+"""Predictions of the previous step as features: in a life, from a record, and by hand (the loop of figure 1)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ ALL = [{"questions": ["*"], "intervals": [8], "tilings": 8}]
 BOUNDS = np.array([[0.0, -2.0, -np.inf], [1.0, 2.0, np.inf]])
 
 
-def test_in_the_cycle_world_only_the_loop_can_tell_the_states_apart() -> None:
+def test_in_the_cycle_world_only_feedback_distinguishes_the_states() -> None:
     """Five states look alike; with the loop every value is exact.
 
     Without it they get one value, so the mean of squared errors is at least 5/6 of the variance of theirs: .26 squared.
@@ -46,7 +46,7 @@ def test_the_loop_needs_a_trace_to_unfold_in_the_cycle_world() -> None:
 
 
 def toy_life(excursion: ExcursionConfig, faults: dict[int, Any], steps: int) -> tuple[Life, Any, Interface]:
-    """Live in a toy body with every prediction at gamma .5 fed back."""
+    """Run a life of a toy body with every prediction at gamma .5 fed back."""
     body, recorder = ToyBody(faults), Recorder(3)
     face = Interface.of(body)
     asked = excursions(face, (0.0, 0.5))
@@ -69,7 +69,7 @@ def toy_horde(face: Interface) -> Horde:
 FAULTS = {50: {"gap": 1}, 120: {"applied": 0}, 200: {"terminated": 1}}
 
 
-def test_a_record_teaches_what_the_life_did_with_the_loop_closed() -> None:
+def test_relearning_from_a_record_gives_the_same_weights_with_feedback() -> None:
     """Bit for bit, over gaps, refused commands, an end, excursions and drives."""
     often = ExcursionConfig(probability=0.05, horizon=5)
     life, stream, face = toy_life(often, FAULTS, 600)
@@ -121,8 +121,8 @@ def test_the_tiles_of_a_step_code_what_was_predicted_one_step_before(monkeypatch
     assert len(set(seen)) > 1
 
 
-def test_after_a_gap_the_loop_begins_as_a_horde_that_knows_nothing() -> None:
-    """Not with what it said before the gap: along a stream, row 3 is predicted as if the stream began there."""
+def test_after_a_gap_the_loop_begins_at_zero() -> None:
+    """Row 3 of a stream, after a gap, is predicted as if the stream began there."""
     _, stream, face = toy_life(ExcursionConfig(probability=0.0), {}, 300)
     horde = relearn(stream, toy_horde(face), face).horde
     broken = stream[100:106]
@@ -185,7 +185,7 @@ def test_a_prediction_lies_between_the_extremes_of_its_return(gvf: GVF, low: flo
         (ask(cumulant=Prediction("q")), "refers to itself"),
     ],
 )
-def test_a_range_that_nobody_knows_must_be_given(gvf: GVF, reason: str) -> None:
+def test_a_range_that_missing_knows_must_be_given(gvf: GVF, reason: str) -> None:
     face = Interface(
         tuple(ChannelInfo(f"c{i}", "c", "1", True) for i in range(3)),
         ("go",),
@@ -206,7 +206,7 @@ def test_a_range_that_nobody_knows_must_be_given(gvf: GVF, reason: str) -> None:
 @pytest.mark.parametrize(
     ("table", "message"),
     [
-        ({"questions": ["nobody"], "intervals": [4], "tilings": 1}, "no question's name matches 'nobody'"),
+        ({"questions": ["missing"], "intervals": [4], "tilings": 1}, "matches 'missing'"),
         ({"questions": [], "intervals": [4], "tilings": 1}, "needs 'questions'"),
         ({"questions": "age", "intervals": [4], "tilings": 1}, "needs 'questions'"),
         ({"questions": ["*"], "intervals": [4]}, "lacks 'tilings'"),
@@ -248,7 +248,7 @@ def test_a_question_file_may_feed_its_predictions_back(tmp_path: Path) -> None:
         ("feedback = 3\n", r"asked.toml: feedback must be \[\[feedback\]\] tables"),
     ],
 )
-def test_a_question_file_that_feeds_nonsense_back_is_named(tmp_path: Path, more: str, message: str) -> None:
+def test_an_invalid_feedback_table_is_named_with_its_file(tmp_path: Path, more: str, message: str) -> None:
     path = tmp_path / "asked.toml"
     path.write_text((more + FILE) if "=" in more.splitlines()[0] else (FILE + more))
     plain = Interface.of(ToyBody())
@@ -256,7 +256,7 @@ def test_a_question_file_that_feeds_nonsense_back_is_named(tmp_path: Path, more:
         feeding_back(path, plain, from_file(path, plain))
 
 
-def test_what_does_not_fit_the_loop_is_refused() -> None:
+def test_arguments_that_do_not_fit_the_feedback_are_refused() -> None:
     plain = Interface.of(ToyBody())
     looped = plain.feeding_back(nexting(plain, gammas=(0.5,)), ALL)
     with pytest.raises(ValueError, match="feeding_back"):
@@ -267,4 +267,4 @@ def test_what_does_not_fit_the_loop_is_refused() -> None:
         looped.feeding_back(nexting(plain), ALL)
     assert looped.feedback is not None
     with pytest.raises(ValueError, match=r"lacks the question 'behaviour/g0\.5/age'"):
-        looped.feedback.demons(["somebody"])
+        looped.feedback.demons(["other"])

@@ -1,4 +1,4 @@
-"""Many Gibbs policies at once: against softmaxes in full, whatever the way to a state, and out of range."""
+"""Tables of many Gibbs policies: equal to softmaxes, independent of earlier states, and valid out of range."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ def policies(n: int, seed: int = 0, scale: float = 1.0) -> list[Gibbs]:
 
 
 def change(now: Tiles, n_changed: int, rng: np.random.Generator) -> Tiles:
-    """Return tiles of which so many are drawn anew, in another order."""
+    """Return shuffled tiles, `n_changed` of them new."""
     stays = rng.choice(now, N_ACTIVE - n_changed, replace=False)
     others = np.setdiff1d(np.arange(N_FEATURES), stays)
     return rng.permutation(np.r_[stays, rng.choice(others, n_changed, replace=False)])
 
 
 def walk(n_steps: int, n_changed: int, seed: int = 0) -> Tiles:
-    """Return tiles of which so many are drawn anew on each step; features may come back."""
+    """Return tiles with `n_changed` new ones on each step; features may return."""
     rng, tiles = np.random.default_rng(seed), []
     now = rng.choice(N_FEATURES, N_ACTIVE, replace=False)
     for _ in range(n_steps):
@@ -51,7 +51,7 @@ def walk(n_steps: int, n_changed: int, seed: int = 0) -> Tiles:
 
 
 def ratios(table: GibbsTable, tiles: Tiles, action: int, n: int, probability: float = 0.1) -> Any:
-    """Return a table's ratios."""
+    """Return the ratios of a table."""
     out = np.full(n, np.nan)
     table.ratios(tiles, action, probability, out)
     return out
@@ -60,7 +60,7 @@ def ratios(table: GibbsTable, tiles: Tiles, action: int, n: int, probability: fl
 @pytest.mark.kernels
 @pytest.mark.parametrize("n_changed", [0, 2, 12])
 @pytest.mark.parametrize("n", [1, 7, 300])
-def test_ratios_are_those_of_softmaxes_in_full(n: int, n_changed: int) -> None:
+def test_ratios_are_those_of_softmaxes(n: int, n_changed: int) -> None:
     """Pi is within 1e-6 at every step: none, few and all of the tiles change, and so does their number.
 
     300 policies are more than one sweep.
@@ -95,8 +95,8 @@ def test_parameters_are_rounded_to_the_nearest_multiple() -> None:
 
 
 @pytest.mark.kernels
-def test_two_ways_to_the_same_tiles_give_the_same_bits() -> None:
-    """One table takes 50 small steps, another jumps there, a third comes with the tiles in another order."""
+def test_ratios_do_not_depend_on_earlier_tiles() -> None:
+    """One table takes 50 small steps, another jumps there, a third gets the tiles in another order."""
     asked, path = policies(20), walk(50, 2)
     walked, jumped, shuffled = (GibbsTable(asked, np.arange(20)) for _ in range(3))
     for tiles in path:
@@ -110,7 +110,7 @@ def test_two_ways_to_the_same_tiles_give_the_same_bits() -> None:
 
 @pytest.mark.kernels
 def test_a_policy_with_large_parameters_falls_back_to_floats() -> None:
-    """Twenty parameters up to 40 could sum to hundreds, past the +-63 that whole numbers hold: they would wrap."""
+    """Twenty parameters up to 40 could sum to hundreds, beyond the +-63 of the integers, which would wrap."""
     asked, path = policies(5, scale=40.0), walk(10, 3)
     table = GibbsTable(asked, np.arange(5))
     assert table.in_floats
@@ -131,7 +131,7 @@ def test_large_differences_of_logits_are_right_up_to_the_limit() -> None:
 
 
 def test_threads_do_not_change_a_bit() -> None:
-    """2,048 policies are enough to be shared out."""
+    """2,048 policies are enough for several threads."""
     asked, path, found = policies(2_048), walk(12, 3), []
     for n_threads in (1, 2):
         if n_threads > numba.config.NUMBA_NUM_THREADS:
@@ -226,16 +226,16 @@ def ask(asked: list[Gibbs], prefix: str = "") -> list[GVF]:
     return out
 
 
-class Life:
-    """A life in which few tiles change, or now and then all of them, with gaps and ends; and its true ratios."""
+class RandomStream:
+    """A stream in which few tiles change, or sometimes all of them, with gaps and ends; and its true ratios."""
 
     def __init__(self, horde: Horde) -> None:
         self.horde, self.rng, self.t, self.ended = horde, np.random.default_rng(0), 0, True
         self.tiles, self.want = walk(1, 0)[0], np.zeros(0)
         self.sums = np.zeros((3, horde.n_demons))
 
-    def go_on(self) -> bool:
-        """Live a step, and say whether it was a transition."""
+    def step(self) -> bool:
+        """Take a step, and return whether it was a transition."""
         horde, rng, before, self.t = self.horde, self.rng, self.tiles, self.t + 1
         self.tiles = change(before, N_ACTIVE if self.t % 17 == 5 else 2, rng)
         observation, action, b = (
@@ -266,11 +266,11 @@ def horde_of(questions: list[GVF], engine: Any, mode: Any) -> Horde:
 
 @pytest.mark.kernels
 @MODES
-def test_a_horde_s_ratios_are_those_of_softmaxes_and_add_up(engine: str, mode: str) -> None:
-    """40 policies are enough to be kept in whole numbers; each ratio is there on its very step, deferred too."""
-    life = Life(horde_of(ask(policies(40)), engine, mode))
+def test_the_ratios_of_a_horde_are_those_of_softmaxes(engine: str, mode: str) -> None:
+    """40 policies are stored as integers; each ratio is available on its step, also in deferred mode."""
+    life = RandomStream(horde_of(ask(policies(40)), engine, mode))
     for _ in range(60):
-        if life.go_on():
+        if life.step():
             np.testing.assert_allclose(life.horde.rho, life.want, atol=5e-6)
             assert life.horde.n_updated == (life.want > 0).sum()
     np.testing.assert_allclose(life.horde.ratio_totals(), life.sums, rtol=1e-5, atol=1e-5)
@@ -278,13 +278,13 @@ def test_a_horde_s_ratios_are_those_of_softmaxes_and_add_up(engine: str, mode: s
 
 
 @MODES
-def test_policies_that_come_and_go_are_asked_too(engine: str, mode: str) -> None:
-    """After some go and others come a new table is asked; the stayers' last ratios and totals are still told."""
+def test_policies_may_be_added_and_removed(engine: str, mode: str) -> None:
+    """After demons are removed and added there is a new table; the others keep their last ratios and totals."""
     first, second = ask(policies(40)), ask(policies(40, seed=1), "new ")
     horde = horde_of(first, engine, mode)
-    life = Life(horde)
-    while life.t < 50 or not life.go_on():
-        life.go_on()
+    life = RandomStream(horde)
+    while life.t < 50 or not life.step():
+        life.step()
     gone = [q.name for q in first[5:40:3]]
     stays = [i for i, q in enumerate(first) if q.name not in gone]
     horde.remove(gone)
@@ -292,6 +292,6 @@ def test_policies_that_come_and_go_are_asked_too(engine: str, mode: str) -> None
     np.testing.assert_allclose(horde.rho[: len(stays)], life.want[stays], atol=5e-6)
     life.sums = np.concatenate([life.sums[:, stays], np.zeros((3, len(second)))], axis=1)
     for _ in range(40):
-        if life.go_on():
+        if life.step():
             np.testing.assert_allclose(horde.rho, life.want, atol=5e-6)
     np.testing.assert_allclose(horde.ratio_totals(), life.sums, rtol=1e-5, atol=1e-5)

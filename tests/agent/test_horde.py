@@ -1,4 +1,4 @@
-"""The Horde's methods and the arguments that it refuses. What it learns is compared with an oracle in test_seams.py."""
+"""Methods and invalid arguments of the Horde; test_seams.py compares its weights with an oracle."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Problems whose answer is known from theory or from the literature; each catches a mistake that others have made."""
+"""Problems with answers from theory or the literature; each would detect a known mistake."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_rho_reaches_the_learner(lam: float) -> None:
     assert learner.predict(state)[0] == pytest.approx(2.0, rel=1e-6)
 
 
-def test_an_outcome_is_collected_on_stopping() -> None:
+def test_an_outcome_is_received_at_termination() -> None:
     """One state, cumulant 1, continuation .5, outcome 4: V = 1 + .5 x 4 + .5 V = 6. An outcome ignored gives 2."""
     learner = PlainEngine(ALONE, 1, 0.1, 0.0, config())
     state = np.array([0])
@@ -83,8 +83,8 @@ def test_the_random_walk_values_solve_bellmans_equation(p_left: float, value: tu
 def test_the_off_policy_random_walk(pi_left: float, b_left: float) -> None:
     """Lambda 0, .1 and .2 at once, alpha .01, alpha_w .5, capped trace: comes within .05 of the *target's* values.
 
-    The behaviour's own values lie up to .34 away. It comes there within 10,000 episodes but need not stay: so large an
-    alpha_w makes w follow single samples, which at (.5, .2) and lambda .2 ends in a bias of .4 (at alpha_w .05: .01).
+    The behaviour's values differ by up to .34. They are reached within 10,000 episodes but need not stay: with so large
+    an alpha_w, w follows single samples, which at (.5, .2) and lambda .2 ends in a bias of .4 (at alpha_w .05: .01).
     """
     rng = np.random.default_rng(0)
     learner = PlainEngine(np.arange(3), 5, 0.01, 0.5, config(trace_rule="capped"))
@@ -111,7 +111,7 @@ def test_the_off_policy_random_walk(pi_left: float, b_left: float) -> None:
 def baird_mspbe(alpha: float, alpha_w: float, checkpoints: tuple[int, ...], n_runs: int) -> np.ndarray:
     """Return the median MSPBE of Baird's star over runs, at each checkpoint.
 
-    phi of the six upper states is 2 at their own weight and 1 at the last: a tile that is there twice counts 2.
+    phi of the six upper states is 2 at their own weight and 1 at the last: a repeated tile counts twice.
     """
     tiles = [np.array([i, i, 7]) for i in range(6)] + [np.array([6, 7, 7])]
     Phi = np.array([binary(t, 8) for t in tiles])

@@ -1,4 +1,4 @@
-"""ESS, UDE, RUPEE and when an MSPBE estimate counts."""
+"""ESS, UDE, RUPEE and when an MSPBE estimate is valid."""
 
 from __future__ import annotations
 
@@ -52,8 +52,8 @@ def engine_of(kind: str, *arguments: Any) -> PlainEngine | SpanEngine:
 
 
 @pytest.mark.parametrize(("kind", "trace_rule"), [("plain", "capped"), ("plain", "clipped"), ("span", "clipped")])
-def test_a_rupee_is_that_of_the_definition(kind: str, trace_rule: Any) -> None:
-    """Of one that comes late, one that is set aside, across gaps, under the rule by which w stands where rho = 0."""
+def test_a_rupee_equals_its_definition(kind: str, trace_rule: Any) -> None:
+    """With a demon added later, one that is frozen, gaps, and the rule that leaves w unchanged at rho = 0."""
     rng, beta0, alpha, n = np.random.default_rng(2), 0.02, 0.1 / 4, 25
     rules: Any = {"trace_rule": trace_rule, "w_rule": "importance-weighted"}
     config = LearnerConfig(dtype="float64", secondary_ratio=0.1, **rules)
@@ -61,7 +61,7 @@ def test_a_rupee_is_that_of_the_definition(kind: str, trace_rule: Any) -> None:
     learner = engine_of(kind, group, n, alpha, alpha / 10, config)
     rupee = RUPEE(engine_of(kind, group, n, 0.0, 5 * alpha, own), own)
     oracle, dense = DenseGTD(4, n, alpha, alpha / 10, **rules), DenseRUPEE(4, n, 5 * alpha, beta0)
-    first = DenseRUPEE(1, n, 5 * alpha, beta0)  # of the demon that comes late, and last
+    first = DenseRUPEE(1, n, 5 * alpha, beta0)  # of the demon that is added
     tiles, gamma, lam, who = rng.choice(n, 4, replace=False), np.full(4, 0.8), np.full(4, 0.9), np.array([1, 2, 3])
     for t in range(150):
         if t in (0, 70):
@@ -97,8 +97,8 @@ def test_a_rupee_is_that_of_the_definition(kind: str, trace_rule: Any) -> None:
 
 
 @pytest.mark.parametrize("kind", ["plain", "span"])
-def test_a_rupee_that_cannot_be_kept_says_so(kind: str) -> None:
-    """alpha_h |phi|^2 = 2.5: h diverges, and is set to 0 for good."""
+def test_a_rupee_that_diverges_is_flagged(kind: str) -> None:
+    """alpha_h |phi|^2 = 2.5: h diverges, and is set to 0 permanently."""
     own = rupee_config(LearnerConfig(check_every=1), 0.01)
     rupee = RUPEE(engine_of(kind, np.zeros(1, int), 9, 0.0, 0.625, own), own)
     rng, tiles, one = np.random.default_rng(0), np.arange(4), np.ones(1)
@@ -141,10 +141,10 @@ def test_the_ude_is_the_deviation_of_the_recent_mean() -> None:
     assert ude.value()[1] == pytest.approx(0.3 / 1e-6)
 
 
-def test_the_ude_settles_off_policy_where_one_without_rho_would_not() -> None:
+def test_the_ude_settles_off_policy_but_not_without_rho() -> None:
     """Two actions, equally likely; the target takes the one that pays 1 and has learned so. delta is 0 or -1.
 
-    With rho (2 or 0) the mean error is 0; without it the trace is at -1/2 for good.
+    With rho (2 or 0) the mean error is 0; without it the trace stays at -1/2.
     """
     ude, without = UDE(1, 0.01), UDE(1, 0.01)
     for pays in np.random.default_rng(1).random(4_000) < 0.5:
@@ -161,7 +161,7 @@ def test_the_effective_sample_size() -> None:
     np.testing.assert_allclose(effective_sample_size(rho.sum(axis=0), (rho**2).sum(axis=0)), [1_000, 200, 0])
 
 
-def test_an_estimate_counts_once_w_has_had_time_to_move() -> None:
+def test_an_estimate_is_valid_once_w_has_moved() -> None:
     """With the paper's step sizes 1 / (.1 x .001) = 10,000 updates; without w never."""
     assert updates_until_valid(LearnerConfig()) == pytest.approx(10_000)
     assert updates_until_valid(LearnerConfig(secondary_ratio=0.0)) == np.inf

@@ -1,4 +1,4 @@
-"""What rests on numba's insides: it works with the numba that is installed, and a life can go on without it."""
+"""Use of numba's internals: it works with the installed numba, and a life runs without it."""
 
 from __future__ import annotations
 
@@ -24,26 +24,26 @@ pytestmark = pytest.mark.skipif(numba.config.DISABLE_JIT, reason="an interpreter
 
 
 def run(*command: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    """Run a module of the tests in a process of its own, which may crash."""
+    """Run a module of the tests in another process, which may crash."""
     own = {**os.environ, **environment}
     return subprocess.run(
         [sys.executable, "-m", *command], env=own, cwd=ROOT, capture_output=True, text=True, check=False
     )
 
 
-def test_native_kernels_go_with_the_numba_that_is_installed() -> None:
-    """In a process of its own: what rests on a convention that has changed may end it."""
+def test_native_kernels_work_with_the_installed_numba() -> None:
+    """In another process, because a changed convention of numba may crash it."""
     done = run("tests.agent.canary")
-    if done.stdout != "as it should\n":
+    if done.stdout != "correct\n":
         last = (done.stdout + done.stderr).strip().splitlines()[-1:]
         pytest.fail(
-            f"horde_agent/kernels/native.py does not go with numba {numba.__version__} ({' '.join(last)}, exit code "
-            f"{done.returncode}): set HORDE_PLAIN_KERNELS=1 until it does, or install a numba that it was tried with",
+            f"horde_agent/kernels/native.py does not work with numba {numba.__version__} ({' '.join(last)}, exit code "
+            f"{done.returncode}): set HORDE_PLAIN_KERNELS=1, or install a tested version of numba",
             pytrace=False,
         )
 
 
-@pytest.mark.slow  # it compiles everything once more: a minute and a half
+@pytest.mark.slow  # compiles all kernels again: 90 s
 def test_a_life_without_native_kernels_learns_the_same(tmp_path: Path) -> None:
     done = run("tests.agent.plain_kernels_life", str(tmp_path / "found.npz"), HORDE_PLAIN_KERNELS="1")
     assert done.stdout == "portable\n", done.stderr
@@ -57,7 +57,7 @@ def test_a_life_without_native_kernels_learns_the_same(tmp_path: Path) -> None:
 
 
 def flipped(index: bytes) -> bytes:
-    """Return an index in which the kernels' own names are others: of a version before, whose types are gone."""
+    """Return an index of a version with other types, which cannot be imported."""
     return index.replace(b"numba.core", b"numba.gone")
 
 
@@ -78,7 +78,7 @@ TORN: dict[str, Callable[[bytes], bytes]] = {
 def test_an_index_of_cached_kernels_that_cannot_be_read_counts_as_empty(
     how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As after an upgrade, or a loss of power: the kernel is compiled anew, and kept again."""
+    """As after an upgrade or a power failure: the kernel is compiled and cached again."""
     monkeypatch.setattr(numba.config, "CACHE_DIR", str(tmp_path / "cache"))
     source = tmp_path / "mine.py"
     source.write_text(
@@ -105,7 +105,7 @@ def test_an_index_of_cached_kernels_that_cannot_be_read_counts_as_empty(
     assert hits == [0, 1, 0, 1]
 
 
-def test_what_else_goes_wrong_with_a_cache_is_not_hidden() -> None:
+def test_other_errors_of_a_cache_are_raised() -> None:
     def load() -> Any:
         raise PermissionError("not yours")
 

@@ -1,4 +1,4 @@
-"""Questions about the behaviour are scored by the returns that follow while it acts and learns."""
+"""Questions about the behaviour are scored by the returns of learning steps."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ def on_policy_tests(life: Life) -> tuple[list[int], np.ndarray, np.ndarray]:
     return [], np.zeros((0, 0)), np.zeros((0, 0))
 
 
-def test_each_horizon_a_prediction_is_held_against_the_return_that_follows() -> None:
-    """The prediction was made before the return was seen: 1000 x updates + age. Learning goes on meanwhile."""
+def test_each_horizon_a_prediction_is_compared_with_the_return() -> None:
+    """The prediction is from before the return: 1000 x updates + age. Learning continues meanwhile."""
     horde, recorder = SpyHorde(nexting(FACE, (0.0, 0.5))), Recorder(3)
     with life_of(ToyBody(), horde, recorder=recorder) as life:
         life.run(23)
@@ -62,7 +62,7 @@ def test_each_horizon_a_prediction_is_held_against_the_return_that_follows() -> 
         ({8: {"stale": 1}}, [0, 10, 15]),
     ],
 )
-def test_a_broken_stretch_is_no_test_and_a_terminated_one_is(fault: dict[int, Any], expected: list[int]) -> None:
+def test_a_broken_sequence_is_no_test_and_a_terminated_one_is(fault: dict[int, Any], expected: list[int]) -> None:
     """Tests begin at every fifth learning step; a step across a break is none, so later ones begin a step later."""
     with life_of(ToyBody(fault), SpyHorde(nexting(FACE, (0.5,)))) as life:
         life.run(24)

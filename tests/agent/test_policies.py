@@ -31,7 +31,7 @@ def test_behaviour_has_no_probabilities_of_its_own() -> None:
         Behaviour().probabilities(NOWHERE, NO_TILES)
 
 
-def test_the_sticky_behaviour_says_its_true_probabilities() -> None:
+def test_the_sticky_behaviour_has_its_true_probabilities() -> None:
     """0.2 for a fresh draw, then 0.6 for the last action (0.5 + 0.5 / 5) and 0.1 for the others."""
     rng, behaviour = np.random.default_rng(0), StickyRandom(5)
     np.testing.assert_allclose(behaviour.probabilities(), np.full(5, 0.2))
@@ -44,7 +44,7 @@ def test_the_sticky_behaviour_says_its_true_probabilities() -> None:
     np.testing.assert_allclose(behaviour.probabilities(), np.full(5, 0.2))
 
 
-def test_the_sticky_behaviour_draws_as_it_says() -> None:
+def test_the_sticky_behaviour_draws_with_its_probabilities() -> None:
     """60,000 draws: the share of repeats is .6 and of each change .1, within four standard deviations (.008, .005).
 
     A behaviour that excluded the last action from the fresh draw would repeat half of the time.
@@ -61,7 +61,7 @@ def test_the_sticky_behaviour_draws_as_it_says() -> None:
     np.testing.assert_allclose(np.bincount(actions) / n, 0.2, atol=0.015)
 
 
-def test_a_draw_takes_each_action_as_often_as_its_probability_says() -> None:
+def test_actions_are_drawn_with_their_probabilities() -> None:
     """20,000 draws of (.1, 0, .6, .3): within four standard deviations; the one of probability 0 never."""
     rng, p = np.random.default_rng(2), np.array([0.1, 0.0, 0.6, 0.3])
     drawn = [draw_from(p, rng) for _ in range(20_000)]
@@ -72,7 +72,7 @@ def test_a_draw_takes_each_action_as_often_as_its_probability_says() -> None:
 
 
 class Fixed:
-    """A generator whose next number is known."""
+    """A generator that returns a given number."""
 
     def __init__(self, number: float) -> None:
         self.number = number
@@ -91,20 +91,20 @@ class Fixed:
         ([0.25, 0.75], np.nextafter(0.25, 0.0), 0),
     ],
 )
-def test_a_draw_at_an_edge_never_takes_what_has_no_probability(p: list[float], number: float, action: int) -> None:
+def test_an_action_of_probability_0_is_never_drawn(p: list[float], number: float, action: int) -> None:
     assert draw_from(np.array(p), Fixed(number)) == (action, p[action])  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
     "wrong", [[0.5, 0.4], [0.5, 0.6], [-0.5, 1.5], [np.nan, 1.0], [np.inf, 0.0], [[1.0]], [0.0, 0.0], []]
 )
-def test_what_is_no_probability_is_not_drawn_from(wrong: list[float]) -> None:
-    with pytest.raises(ValueError, match="probabilities of the actions must not be negative and sum to 1"):
+def test_invalid_probabilities_are_refused(wrong: list[float]) -> None:
+    with pytest.raises(ValueError, match="probabilities"):
         draw_from(np.array(wrong), np.random.default_rng(0))
 
 
-def test_follow_makes_a_behaviour_of_a_policy_and_its_b_is_the_policys() -> None:
-    """The same draws and probabilities as from the policy's own; it has no last action to forget."""
+def test_follow_draws_from_the_policy() -> None:
+    """With the same draws and probabilities; it has no last action to forget."""
     policy = EpsilonGreedy(lambda observation, tiles: observation, 3, 0.3)
     behaviour, seen = Follow(policy), np.array([0.0, 2.0, 1.0])
     drawn = [behaviour.draw(np.random.default_rng(k), seen, NO_TILES) for k in range(50)]
@@ -126,7 +126,7 @@ def test_epsilon_greedy_shares_epsilon_among_all_and_the_rest_among_the_best() -
     assert EpsilonGreedy(lambda o, t: [0.0, 1.0], 2, 0.0).probabilities(NOWHERE, NO_TILES).tolist() == [0.0, 1.0]
     np.testing.assert_allclose(EpsilonGreedy(lambda o, t: [0, 1], 2, 1).probabilities(NOWHERE, NO_TILES), [0.5, 0.5])
     for wrong in ([1.0, 2.0, 3.0], [1.0, np.nan, 0.0, 0.0], 1.0):
-        with pytest.raises(ValueError, match="values must be 4 numbers, one for each action"):
+        with pytest.raises(ValueError, match="values must be 4 numbers"):
             EpsilonGreedy(lambda o, t, wrong=wrong: wrong, 4).probabilities(NOWHERE, NO_TILES)
 
 
@@ -166,8 +166,8 @@ def test_the_golden_gibbs_policies() -> None:
 
 
 @pytest.mark.kernels
-def test_a_gibbs_policy_avoids_what_it_weighs() -> None:
-    """U = log 2 on (action 1, feature 0): pi = (1, 1/2) / 1.5 where the feature is on, 1/2 each where it is off.
+def test_a_gibbs_policy_avoids_actions_with_large_parameters() -> None:
+    """U = log 2 on (action 1, feature 0): pi = (1, 1/2) / 1.5 with the feature, 1/2 each without it.
 
     Without the minus the first would be (1, 2) / 3.
     """

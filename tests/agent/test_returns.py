@@ -1,39 +1,73 @@
-"""The truncated return: forwards, backwards and by its definition it is one number."""
+"""Truncated returns and the NMSRE: closed forms, and arrays of another implementation (reference data)."""
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
 import numpy as np
 
-from horde_agent.measures.returns import TruncatedReturn, returns_along
+from horde_agent.measures.nmsre import Outcomes, normalise
+from horde_agent.measures.return_errors import ReturnErrors
+from horde_agent.measures.returns import PolicyUnderTest, TruncatedReturn, returns_along
+from tests.agent.shared import reference
 from tests.oracles.evaluation import truncated_return
 
 
-def test_the_return_is_the_same_forwards_backwards_and_by_its_definition() -> None:
-    """Readings 9, 1, 2, 4: from the first row 1 + 2/2 + 4/4 = 3 at gamma 1/2, and 1 at gamma 0; not the 9."""
-    cumulants = np.array([[9.0, 9.0], [1.0, 1.0], [2.0, 2.0], [4.0, 4.0]])
-    gamma = np.array([0.5, 0.0])
-    forwards = TruncatedReturn(2)
-    for c in cumulants[1:]:
-        forwards.add(c, gamma)
-    assert forwards.value.tolist() == [3.0, 1.0]
-    assert returns_along(cumulants, gamma)[0].tolist() == [3.0, 1.0]
-    np.testing.assert_allclose(truncated_return(cumulants[1:].T, gamma), [3.0, 1.0])
+def policy_of(n: int) -> PolicyUnderTest:
+    return PolicyUnderTest(0, np.arange(n), np.zeros(n, np.int64), np.zeros(n), "policy")
 
 
-def test_many_returns_of_random_readings_agree() -> None:
+def forwards(cumulants: np.ndarray, gamma: np.ndarray) -> TruncatedReturn:
+    """Return the return of cumulants with time along the first axis, term by term."""
+    found = TruncatedReturn(*cumulants.shape[1:])
+    for c in cumulants:
+        found.add(c, gamma)
+    return found
+
+
+def test_a_return_is_the_same_forwards_backwards_and_by_its_definition() -> None:
+    """Readings 9, 1, 2, 4: from the first row 1 + 2/2 + 4/4 = 3 at gamma 1/2, and 1 at gamma 0; without the 9."""
+    readings, gamma = np.array([9.0, 1.0, 2.0, 4.0])[:, None] * np.ones(2), np.array([0.5, 0.0])
+    assert forwards(readings[1:], gamma).value.tolist() == [3.0, 1.0]
     rng = np.random.default_rng(3)
-    cumulants, gamma = rng.normal(size=(51, 4)), rng.random(4)
-    forwards = TruncatedReturn(4)
-    for c in cumulants[1:]:
-        forwards.add(c, gamma)
-    np.testing.assert_allclose(forwards.value, returns_along(cumulants, gamma)[0], rtol=1e-12)
-    np.testing.assert_allclose(forwards.value, truncated_return(cumulants[1:].T, gamma), rtol=1e-12)
+    for cumulants, gammas in ((readings, gamma), (rng.normal(size=(51, 4)), rng.random(4))):
+        want = truncated_return(cumulants[1:].T, gammas)
+        np.testing.assert_allclose(forwards(cumulants[1:], gammas).value, want, rtol=1e-12)
+        np.testing.assert_allclose(returns_along(cumulants, gammas)[0], want, rtol=1e-12)
 
 
-def test_questions_that_stay_keep_their_discount() -> None:
-    """Of gammas 1/2 and 1/4 the second stays after one term: 1 + 1/4, and not 1 + 1/2."""
-    forwards = TruncatedReturn(2)
-    forwards.add(np.ones(2), np.array([0.5, 0.25]))
-    forwards.keep(np.array([1]))
-    forwards.add(np.ones(1), np.array([0.25]))
-    assert forwards.value.tolist() == [1.25]
+def test_remaining_questions_keep_their_discount() -> None:
+    """With gammas 1/2 and 1/4 the second remains after one term: 1 + 1/4, and not 1 + 1/2."""
+    found = forwards(np.ones((1, 2)), np.array([0.5, 0.25]))
+    found.keep(np.array([1]))
+    found.add(np.ones(1), np.array([0.25]))
+    assert found.value.tolist() == [1.25]
+
+
+def test_the_golden_returns_and_nmsre() -> None:
+    """Six questions, 40 tests, 51 terms, tau 10. The return of question 4 is constant, so its NMSRE is exactly 1.
+
+    After the last excursion the online NMSRE, with the variance so far, equals the two-pass one.
+    """
+    golden = reference("misc_golden.npz")
+    returns, predictions = golden["nm_returns"].T, golden["nm_pred"].T
+    rewards = np.moveaxis(golden["nm_rewards"], 2, 0).swapaxes(1, 2)[:51]
+    np.testing.assert_allclose(forwards(rewards, golden["nm_gamma"]).value, returns, rtol=1e-12)
+    curve = Outcomes(policy_of(6), np.arange(40), predictions, returns).nmsre()
+    np.testing.assert_allclose(curve, golden["nm_first_tau10"].T, rtol=1e-10)
+    assert (curve[:, 4] == 1.0).all()
+    online = ReturnErrors([policy_of(6)], 6)
+    for k, (p, g) in enumerate(zip(predictions, returns, strict=True)):
+        test: Any = SimpleNamespace(demons=np.arange(6), predictions=p, returns=g, policy_name="policy", step=k)
+        online.add(test)
+        assert np.isnan(online.latest_mean) == (k == 0)
+    np.testing.assert_allclose(online.online(), curve[-1], rtol=1e-9)
+    np.testing.assert_allclose(online.nmsre(), curve[-1], rtol=1e-9)
+    assert online.latest_mean == np.mean(online.online())
+
+
+def test_predicting_the_mean_return_scores_one() -> None:
+    returns = np.random.default_rng(0).normal(size=(4_000, 1))
+    error = ((returns.mean() - returns) ** 2).mean(axis=0)
+    np.testing.assert_allclose(normalise(error, returns.var(axis=0)), 1.0)

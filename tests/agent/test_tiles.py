@@ -1,4 +1,4 @@
-"""The tile coder: counts, numbering, known cells, and what it refuses."""
+"""The tile coder: counts, numbering, known cells, and invalid arguments."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_the_papers_count() -> None:
 
 
 @pytest.mark.parametrize("path", LAYOUTS, ids=lambda path: path.stem)
-def test_every_layout_has_the_tiles_that_its_table_says(path: Path) -> None:
+def test_every_layout_has_the_tiles_of_its_table(path: Path) -> None:
     text = path.read_text(encoding="utf-8")
     layout = tomllib.loads(text)
     robot = create2() if path.stem == "create2" else ROBOT
@@ -99,7 +99,7 @@ def test_a_default_layout_serves_any_box() -> None:
         assert coder.encode(np.full(n, 0.5)).size == n_active
 
 
-def test_encode_writes_where_it_is_told() -> None:
+def test_encode_writes_into_out() -> None:
     out = np.empty(457, dtype=np.int64)
     assert ROBOT.coder.encode(np.zeros(57), out) is out
 
@@ -130,12 +130,12 @@ def test_a_reading_outside_is_refused_by_name(observation: np.ndarray, words: st
         ("bias = ", "not valid TOML"),
     ],
 )
-def test_a_bad_layout_is_refused_in_words(text: str, words: str) -> None:
+def test_a_bad_layout_is_refused(text: str, words: str) -> None:
     with pytest.raises(ValueError, match=words):
         TileCoder.from_layout(text, CHANNELS)
 
 
-def test_switched_tiles_are_those_that_went_on_and_off() -> None:
+def test_switched_tiles_are_those_that_changed() -> None:
     on, off, balance = np.full(3, -1), np.full(3, -1), np.zeros(10, dtype=np.int64)
     assert switched(np.array([0, 5, 9]), np.array([0, 6, 9]), balance, on, off) == (1, 1)
     assert (on[0], off[0]) == (6, 5)

@@ -1,7 +1,8 @@
-"""Vectors of lanes, held arrays and entries: each name of `kernels/vectors`, native and portable, gives one answer."""
+"""Vectors of lanes, held arrays and entries: native and portable versions of `kernels/vectors` agree with NumPy."""
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -27,8 +28,10 @@ ZEROS = pytest.mark.parametrize("zeros", WIDTHS)
 N = 640  # a multiple of all widths
 
 
-def arithmetic(of: Any, zeros: Any) -> Callable[..., None]:
-    """Return a kernel that does everything there is with vectors of some width, a row of results for each."""
+@functools.cache
+def arithmetic(of: Any, name: str) -> Callable[..., None]:
+    """Return a kernel that uses every operation on vectors of some width, with a row of results for each."""
+    zeros = getattr(of, name)
     load, store, lanes_of, fuse, choose = of.load, of.store, of.lanes_of, of.multiply_add, of.choose
     absolute, any_true, prefetch = of.absolute, of.any_true, of.prefetch
 
@@ -60,14 +63,14 @@ def arithmetic(of: Any, zeros: Any) -> Callable[..., None]:
 @DTYPES
 @ZEROS
 @IN_BOTH
-def test_vectors_do_as_numpy_does(module: str, zeros: str, dtype: Any) -> None:
-    """From a place that no line begins at; with lanes that are not a number, which is neither less nor more."""
+def test_vectors_compute_what_numpy_does(module: str, zeros: str, dtype: Any) -> None:
+    """From an address that is not aligned, and with NaN, which compares as neither less nor greater."""
     of, first = MODULES[module], 3
     rng = np.random.default_rng(0)
     a, b, c = (rng.normal(size=N + 8).astype(dtype) for _ in range(3))
     a[40], b[41], a[100], c[7] = np.nan, np.nan, np.inf, a[7]
     out, n_true, before = np.full((12, N + 8), 7.0, dtype=dtype), np.zeros(2, dtype=np.int64), (a.copy(), b.copy())
-    arithmetic(of, getattr(of, zeros))(a, b, c, first, out, n_true)
+    arithmetic(of, zeros)(a, b, c, first, out, n_true)
     x, y, z = (v[first : first + N] for v in (a, b, c))
     with np.errstate(all="ignore"):
         want = [x + y, x - y, x * y, x / y, 2 * x - 1, 1 / y, x * y + z, 3 * x + z]
@@ -83,9 +86,9 @@ def test_vectors_do_as_numpy_does(module: str, zeros: str, dtype: Any) -> None:
 
 @ZEROS
 @IN_BOTH
-def test_a_mask_is_true_anywhere_or_nowhere(module: str, zeros: str) -> None:
-    of, run = MODULES[module], None
-    run = arithmetic(of, getattr(of, zeros))
+def test_any_true_finds_a_lane_at_any_place(module: str, zeros: str) -> None:
+    of = MODULES[module]
+    run = arithmetic(of, zeros)
     for place in (None, 0, 15, 16, 63, 130, N - 1):
         a, b, n_true = np.zeros(N), np.zeros(N), np.zeros(2, dtype=np.int64)
         if place is not None:
@@ -95,8 +98,9 @@ def test_a_mask_is_true_anywhere_or_nowhere(module: str, zeros: str) -> None:
         assert n_true.tolist() == [0 if place is None else width, N]
 
 
+@functools.cache
 def lanes(of: Any, zeros: str, dtype: Any) -> int:
-    """Return how many lanes a vector has."""
+    """Return the number of lanes of a vector."""
     make, lanes_of = getattr(of, zeros), of.lanes_of
 
     @njit
@@ -108,16 +112,15 @@ def lanes(of: Any, zeros: str, dtype: Any) -> int:
 
 @DTYPES
 @IN_BOTH
-def test_widths_are_what_layouts_are_made_for(module: str, dtype: Any) -> None:
-    """Lanes come in multiples of 16."""
+def test_widths_are_multiples_of_16_lanes(module: str, dtype: Any) -> None:
     found = {zeros: lanes(MODULES[module], zeros, dtype) for zeros in WIDTHS}
     assert found == (dict.fromkeys(WIDTHS, 1) if module == "portable" else WIDTHS)
 
 
 @pytest.mark.skipif(numba.config.DISABLE_JIT, reason="interpreted, nothing fuses")
 @pytest.mark.parametrize(("dtype", "half"), [(np.float32, 12), (np.float64, 27)])
-def test_a_sum_of_a_product_is_rounded_once_where_it_is_written_and_twice_elsewhere(dtype: Any, half: int) -> None:
-    """(1 + 2^-k)^2 - (1 + 2^-(k-1)) is 2^-2k, which a product that is rounded first has lost. Numbers and vectors."""
+def test_multiply_add_rounds_once_and_a_product_with_a_sum_twice(dtype: Any, half: int) -> None:
+    """(1 + 2^-k)^2 - (1 + 2^-(k-1)) is 2^-2k, which rounding of the product loses. Scalars and vectors."""
     a, c, fuse = dtype(1 + 2.0**-half), dtype(-1 - 2.0 ** (1 - half)), native.multiply_add
     exact, out = 2.0 ** (-2 * half), np.zeros((12, N), dtype)
 
@@ -133,7 +136,7 @@ def test_a_sum_of_a_product_is_rounded_once_where_it_is_written_and_twice_elsewh
     assert apart(a, c) == 0.0
     row = np.full(N, a, dtype)
     for of, want in ((native, exact), (portable, 0.0)):
-        arithmetic(of, of.narrow_zeros)(row, row, np.full(N, c, dtype), 0, out, np.zeros(2, dtype=np.int64))
+        arithmetic(of, "narrow_zeros")(row, row, np.full(N, c, dtype), 0, out, np.zeros(2, dtype=np.int64))
         assert (out[6] == want).all()
 
 
@@ -151,7 +154,7 @@ def test_bits_are_counted_and_the_lowest_is_found(module: str, word: int) -> Non
 
 
 @IN_BOTH
-def test_asking_for_a_line_changes_nothing(module: str) -> None:
+def test_prefetching_changes_nothing(module: str) -> None:
     ask, rows = MODULES[module].prefetch, np.arange(40).reshape(5, 8)
 
     @njit
@@ -177,7 +180,7 @@ class Parts(NamedTuple):
 
 
 def some(is_odd: bool = True) -> Parts:
-    """Return arrays whose every item is another number."""
+    """Return arrays with distinct items."""
     rows = np.arange(24, dtype=np.float32).reshape(2, 3, 4)
     return Parts(np.arange(5) + 100, rows, is_odd, 0.5, -7, np.zeros((4, 3), dtype=np.int64))
 
@@ -190,7 +193,7 @@ def read(held: Any, out: NDArray[np.float64]) -> None:
 
 @IN_BOTH
 @pytest.mark.parametrize("is_odd", [False, True])
-def test_what_is_held_is_read_as_from_the_tuple_itself(module: str, is_odd: bool) -> None:
+def test_a_held_tuple_is_read_like_the_tuple(module: str, is_odd: bool) -> None:
     parts, out = some(is_odd), np.zeros(7)
     held = MODULES[module].hold(parts)
     read(held, out)
@@ -198,18 +201,18 @@ def test_what_is_held_is_read_as_from_the_tuple_itself(module: str, is_odd: bool
 
     parts.rows[1, 2, 1] = -7
     read(held, out)
-    assert out[1] == -7, "held are the arrays, not their numbers"
+    assert out[1] == -7, "the arrays are held, not copies"
 
 
 @IN_BOTH
-def test_what_is_held_outlives_the_one_who_made_it(module: str) -> None:
+def test_a_held_tuple_keeps_its_arrays_alive(module: str) -> None:
     held, out = MODULES[module].hold(some()), np.zeros(7)
-    _ = [np.full(64, 9.0) for _ in range(100)]  # whoever frees too early finds these
+    _ = [np.full(64, 9.0) for _ in range(100)]  # would overwrite memory that was freed too early
     read(held, out)
     assert out.tolist() == [104, 21, 0.5, 1, -7, 3, 54]
 
 
-def note_visit(held: Parts, thread: int, task: int) -> int:
+def record_visit(held: Parts, thread: int, task: int) -> int:
     held.visits[thread, 0] += 1
     held.visits[thread, 1], held.visits[thread, 2] = thread, task
     return 0
@@ -220,12 +223,12 @@ def note_visit(held: Parts, thread: int, task: int) -> int:
 def test_each_thread_is_called_once_with_its_number(module: str, n_threads: int) -> None:
     parts, of = some(), MODULES[module]
     held = of.hold(parts)
-    of.on_threads(of.entry_of(note_visit, held), held, n_threads, -8)
+    of.on_threads(of.entry_of(record_visit, held), held, n_threads, -8)
     np.testing.assert_array_equal(parts.visits, [[1, t, -8] for t in range(n_threads)] + [[0] * 3] * (4 - n_threads))
 
 
-def test_every_name_of_the_vectors_is_in_both() -> None:
-    """`vectors` chooses one of them as a whole."""
+def test_both_modules_have_every_name() -> None:
+    """`vectors` exports one of them as a whole."""
     names = [n for n in vars(vectors) if hasattr(portable, n) and callable(getattr(portable, n)) and n[0] != "_"]
     assert len(names) >= 18
     for of in MODULES.values():

@@ -1,4 +1,4 @@
-"""How good the predictions are: returns, the normalised error against them, and the exact MSPBE of a small MDP.
+"""Returns, the normalised error of predictions of them, and the exact MSPBE of a small MDP.
 
 NMSRE, the normalised mean squared return error, is (prediction - return)^2 averaged over recent test excursions and
 divided by the variance of the return: 1 is what predicting the mean return would score.
@@ -7,20 +7,17 @@ Source: White, Modayil & Sutton (2012), sections 4 and 5.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 Floats = NDArray[np.float64]
 
 EXCURSION_TERMS, PAPER_TAU = 50, 10.0
-# A return that varies by less than this does not vary: its error counts as 1, whatever the prediction.
 _NO_VARIANCE = 1e-12
 
 
 def truncated_return(cumulants: ArrayLike, gamma: ArrayLike, n_terms: int = EXCURSION_TERMS) -> Floats:
-    """Return g = sum_{k=0..n_terms-1} gamma^k c_{t+k+1}, or fewer terms where fewer were observed.
+    """Return g = sum_{k=0..n_terms-1} gamma^k c_{t+k+1}, or fewer terms if fewer were observed.
 
     The paper's sum has 51 terms, but its excursions of 5 s have 50 steps: the default takes the 50 that were all
     measured under the target policy.
@@ -41,78 +38,20 @@ def truncated_return(cumulants: ArrayLike, gamma: ArrayLike, n_terms: int = EXCU
 def nmsre(predictions: ArrayLike, returns: ArrayLike, tau: float = PAPER_TAU) -> Floats:
     """Return the NMSRE of one question after each of its excursions, by the variance over all of them (off-line).
 
-    The trace of squared errors starts at the first one: x_0 = err_0, then x += (err - x) / tau. Where the return's
-    variance is below 1e-12 the NMSRE is exactly 1.
+    The trace of squared errors starts at the first one: x_0 = err_0, then x += (err - x) / tau. If the return's
+    variance is below 1e-12, the NMSRE is exactly 1.
 
     Args:
         predictions: At the excursions' first observations, shape (n_excursions,).
-        returns: What followed, shape (n_excursions,).
+        returns: The returns, shape (n_excursions,).
         tau: Time constant in excursions.
-
-    Raises:
-        ValueError: If the shapes differ or tau is below 1.
     """
     p, g = np.asarray(predictions, dtype=np.float64), np.asarray(returns, dtype=np.float64)
-    if p.shape != g.shape or p.ndim != 1:
-        raise ValueError(f"predictions and returns must be flat and alike, not {p.shape} and {g.shape}")
-    if tau < 1.0:
-        raise ValueError(f"tau must be at least 1 excursion, not {tau}")
     trace = (p - g) ** 2
     for k in range(1, trace.size):
         trace[k] = trace[k - 1] + (trace[k] - trace[k - 1]) / tau
     variance = g.var() if g.size else 0.0
     return np.ones(g.size) if variance < _NO_VARIANCE else np.asarray(trace / variance)
-
-
-class OnlineNMSRE:
-    """A running NMSRE of many questions, for progress displays: normalised by the variance *so far*, not over all.
-
-    Early values move with the variance and are not comparable with `nmsre`, which reports are made from.
-
-    Args:
-        n_questions: Number of questions.
-        tau: Time constant in excursions.
-
-    Attributes:
-        n_tests: Excursions that tested each question, shape (n_questions,).
-
-    Source of the running variance: Welford (1962).
-    """
-
-    def __init__(self, n_questions: int, tau: float = PAPER_TAU) -> None:
-        if tau < 1.0:
-            raise ValueError(f"tau must be at least 1 excursion, not {tau}")
-        self._tau = tau
-        self.n_tests = np.zeros(n_questions, dtype=np.int64)
-        self._error, self._mean, self._square = np.zeros((3, n_questions))
-
-    def update(self, questions: NDArray[Any], predictions: Floats, returns: Floats) -> None:
-        """Take in one excursion.
-
-        Args:
-            questions: Which questions it tested, indices of shape (k,), each at most once.
-            predictions: Their predictions at its first observation, shape (k,).
-            returns: Their returns, shape (k,).
-        """
-        error = (predictions - returns) ** 2
-        is_first = self.n_tests[questions] == 0
-        self._error[questions] += np.where(is_first, 1.0, 1.0 / self._tau) * (error - self._error[questions])
-        self.n_tests[questions] += 1
-        off = returns - self._mean[questions]
-        self._mean[questions] += off / self.n_tests[questions]
-        self._square[questions] += off * (returns - self._mean[questions])
-
-    def values(self) -> Floats:
-        """Return the running NMSRE, shape (n_questions,): NaN below two tests, 1 where the return does not vary."""
-        variance = self._square / np.maximum(self.n_tests, 1)
-        varies = variance >= _NO_VARIANCE
-        value = np.where(varies, self._error / np.where(varies, variance, 1.0), 1.0)
-        return np.where(self.n_tests >= 2, value, np.nan)
-
-    def mean(self) -> float:
-        """Return the mean over the questions tested at least twice; NaN if there is none."""
-        values = self.values()[self.n_tests >= 2]
-        return float(values.mean()) if values.size else float("nan")
 
 
 def true_mspbe(theta: ArrayLike, A: ArrayLike, b: ArrayLike, C: ArrayLike) -> float:
@@ -143,7 +82,7 @@ class SampleMSPBE:
         self._n, self._tau = 0, tau
 
     def update(self, phi: Floats, delta: float, e: Floats) -> None:
-        """Take in one step: phi_t, delta_t and e_t."""
+        """Add one step: phi_t, delta_t and e_t."""
         self._n += 1
         self._v += (delta * e - self._v) / self._tau
         self._c += (np.outer(phi, phi) - self._c) / self._n

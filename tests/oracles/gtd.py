@@ -42,10 +42,10 @@ class DenseGTD:
 
         A demon with a signal that is not finite skips the step: its trace is cleared and no weight changes.
         """
-        is_told = np.isfinite([rho, gamma, lam, c, z]).all(axis=0)
-        rho, gamma, lam, c, z = (np.where(is_told, told, 0.0) for told in (rho, gamma, lam, c, z))
+        is_valid = np.isfinite([rho, gamma, lam, c, z]).all(axis=0)
+        rho, gamma, lam, c, z = (np.where(is_valid, values, 0.0) for values in (rho, gamma, lam, c, z))
         lam_tp1 = lam * np.minimum(1.0, 1.0 / np.where(rho > 0, rho, 1.0)) if self.trace_rule == "clipped" else lam
-        self.delta = is_told * (c + (1 - gamma) * z + gamma * (self.theta @ phi_tp1) - self.theta @ self.phi)
+        self.delta = is_valid * (c + (1 - gamma) * z + gamma * (self.theta @ phi_tp1) - self.theta @ self.phi)
         unweighted = self.phi + (self.gamma_t * self.lam_t)[:, None] * self.e
         if self.trace_rule == "capped":
             unweighted = np.minimum(unweighted, 1.0)
@@ -55,7 +55,7 @@ class DenseGTD:
         self.m += (step - self.m) / self.tau
         self.s += (self.delta * y - self.s) / self.tau
         self.theta += self.alpha * (step - (gamma * (1 - lam_tp1) * y)[:, None] * phi_tp1)
-        decay = is_told * (q if self.w_rule == "every-step" else rho * q)
+        decay = is_valid * (q if self.w_rule == "every-step" else rho * q)
         self.w += self.alpha_w * (step - decay[:, None] * self.phi)
         self.phi, self.gamma_t, self.lam_t = phi_tp1, gamma, lam_tp1
         return self.theta @ phi_tp1

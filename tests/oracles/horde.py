@@ -1,4 +1,4 @@
-"""A Horde in full: every demon asked about everything on every step, one at a time, over the dense GTD(lambda).
+"""A slow Horde: all signals of every demon on every step, one demon at a time, over the dense GTD(lambda).
 
 Slow, obvious, float64. It marks no demon as diverged, and has no groups, engines or batches.
 """
@@ -22,7 +22,7 @@ _LEARNED = ("theta", "w", "e", "m", "s", "delta", "max_e")
 
 
 class DenseHorde:
-    """The demons that answer `questions`. Arguments as of `Horde`, but for those of `DenseGTD`.
+    """The demons that answer `questions`. Arguments as of `Horde` and of `DenseGTD`.
 
     Attributes:
         rho: Of the last step, shape (n_demons,), 0 if it was unknown, NaN before a demon's first.
@@ -74,17 +74,17 @@ class DenseHorde:
                 case function:
                     return float(function(observation, tiles))
 
-        told = (
+        signals = (
             self._each(rho),
             self._each(lambda q: 0.0 if terminated else value(q.continuation, 0.0, 1.0)),
             self._each(lambda q: 0.0 if terminated else value(q.lam, 0.0, 1.0)),
             self._each(cumulant),
             self._each(lambda q: value(q.outcome, -np.inf, np.inf)),
         )
-        is_broken = ~np.isfinite(told).all(axis=0)
+        is_broken = ~np.isfinite(signals).all(axis=0)
         self.n_skipped += is_broken
-        self.rho = np.where(np.isfinite(told[0]), told[0], 0.0)
-        v = self.demons.learn(phi, *told)
+        self.rho = np.where(np.isfinite(signals[0]), signals[0], 0.0)
+        v = self.demons.learn(phi, *signals)
         self._held = None if terminated else (observation, tiles)
         return v
 
