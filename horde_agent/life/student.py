@@ -282,7 +282,7 @@ class Student:
     def take_row(
         self, observation: Observation, action: int, b: float, phase: int, flags: int, step: int, policy: int
     ) -> None:
-        """Process a row of a record: `observe` and `set_action`; frames within a drive are skipped."""
+        """Process a row of a record, `observation` of shape (n_inputs,); frames within a drive are skipped."""
         if not (phase == self._phase and phase in DRIVES):
             self.observe(observation, flags)
             self.set_action(Phase(phase), action, b, step, policy)

@@ -158,7 +158,7 @@ def outcomes(lessons: TrainingData, questions: Sequence[GVF], predictions: Float
     Args:
         lessons: The life.
         questions: The questions learned.
-        predictions: As returned by `predict_at_tests`.
+        predictions: As returned by `predict_at_tests`, of the same shape.
     """
     made = []
     step = lessons.stream.rows["step"].astype(np.int64)
