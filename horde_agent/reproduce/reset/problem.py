@@ -283,7 +283,7 @@ class Data:
         return Reaction(float(before), float(rest[0]), float(at[after][peak] - self.change_at), halved)
 
     def agreement(self, at: Integers, nmsre: Floats, estimate: Floats) -> list[Agreement]:
-        """Return how an estimate agrees with the NMSRE before and after the change; curves of the shapes of `reaction`."""
+        """Return how an estimate agrees with the NMSRE before and after the change; shapes as in `reaction`."""
         parts = [(at > 0) & (at <= self.change_at), at > self.change_at]
         reach = round(LONGEST_LAG * self.change_at / self.every)
         return [agreement(nmsre[part], estimate[part], self.every, reach) for part in parts]
