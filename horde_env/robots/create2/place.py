@@ -84,7 +84,7 @@ def load_room(layout: str | Path | None = None) -> Room:
     Raises:
         ValueError: If the file is missing or no TOML, lacks an entry, or holds what is no number; one sentence says so.
     """
-    path = asset("room.toml") if layout is None else Path(layout)
+    path = asset("create2", "room.toml") if layout is None else Path(layout)
     try:
         return _room(tomllib.loads(path.read_text(encoding="utf-8")))
     except OSError as error:
@@ -92,7 +92,9 @@ def load_room(layout: str | Path | None = None) -> Room:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ValueError(f"the layout {path} is no TOML: {error}") from None
     except KeyError as error:
-        raise ValueError(f"the layout {path} lacks the entry {error}; assets/room.toml has all of them") from None
+        raise ValueError(
+            f"the layout {path} lacks the entry {error}; the default {asset('create2', 'room.toml')} has all of them"
+        ) from None
     except (TypeError, IndexError) as error:
         raise ValueError(f"the layout {path} holds what does not belong there: {error}") from None
 
