@@ -92,9 +92,7 @@ def load_room(layout: str | Path | None = None) -> Room:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ValueError(f"the layout {path} is no TOML: {error}") from None
     except KeyError as error:
-        raise ValueError(
-            f"the layout {path} lacks the entry {error}; the default {asset('create2', 'room.toml')} has all of them"
-        ) from None
+        raise ValueError(f"the layout {path} lacks the entry {error}; the default room.toml has all of them") from None
     except (TypeError, IndexError) as error:
         raise ValueError(f"the layout {path} holds what does not belong there: {error}") from None
 
