@@ -1,4 +1,4 @@
-"""Expectations of small MDPs against arrays that another implementation made, and against textbook values."""
+"""Expectations of small MDPs against arrays of another implementation, and against textbook values."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_the_random_walk_of_the_textbook() -> None:
     np.testing.assert_allclose(mdp.state_distribution(either), np.array([1, 2, 3, 2, 1]) / 9)
 
 
-def test_what_is_no_mdp_is_refused() -> None:
+def test_an_invalid_mdp_is_refused() -> None:
     with pytest.raises(ValueError, match="probabilities"):
         SmallMDP(np.full((1, 2, 2), 0.6), np.zeros((1, 2)), np.array([1.0, 0.0]))
     with pytest.raises(ValueError, match="must be"):
