@@ -21,7 +21,7 @@ from horde_env.errors import BackendUnavailable
 SLIP_S = 0.1  # a thread that is later than this gives up catching up
 
 
-class Playable(Protocol):
+class RobotProgram(Protocol):
     """What an emulator needs of a robot's program; one call of `cycle` is its tick."""
 
     n_cycles: int
@@ -61,7 +61,7 @@ class RobotEmulator:
     kind: ClassVar[str]
     buttons: ClassVar[tuple[str, ...]] = ()
 
-    def __init__(self, robot: Playable, faults: LineFaults, delays: Iterator[float], tick_s: float) -> None:
+    def __init__(self, robot: RobotProgram, faults: LineFaults, delays: Iterator[float], tick_s: float) -> None:
         self.robot: Any = robot
         self.tick_s = tick_s
         self._faults, self._delays = faults, delays
@@ -151,7 +151,7 @@ class RobotEmulator:
         """Let one tick pass: take what the hosts have written, and write what the robot says.
 
         Args:
-            look: Whether to read the sensors anew (`Playable.cycle`).
+            look: Whether to read the sensors anew (`RobotProgram.cycle`).
             speak: False where no host is there to read: nothing is written that the next one would find.
         """
         with self._lock:

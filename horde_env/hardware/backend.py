@@ -28,27 +28,27 @@ LONGEST = 1.5  # periods that a step may last: its deadline missed by 50 ms at a
 
 
 class Mark(NamedTuple):
-    """How far a life has come: the newest reading that a frame was made of, in which connection, and the counts."""
+    """The last frame's newest reading, its connection and the counts."""
 
     epoch: int
     newest: Reading
     stats: LinkStats
 
 
-class Framing:
-    """Makes the frames of one life, each from what came since the one before.
+class FrameBuilder:
+    """Builds each frame from the readings since the last one.
 
-    A gap is the first one, one that comes after missing packets or a new connection, and one that ends a step of more
-    than one and a half periods: then no action was held for as long as a step is.
+    A frame is a gap if it is the first, follows missing packets or a reconnection, or ends a step longer than
+    `LONGEST` periods, in which no action was held for one step.
 
     Args:
         spec: The robot.
-        link: Where readings come from.
-        signs: 1, or -1 where this robot's channel runs against the specification, shape (n_channels,).
-        dialect: How it is spoken to.
+        link: The source of readings.
+        signs: 1, or -1 for a channel with reversed sign on this robot, shape (n_channels,).
+        dialect: The robot's wire protocol.
 
     Raises:
-        BackendUnavailable: If there are not two readings, because the link is being lost.
+        BackendUnavailable: If there are fewer than two readings because the link was lost.
 
     Attributes:
         mark: The newest reading used.
@@ -59,9 +59,9 @@ class Framing:
         self._request = spec.group("last_request")
         self._longest_s = LONGEST * spec.period_s
         if len(readings := link.last_two()) < 2:
-            raise BackendUnavailable("the robot went away before its first frame. Is it plugged in?")
+            raise BackendUnavailable("the robot disconnected before its first frame. Is it plugged in?")
         before, newest = readings
-        self.mark = Mark(0, newest, link.stats)  # a connection that never was: the first frame is a gap
+        self.mark = Mark(0, newest, link.stats)  # epoch 0 differs from every connection's: the first frame is a gap
         self._t0 = self._seen_t = newest.t
         self._values = signs * spec.to_si(aggregate((before, newest), spec))
         self._beacon = _beacon(before, newest, spec, np.zeros(8)) if newest.ir_light is not None else None
@@ -70,9 +70,9 @@ class Framing:
         """Return the frame of the period that ends now.
 
         Args:
-            share: What was asked for, as shares of the largest request (`RobotSpec.shares`).
+            share: The request as a share of the largest one (`RobotSpec.shares`).
             now: The time in seconds.
-            applied: Whether the link and the supervisor let the robot do that.
+            applied: Whether the link and the supervisor allowed the request.
         """
         last, epoch, stats = self.mark, self._link.epoch, self._link.stats
         readings = self._link.last_two()
@@ -108,7 +108,7 @@ class Framing:
         )
 
     def _of_the_step(self, last_two: tuple[Reading, ...]) -> tuple[Reading, ...]:
-        """Return the readings since the last frame, or the last two where nothing needs the others."""
+        """Return the readings since the last frame, or only the last two if no channel aggregates by "any"."""
         if not self._spec.is_any.any():
             return last_two
         after = self.mark.newest.number if self.mark.epoch == self._link.epoch else 0
@@ -116,27 +116,18 @@ class Framing:
         return recent or last_two
 
     def _is_broken(self, last: Mark, mark: Mark) -> bool:
-        """Tell whether `mark` does not follow from `last`."""
-        return (
-            mark.epoch != last.epoch
-            or mark.newest.state.breaks != last.newest.state.breaks
-            or self._n_lost(last, mark) >= self._n_gap
-        )
+        """Return whether packets are missing between `last` and `mark`.
 
-    @property
-    def _n_gap(self) -> int:
-        """Packets whose loss breaks the sequence; fewer leave a hole no wider than the robot's own jitter."""
-        return round(GAP_S / self._spec.packet_period_s)
-
-    def _n_lost(self, last: Mark, mark: Mark) -> int:
-        """Return how many packets are missing between two marks of one connection.
-
-        Packets have no numbers. The time that passed says how many there should be, whenever they were read: ten that
-        come at once, because this machine was busy, are not lost. Damaged ones leave their bytes.
+        Packets have no sequence numbers: the expected number follows from the elapsed time, so packets read late by a
+        busy machine do not count as lost. Damaged packets leave skipped bytes. A loss shorter than `GAP_S` is within
+        the robot's own jitter.
         """
-        due = round((mark.newest.t - last.newest.t) / self._spec.packet_period_s)
-        damaged = (mark.stats.skipped_bytes - last.stats.skipped_bytes) // self._dialect.size
-        return max(due - (mark.newest.number - last.newest.number), damaged)
+        if mark.epoch != last.epoch or mark.newest.state.breaks != last.newest.state.breaks:
+            return True
+        n_expected = round((mark.newest.t - last.newest.t) / self._spec.packet_period_s)
+        n_damaged = (mark.stats.skipped_bytes - last.stats.skipped_bytes) // self._dialect.size
+        n_lost = max(n_expected - (mark.newest.number - last.newest.number), n_damaged)
+        return n_lost >= round(GAP_S / self._spec.packet_period_s)
 
 
 def _beacon(before: Reading, newest: Reading, spec: RobotSpec, known: Floats) -> Floats:
@@ -208,15 +199,15 @@ class PhysicalBody(Backend):
     def is_at_rest(self, reading: Reading) -> bool:
         """Return whether its wheels stand still."""
 
-    def attend(self, link: Link) -> None:
+    def send_state_commands(self, link: Link) -> None:
         """Send state-dependent commands (such as the charging mode) after the drive command."""
 
-    def amend(self, frame: Frame, control: Any) -> Frame:  # noqa: ARG002
+    def annotate(self, frame: Frame, control: Any) -> Frame:  # noqa: ARG002
         """Add the robot's own state to a frame; `control` is the control that was sent."""
         return frame
 
     @abstractmethod
-    def objection(self, frame: Frame, reading: Reading) -> str:
+    def stop_reason(self, frame: Frame, reading: Reading) -> str:
         """Return why the robot must not move, by its newest frame; "" if it may."""
 
     # ------------------------------------------------------------------------------------------------------------------
@@ -246,9 +237,9 @@ class PhysicalBody(Backend):
         self._monotonic, self._sleep = monotonic, sleep
         self._connect = {} if connect is None else {"connect": connect}
         self._link: Link | None = None
-        self._framing: Framing | None = None
+        self._frames: FrameBuilder | None = None
         self._n_stale, self._charging_wanted, self._has_answered = 0, False, False
-        self._objection = ""  # the supervisor's
+        self._stop_reason = ""  # the supervisor's
         self.reason = ""
 
     @property
@@ -285,14 +276,14 @@ class PhysicalBody(Backend):
         self._charging_wanted, self._n_stale = False, 0
         self._await_rest(self._link)
         try:
-            self._framing = Framing(self.spec, self._link, self._signs, self.dialect)
+            self._frames = FrameBuilder(self.spec, self._link, self._signs, self.dialect)
         except BackendUnavailable:
             self.close()
             raise
         self.clock.start()  # opening takes time
-        frame = self._framing.frame(np.zeros(self.spec.axes.size), self._monotonic(), applied=True)
+        frame = self._frames.frame(np.zeros(self.spec.axes.size), self._monotonic(), applied=True)
         self._judge(frame)
-        self._keep_still(self._objection)
+        self._keep_still(self._stop_reason)
         return replace(frame, applied=frame.applied and not self.reason)
 
     def exchange(self, command: Floats) -> Frame:
@@ -306,29 +297,29 @@ class PhysicalBody(Backend):
             BackendUnavailable: If the body was not reset or is closed.
         """
         control = self.control(command)
-        if self._link is None or self._framing is None:
+        if self._link is None or self._frames is None:
             raise BackendUnavailable("the robot is not connected: call reset() first.")
         link = self._link
         stop = "" if self.latch is None else self.latch.reason
-        self._keep_still(f"the emergency stop is set: {stop}" if stop else self._objection)
+        self._keep_still(f"the emergency stop is set: {stop}" if stop else self._stop_reason)
         asked = self.dialect.halt if self.reason else self.steer(control)
         has_left = link.command(asked)
         obeyed = has_left and not self.reason and not link.lapsed
         self._answer(bool(stop) and has_left)
         if not self.settings.threaded:
             link.tend()
-        self.attend(link)
+        self.send_state_commands(link)
         self.clock.wait()
         share = self.spec.shares(command)
-        frame = self._framing.frame(share, self._monotonic(), applied=obeyed and link.is_open)
-        frame = self.amend(frame, asked)
+        frame = self._frames.frame(share, self._monotonic(), applied=obeyed and link.is_open)
+        frame = self.annotate(frame, asked)
         self._watch(link, frame)
         self._judge(frame)
         return frame
 
     def close(self) -> None:
         """Stop the motors and close the port. Closing twice does nothing."""
-        link, self._link, self._framing = self._link, None, None
+        link, self._link, self._frames = self._link, None, None
         if link is not None:
             link.close()
 
@@ -374,7 +365,7 @@ class PhysicalBody(Backend):
             self._sleep(TICK_S)
         if not link.is_open:
             self.close()
-            raise BackendUnavailable(f"{self.config.url} went away while the robot came to rest. Is it plugged in?")
+            raise BackendUnavailable(f"{self.config.url} disconnected while the robot stopped. Is it plugged in?")
 
     def _watch(self, link: Link, frame: Frame) -> None:
         """Detect a silent robot; raise BackendLost after `frame_timeout_s` without a frame."""
@@ -390,10 +381,10 @@ class PhysicalBody(Backend):
             raise BackendLost(self.config.url, frame.sensor_age_s, limit_s, n_packets, refusal, stops)
 
     def _judge(self, frame: Frame) -> None:
-        """Pass a new frame to the supervisor; its objection applies from the next command on."""
-        if frame.stale or self._framing is None or self._link is None:
+        """Pass a new frame to the supervisor; its stop_reason applies from the next command on."""
+        if frame.stale or self._frames is None or self._link is None:
             return
-        self._objection = self.objection(frame, self._framing.mark.newest)
+        self._stop_reason = self.stop_reason(frame, self._frames.mark.newest)
 
     def _keep_still(self, reason: str) -> None:
         """Hold the robot still for a reason, or release it if there is none; log changes."""

@@ -50,13 +50,13 @@ class Dialect(NamedTuple):
 
 
 class Supervising(Protocol):
-    """What a body needs of its supervisor."""
+    """A supervisor: decides from a robot's frames whether it may move."""
 
     def judge(self, values: Floats, charge_state: int, t: float) -> str:
-        """Return "" while the robot may move, else why not: words that stay the same while the reason does.
+        """Return why the robot must not move, "" if it may; the text stays the same while the reason does.
 
         Args:
             values: All channels in SI units, shape (n_channels,).
-            charge_state: The robot's own number.
+            charge_state: The charge state as the robot reports it.
             t: Time of the frame in seconds.
         """

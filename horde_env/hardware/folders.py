@@ -1,4 +1,4 @@
-"""Where a robot's own files are kept, in the user's folders for settings and for state, and how they are written.
+"""The user's folders for settings and state, and atomic writes of a robot's files.
 
 Source: XDG Base Directory Specification 0.8.
 """
@@ -11,24 +11,24 @@ import re
 import tempfile
 from pathlib import Path
 
-ROBOT = "critterbot"  # the robot that is meant where none is named
+ROBOT = "critterbot"  # the default robot
 
 
 def config_folder() -> Path:
-    """Return the user's folder for settings, which need not exist yet: $XDG_CONFIG_HOME/horde or ~/.config/horde."""
+    """Return the user's folder for settings, which may not exist: $XDG_CONFIG_HOME/horde or ~/.config/horde."""
     return _base("XDG_CONFIG_HOME", ".config") / "horde"
 
 
 def state_folder() -> Path:
-    """Return the user's folder for state, which need not exist yet: $XDG_STATE_HOME/horde or ~/.local/state/horde."""
+    """Return the user's folder for state, which may not exist: $XDG_STATE_HOME/horde or ~/.local/state/horde."""
     return _base("XDG_STATE_HOME", ".local/state") / "horde"
 
 
 def checked_name(robot: str) -> str:
-    """Return a robot's name if a file can be named after it.
+    """Return a robot's name if it is a valid file name.
 
     Raises:
-        ValueError: If it has anything but letters, digits, "-" and "_".
+        ValueError: If it contains anything but letters, digits, "-" and "_".
     """
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]*", robot):
         raise ValueError(f"a robot's name is letters, digits, - and _, not {robot!r}")
@@ -36,10 +36,10 @@ def checked_name(robot: str) -> str:
 
 
 def write_whole(path: Path, text: str) -> None:
-    """Write a file whole or not at all: beside its place first, then moved there in one operation.
+    """Write a file atomically: to a temporary file in its folder, then rename.
 
     Raises:
-        OSError: If that is not possible here; what was there before is still there.
+        OSError: If writing fails; an existing file is unchanged.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     descriptor, beside = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
@@ -56,6 +56,6 @@ def write_whole(path: Path, text: str) -> None:
 
 
 def _base(variable: str, default: str) -> Path:
-    """Return a base folder; the specification has relative ones ignored."""
+    """Return a base folder; relative values are ignored, as the specification demands."""
     named = Path(os.environ.get(variable, ""))
     return named if named.is_absolute() else Path.home() / default

@@ -42,7 +42,7 @@ class EmergencyLatch:
         except FileNotFoundError:
             return self._unwritten
         except OSError as error:
-            return f"{self._name} cannot be looked at ({error.strerror or error}), which counts as a stop"
+            return f"cannot access {self._name} ({error.strerror or error}), which counts as a stop"
         identity = (stat.st_ino, stat.st_mtime_ns, stat.st_size)
         if self._seen is None or self._seen[0] != identity:
             self._seen = identity, self._read()
@@ -63,7 +63,7 @@ class EmergencyLatch:
             write_whole(self.path, line + "\n")
         except OSError as error:
             raise BackendUnavailable(
-                f"the emergency stop holds in this process alone, for {self.path} cannot be written "
+                f"the emergency stop holds in this process only: cannot write {self.path} "
                 f"({error.strerror or error}); switch the robot off if another program drives it"
             ) from error
         self._unwritten = ""
@@ -79,7 +79,7 @@ class EmergencyLatch:
             self.path.unlink(missing_ok=True)
         except OSError as error:
             raise BackendUnavailable(
-                f"the emergency stop still holds, for {self.path} cannot be taken away ({error.strerror or error})"
+                f"the emergency stop still holds: cannot remove {self.path} ({error.strerror or error})"
             ) from error
         self._unwritten = ""
         self._forget_answer()

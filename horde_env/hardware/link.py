@@ -1,15 +1,15 @@
-"""Link: a connection to a robot that outlives its port: it repeats commands, notices a loss and reconnects.
+"""Link: a connection to a robot that repeats commands, detects a lost port and reconnects.
 
-Who stops the motors, and when:
+What stops the motors:
 
-    close(), the end of a `with`, an exception that unwinds to it, the normal end of the program (atexit)
-                            two stops are sent, 20 ms apart, and a last word when their ramp is over
-    Ctrl-C                  Python raises KeyboardInterrupt: as an exception. A command that it cut short is completed
-                            with zeros before the next (`Port.write`)
-    SIGTERM, SIGHUP         nothing here handles signals, and their default ends the program without a word: as SIGKILL.
-                            A command-line program turns them into SystemExit, which then is an exception
-    the program hangs       the repetitions end `hold_s` after the last command, in a stop (`keepalive`)
-    SIGKILL, power, cable   nothing from here: what the robot itself has for that (`Dialect.stops`), or a guardian
+    close(), exceptions, normal exit (atexit)
+                            two stops, 20 ms apart, and the dialect's last bytes after the braking ramp
+    Ctrl-C                  KeyboardInterrupt, as other exceptions. A partial command is completed with zeros before
+                            the next one (`Port.write`)
+    SIGTERM, SIGHUP         not handled here; by default they end the program as SIGKILL does. The command-line programs
+                            turn them into SystemExit
+    the program hangs       `KeepAlive` sends the stop `hold_s` after the last command
+    SIGKILL, power, cable   the robot's own timeout (`Dialect.stops`) or a guardian process
 """
 
 from __future__ import annotations
@@ -108,13 +108,13 @@ def reopen_port(
     monotonic: Callable[[], float],
     refused: Callable[[BackendUnavailable], None],
 ) -> Steps:
-    """Try to connect again, at growing intervals, until it succeeds or was tried often enough.
+    """Reconnect, with growing pauses between attempts.
 
     Args:
-        open_again: Begins an attempt.
-        settings: How often, and at what intervals.
+        open_again: Starts an attempt.
+        settings: Number of attempts and pauses.
         monotonic: The time in seconds.
-        refused: Takes the reason why an attempt failed.
+        refused: Receives the error of each failed attempt.
 
     Raises:
         BackendUnavailable: If the last attempt failed.
@@ -141,27 +141,27 @@ def pause(duration_s: float, monotonic: Callable[[], float]) -> Generator[None, 
 
 # ---- the link --------------------------------------------------------------------------------------------------------
 
-TICK_S = 0.01  # how often the link is tended
-APART_S = 0.02  # between two packets that must both act: the Critterbot obeys the last one of each 10 ms
+TICK_S = 0.01  # interval of `Link.tend`
+APART_S = 0.02  # between two packets that must both act: the Critterbot executes the last one of each 10 ms
 
 _log = logging.getLogger(__name__)
 
 
 class Link:
-    """The connection of one life: a port, and what happens when it goes.
+    """A port that is reopened when it is lost.
 
     Args:
-        connect: Makes a port with the given parser; raises BackendUnavailable.
-        dialect: What is spoken on it.
-        settings: How long everything may take.
+        connect: Opens a port with the given parser; raises BackendUnavailable.
+        dialect: The robot's wire protocol.
+        settings: Time limits.
         monotonic: The time in seconds.
-        sleep: Lets seconds of that time pass.
+        sleep: Waits for seconds of that time.
 
     Attributes:
-        epoch: Number of the present connection: 1 for the first.
-        lapsed: True if the last command became too old before the present one.
-        loss: How it was lost the last time.
-        refusal: Why the last attempt to reconnect failed.
+        epoch: Number of the current connection, from 1.
+        lapsed: True if the last command expired before the current one.
+        loss: Reason of the last loss.
+        refusal: Error of the last failed reconnection.
     """
 
     def __init__(
@@ -180,10 +180,10 @@ class Link:
         self._lock = threading.RLock()
         self._closing = threading.Event()
         self._port: Port | None = None
-        self._left: Port | None = None  # the one before, which is still to be closed
+        self._left: Port | None = None  # a lost port that is not closed yet
         self._reopening: Steps | None = None
         self._thread: threading.Thread | None = None
-        self._before = Counts()  # what earlier connections have seen
+        self._before = Counts()  # of earlier connections
         self.parser: StreamParser = dialect.parser()
         self.epoch, self.losses, self.given_up, self.lapsed = 0, 0, False, False
         self.loss = self.refusal = ""
@@ -193,15 +193,15 @@ class Link:
 
     @property
     def is_open(self) -> bool:
-        """Whether there is a port that has not gone away."""
+        """True while the port is connected."""
         port = self._port
         return port is not None and not port.lost
 
     def open(self) -> None:
-        """Connect and bring the robot to a stand, waiting for it.
+        """Connect to the robot and stop it (blocking).
 
         Raises:
-            BackendUnavailable: If there is no robot.
+            BackendUnavailable: If no robot answers.
         """
         steps = self._open_port()
         try:
@@ -218,7 +218,7 @@ class Link:
             self._thread.start()
 
     def close(self) -> None:
-        """Stop the motors and let go of the port. Closing twice does nothing; a closed link stays closed."""
+        """Stop the motors and close the port for good. Closing twice does nothing."""
         atexit.unregister(self.close)
         self._closing.set()
         with self._lock:
@@ -226,20 +226,19 @@ class Link:
         try:
             if port is not None:
                 self._before = self._before.plus(port.counts)
-                self._say_stop(port)
+                self._send_stop(port)
         finally:
             if port is not None:
                 port.close()
             if self._thread is None:
-                self._let_go()
+                self._close_all()
             else:
-                self._thread.join(1.0)  # one that is still connecting lets go by itself
+                self._thread.join(1.0)  # a thread that is still connecting closes its port itself
 
-    def _say_stop(self, port: Port) -> None:
-        """Say the last words, the stop twice: it has neither checksum nor reply.
+    def _send_stop(self, port: Port) -> None:
+        """Send the stop twice, because it has neither checksum nor reply, and then the last bytes.
 
-        They begin with what ends half a packet: a command that was damaged on its way may have left the robot waiting
-        for more bytes, which the stops would be.
+        `fill` goes first: after a damaged command the robot may take the stop for the rest of it.
         """
         with contextlib.suppress(PortLost):
             port.write(self._dialect.fill + self._halt)
@@ -249,8 +248,7 @@ class Link:
             self._sleep(max(self._keep_alive.ramp_left_s, APART_S))
             port.write(self._last)
 
-    def _let_go(self) -> None:
-        """Close what a reconnection holds, and the port that was lost before it began."""
+    def _close_all(self) -> None:
         if self._reopening is not None:
             self._reopening.close()
         self._close_left()
@@ -269,50 +267,50 @@ class Link:
         return self._dialect.opening(connect, self._dialect, self._monotonic)
 
     def _adopt(self, port: Port) -> None:
-        """Make `port` the present connection; nothing moves before the next command."""
+        """Make `port` the current connection; the robot stands still until the next command."""
         with self._lock:
             if not self._closing.is_set():
-                self._keep_alive.renew(self._halt)  # what was asked for meanwhile is not repeated
+                self._keep_alive.renew(self._halt)  # commands sent while the link was lost are dropped
                 self._lost_s += self._absence_s
                 self._port, self._reopening = port, None
                 self.epoch += 1
                 return
         port.close()
 
-    # ---- what goes over it -------------------------------------------------------------------------------------------
+    # ---- commands and readings ---------------------------------------------------------------------------------------
 
     def command(self, control: Any) -> bool:
-        """Send a command of the motors now, and again until the next one; return whether it left."""
+        """Send a motor command now and repeat it until the next one; return whether it was written."""
         with self._lock:
             self.lapsed = self._keep_alive.lapsed
             data = self._dialect.encode(control)
             self._keep_alive.renew(data)
             return self._write(data)
 
-    def tell(self, control: Any) -> None:
-        """Send a control that is no command of the motors, apart from those before and after it."""
+    def send_apart(self, control: Any) -> None:
+        """Send a control other than a motor command, `APART_S` from the commands before and after."""
         self._sleep(APART_S)
         self.send(self._dialect.encode(control))
         self._sleep(APART_S)
 
     def send(self, data: bytes) -> None:
-        """Send bytes that are no command of the motors, and are never repeated."""
+        """Send bytes other than a motor command once."""
         with self._lock:
             self._write(data)
 
     def last_two(self) -> tuple[Reading, ...]:
-        """Return the last two readings of the present connection, older first; none while there is no connection."""
+        """Return the last two readings of the current connection, older first; none while disconnected."""
         port = self._port
         return () if port is None else port.last_two()
 
     def since(self, number: int) -> tuple[Reading, ...]:
-        """Return the readings of the present connection after the one of that number, older first."""
+        """Return the current connection's readings with a number greater than `number`, older first."""
         port = self._port
         return () if port is None else port.since(number)
 
     @property
     def stats(self) -> LinkStats:
-        """What was seen since the link was opened."""
+        """Counts since the link was opened."""
         with self._lock:
             seen = self._before if self._port is None else self._before.plus(self._port.counts)
             reconnects, lapses = max(self.epoch - 1, 0), self._keep_alive.n_lapses
@@ -321,11 +319,11 @@ class Link:
 
     @property
     def _absence_s(self) -> float:
-        """How long the link has been lost now, in seconds; 0 while it is there, and before it first was."""
+        """Seconds since the link was lost; 0 while connected and before the first connection."""
         return self._monotonic() - self._lost_at if self._port is None and self.epoch else 0.0
 
     def _write(self, data: bytes) -> bool:
-        """Write to the port there is; lose it if that fails."""
+        """Write to the port, if any; a failure loses it."""
         if self._port is None:
             return False
         try:
@@ -335,10 +333,10 @@ class Link:
             return False
         return True
 
-    # ---- losing it and getting it back -------------------------------------------------------------------------------
+    # ---- loss and reconnection ---------------------------------------------------------------------------------------
 
     def lose(self, reason: str) -> None:
-        """Give the present port up: try to stop the motors through it, and begin to reconnect."""
+        """Treat the port as lost: try once to stop the motors through it, then start to reconnect."""
         with self._lock:
             if self._port is None or self._closing.is_set():
                 return
@@ -352,7 +350,7 @@ class Link:
         _log.warning("the link to the robot was lost: %s; reconnecting", reason)
 
     def tend(self) -> None:
-        """Do what is due now: repeat the command, notice a port that went away, take a step of a reconnection."""
+        """Repeat the command if due, detect a lost port, or advance the reconnection by one step."""
         with self._lock:
             if self._closing.is_set():
                 return
@@ -366,7 +364,7 @@ class Link:
         if steps is not None:
             self._close_left()
             try:
-                next(steps)  # outside of the lock: connecting may take its time
+                next(steps)  # without the lock, because connecting may take long
             except StopIteration as done:
                 self._adopt(done.value)
                 _log.warning("the link to the robot is back")
@@ -381,8 +379,8 @@ class Link:
             while not self._closing.is_set():
                 self.tend()
                 self._sleep(TICK_S)
-        except Exception as error:  # what died in silence would leave commands without an end
-            _log.exception("the link to the robot cannot go on")
+        except Exception as error:  # without this thread nothing ends the last command
+            _log.exception("the link to the robot failed")
             self.lose(f"{type(error).__name__}: {error}")
             self.given_up, self.refusal = True, f"{type(error).__name__}: {error}"
-        self._let_go()
+        self._close_all()

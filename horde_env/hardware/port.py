@@ -96,7 +96,7 @@ class Port:
         self._monotonic, self._fill = monotonic, fill
         self._parser, self._continuity = parser, continuity
         self._readings: deque[Reading] = deque(maxlen=N_KEPT)
-        self._heard = bytearray()
+        self._first_bytes = bytearray()
         self._counts = Counts()
         self._skipped_told = 0  # skipped bytes before the last reading
         self._lost = ""
@@ -127,10 +127,10 @@ class Port:
             return self._lost
 
     @property
-    def heard(self) -> bytes:
+    def first_bytes(self) -> bytes:
         """First 256 bytes or more received, to identify the device."""
         with self._changed:
-            return bytes(self._heard)
+            return bytes(self._first_bytes)
 
     def last_two(self) -> tuple[Reading, ...]:
         """Return the last two readings, older first; fewer while there are fewer."""
@@ -183,8 +183,8 @@ class Port:
         parser = self._parser
         states = parser.feed(data)
         with self._changed:
-            if len(self._heard) < 256:
-                self._heard += data[:256]
+            if len(self._first_bytes) < 256:
+                self._first_bytes += data[:256]
             for state in states:
                 skipped = parser.skipped_bytes - self._skipped_told
                 # Counters can be unwrapped over one lost packet, not over more.
@@ -305,45 +305,43 @@ def _reason_of(error: Exception, config: PortConfig) -> str:
 # ---- error messages --------------------------------------------------------------------------------------------------
 
 ON_A_NETWORK = ("socket://", "rfc2217://")
-SERIAL_GROUPS = ("dialout", "uucp", "plugdev")  # who may use serial ports and nothing else
-
-
+SERIAL_GROUPS = ("dialout", "uucp", "plugdev")  # groups that give access to serial ports only
 NO_ROOM = "it accepts no bytes: nothing reads them at its other end, or flow control holds them back"
 
 
 def explain_address(url: str) -> str:
-    """Say what is wrong with an address on the network; "" where nothing is, or where it is none."""
+    """Return the error in a network address; "" if it is valid or not a network address."""
     if not url.startswith(ON_A_NETWORK):
         return ""
     kind, place = url.split("://", 1)
     example = f"write {kind}://HOST:PORT"
     host, colon, port = place.partition("?")[0].partition("/")[0].rpartition(":")
     if ":" in host and not (host.startswith("[") and host.endswith("]")):
-        return f"{url} is no address: {example}, with brackets about an address that has colons, as in [::1]:2330."
+        return f"invalid address {url}: {example}, with brackets around an IPv6 address, as in [::1]:2330."
     if not colon or not port:
-        return f"{url} names no port: {example}."
+        return f"{url} has no port: {example}."
     if not host:
-        return f"{url} names no host: {example}."
+        return f"{url} has no host: {example}."
     if not port.isascii() or not port.isdigit() or not 0 < int(port) <= 65_535:
-        return f"{url} cannot be opened: a port is a number from 1 to 65535, not {port}."
+        return f"{url} cannot be opened: the port must be a number from 1 to 65535, not {port}."
     return ""
 
 
 def explain_refusal(error: Exception, config: PortConfig, devices: Callable[[], list[str]]) -> str:
-    """Say why a port could not be opened; `devices` lists the serial ports that there are."""
+    """Return why a port could not be opened, and the remedy; `devices` lists this machine's serial ports."""
     url, number = config.url, _number(error)
     if number == errno.ENOENT and ":" in url and "/" not in url:
-        return f"{url} is no device: write socket://{url} for a serial line over TCP; a driver needs the drops backend."
+        return f"there is no device {url}: use socket://{url} for a serial line over TCP, or the drops backend."
     if number == errno.ENOENT:
-        return f"there is no port {url}. This machine has {', '.join(devices()) or 'no serial port at all'}."
+        return f"there is no port {url}. This machine has {', '.join(devices()) or 'no serial ports'}."
     if number in (errno.EACCES, errno.EPERM):
         return _explain_permission(url)
     if number in (errno.EAGAIN, errno.EBUSY):
-        return f"{url} is in use by another program. Close that one first: a robot takes commands from one driver."
+        return f"{url} is in use by another program. Close it first: one program at a time may drive a robot."
     if number == errno.EINVAL and config.parity != "none":
         return (
-            f"{url} refuses {config.parity} parity, as pseudo terminals do. Use parity none there: `horde-robot check "
-            f"--parity none --save` keeps it for all commands."
+            f"{url} does not support {config.parity} parity, as pseudo terminals do not. Use parity none; `horde-robot "
+            f"check --parity none --save` stores it for all commands."
         )
     if number in (errno.ENOTTY, errno.EISDIR) or "Inappropriate ioctl" in str(error):
         return f"{url} is not a serial port."
@@ -351,7 +349,7 @@ def explain_refusal(error: Exception, config: PortConfig, devices: Callable[[], 
 
 
 def _number(error: Exception) -> int | None:
-    """Return an error's errno; termios.error keeps it in its arguments alone."""
+    """Return an error's errno; termios.error has it only in its arguments."""
     number = getattr(error, "errno", None)
     if number is None and error.args and isinstance(error.args[0], int):
         number = error.args[0]
@@ -359,30 +357,27 @@ def _number(error: Exception) -> int | None:
 
 
 def _explain_permission(url: str) -> str:
-    """Say how to be let in; a folder that may not be entered does not even tell the group.
-
-    To join a group is advised where it is one for serial ports, and may use this one: any other may do much more.
-    """
+    """Return how to get access: by joining the port's group only if that group is for serial ports and has access."""
     try:
         device = os.stat(url)
     except OSError:
         return f"no permission to use {url}."
     group = _name_of(device.st_gid)
-    is_for_ports, may = group in SERIAL_GROUPS, stat.S_IRGRP | stat.S_IWGRP
-    if is_for_ports and device.st_mode & may == may:
+    is_for_ports, access = group in SERIAL_GROUPS, stat.S_IRGRP | stat.S_IWGRP
+    if is_for_ports and device.st_mode & access == access:
         return (
             f"no permission to use {url}: it belongs to the group {group}. Join it with "
             f"`sudo usermod -aG {group} $USER` and log in again."
         )
-    flaw = "may not read and write it" if is_for_ports else "is none for serial ports"
+    flaw = "may not read and write it" if is_for_ports else "is not for serial ports"
     return (
-        f"no permission to use {url}: it belongs to the group {group}, which {flaw}. Is it the robot's port? If so, "
-        f"let who looks after this machine give it to the group dialout, with mode 0660 (a udev rule)."
+        f"no permission to use {url}: it belongs to the group {group}, which {flaw}. If this is the robot's port, "
+        f"ask the administrator to assign it to the group dialout with mode 0660 (a udev rule)."
     )
 
 
 def _name_of(group: int) -> str:
-    """Return the name of a group, or its number where it has none."""
+    """Return the name of a group, or its number if it has no name."""
     try:
         from grp import getgrgid
 
@@ -392,9 +387,9 @@ def _name_of(group: int) -> str:
 
 
 def explain_loss(error: Exception) -> str:
-    """Say how an open port was lost."""
+    """Return how an open port was lost."""
     if _number(error) == errno.EIO or "returned no data" in str(error) or "Errno 5]" in str(error):
-        return "the device went away (unplugged, or switched off?)"
+        return "the device disconnected (unplugged, or switched off?)"
     if _number(error) == errno.EAGAIN:
         return NO_ROOM
     hung_up = (errno.ECONNRESET, errno.EPIPE, errno.ECONNABORTED)

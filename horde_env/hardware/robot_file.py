@@ -1,20 +1,20 @@
-"""RobotFile: what is known of one robot, as a TOML file in the user's config folder.
+"""RobotFile: settings and measurements of one robot, a TOML file in the user's config folder.
 
     backend = "serial"
     port = "/dev/serial/by-id/..."
-    parity = "odd"             # only if it was named
+    parity = "odd"             # optional
     baudrate = 115200
 
-    [signs]                     # 1 as specified, -1 where the wire runs the other way
+    [signs]                     # 1 as specified, -1 for a channel with reversed sign
     rotational_velocity = 1
 
-    [ranges]                    # what was measured, in SI units: [lowest, highest]
+    [ranges]                    # measured, in SI units: [lowest, highest]
     light_0 = [0.11, 0.31]
 
     [measured]                  # by `horde-robot check --measure`, SI units
     wheel_velocity_left_in_forward = 0.189
 
-Every key may be missing; one that is not known here is refused by its name, for a mistyped setting would be ignored.
+Every key is optional; an unknown one is an error, because a mistyped setting would be ignored.
 """
 
 from __future__ import annotations
@@ -37,21 +37,21 @@ BACKENDS = ("simulator", "serial", "drops", "emulated", "replay")
 
 @dataclass(frozen=True)
 class RobotFile:
-    """How one robot is reached, and what was measured on it.
+    """Connection settings and measurements of one robot.
 
     Attributes:
-        kind: Which robot it is, one of `robot.ROBOTS`; "" for the one of the file's name, else the Critterbot.
+        kind: One of `robot.ROBOTS`; if "", the file's name if that is a robot, else the Critterbot.
         swapped_encoders: Whether left and right encoder are swapped, as on some Roomba 500.
-        backend: One of BACKENDS, "" where nothing was said.
-        port: A device or an address; "" where nothing was said.
-        parity: "odd", "even" or "none"; "" if it was not named, for the robot's own.
+        backend: One of BACKENDS; "" if unset.
+        port: A device or an address; "" if unset.
+        parity: "odd", "even" or "none"; "" for the robot's default.
         baudrate: Bits per second.
-        signs: Channel -> 1, or -1 where it runs against the specification.
+        signs: Channel -> 1, or -1 if its sign is reversed on this robot.
         ranges: Channel -> lowest and highest value measured, SI units.
-        measured: What `horde-robot check --measure` found, by names of its own (`commands.measure`), SI units.
+        measured: Results of `horde-robot check --measure` by name (`commands.measure`), SI units.
 
     Raises:
-        ValueError: If a value is not one of those.
+        ValueError: If a value is invalid.
     """
 
     backend: str = ""
@@ -89,10 +89,10 @@ class RobotFile:
 
 
 def default_path(robot: str = ROBOT) -> Path:
-    """Return where a robot's file is kept.
+    """Return the path of a robot's file.
 
     Raises:
-        ValueError: If no file can be named after the robot.
+        ValueError: If the robot's name is no valid file name.
     """
     return config_folder() / "robots" / f"{checked_name(robot)}.toml"
 
@@ -102,53 +102,53 @@ def load(path: Path, spec: RobotSpec | None = None) -> RobotFile:
 
     Args:
         path: The file.
-        spec: Says which channels there are; the robot that the file, or its name, says when None.
+        spec: The robot, for its channels; by the file's kind or name when None.
 
     Raises:
-        BackendUnavailable: If it is missing or cannot be read.
-        ValueError: If it is no TOML, has an unknown key or channel, or a value that is none.
+        BackendUnavailable: If the file is missing or unreadable.
+        ValueError: If it is not TOML, or has an unknown key or channel, or an invalid value.
     """
     try:
         table = tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
         raise BackendUnavailable(f"there is no robot file {path}; `horde-robot check --save` writes one") from error
     except OSError as error:
-        raise BackendUnavailable(f"the robot file {path} cannot be read: {error.strerror or error}") from error
+        raise BackendUnavailable(f"cannot read the robot file {path}: {error.strerror or error}") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ValueError(f"the robot file {path} is no TOML: {error}") from error
+        raise ValueError(f"the robot file {path} is not valid TOML: {error}") from error
     try:
         return _checked(table, spec or spec_of(kind_of(path.stem, str(table.get("kind", "")))))
     except ValueError as error:
-        raise ValueError(f"the robot file {path} is refused: {error}") from None
+        raise ValueError(f"the robot file {path} is invalid: {error}") from None
 
 
 def known(robot: str = ROBOT, spec: RobotSpec | None = None) -> RobotFile:
-    """Return what is known of a robot: nothing where it has no file. `spec` is as for `load`.
+    """Return a robot's file, or the defaults if it has none. `spec` is as for `load`.
 
     Raises:
-        ValueError: If the name is none, or the file is wrong.
-        BackendUnavailable: If the file cannot be read.
+        ValueError: If the name or the file is invalid.
+        BackendUnavailable: If the file is unreadable.
     """
     path = default_path(robot)
     return load(path, spec) if path.exists() else RobotFile()
 
 
 def kind_of(robot: str, kind: str = "") -> str:
-    """Return which kind a robot is: what its file says, else its own name where that is one, else the Critterbot."""
+    """Return a robot's kind: `kind` if not "", else its name if that is a robot, else the Critterbot."""
     return kind or (robot if robot in ROBOTS else ROBOT)
 
 
 def save(file: RobotFile, path: Path) -> None:
-    """Write a robot's file, whole or not at all; its folder need not exist.
+    """Write a robot's file atomically, and its folder if it does not exist.
 
     Raises:
-        BackendUnavailable: If it cannot be written there.
+        BackendUnavailable: If writing fails.
     """
     lines = [f"{key} = {_text(getattr(file, key))}" for key in ("backend", "port", "parity", "baudrate")]
     lines = [line for line in lines if line != 'parity = ""']
     lines += [f"kind = {_text(file.kind)}"] if file.kind else []
     lines += ["swapped_encoders = true"] if file.swapped_encoders else []
-    lines += ["", "[signs]  # 1 as specified, -1 where the wire runs the other way"]
+    lines += ["", "[signs]  # 1 as specified, -1 for a channel with reversed sign"]
     lines += [f"{name} = {sign}" for name, sign in file.signs.items()]
     lines += ["", "[ranges]  # measured: lowest, highest, SI units"]
     lines += [f"{name} = [{float(low)!r}, {float(high)!r}]" for name, (low, high) in file.ranges.items()]
@@ -158,15 +158,14 @@ def save(file: RobotFile, path: Path) -> None:
     try:
         write_whole(path, "\n".join(lines) + "\n")
     except OSError as error:
-        raise BackendUnavailable(f"the robot file {path} cannot be written: {error.strerror or error}") from error
+        raise BackendUnavailable(f"cannot write the robot file {path}: {error.strerror or error}") from error
 
 
 def _checked(table: dict[str, Any], spec: RobotSpec) -> RobotFile:
-    """Return a file's table as a RobotFile."""
     keys = [f.name for f in fields(RobotFile)]
     for key in table:
         if key not in keys:
-            raise ValueError(f"unknown key {key!r}; it may hold {', '.join(keys)}")
+            raise ValueError(f"unknown key {key!r}; expected {', '.join(keys)}")
     known = {channel.name for channel in spec.channels}
     for section in ("signs", "ranges", "measured"):
         if not isinstance(table.get(section, {}), dict):
@@ -188,5 +187,5 @@ def _is_range(pair: Any) -> bool:
 
 
 def _text(value: str | int) -> str:
-    """Return a value as TOML writes it; its texts are JSON's but for one control character."""
+    """Return a value in TOML, whose strings differ from JSON's in one control character."""
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")

@@ -1,24 +1,24 @@
-"""How to reach a robot, and how long to hold a command, to wait for it and to try again."""
+"""Settings of a robot's port, and time limits of commands and reconnection."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Literal
 
-PARITIES = {"odd": "O", "even": "E", "none": "N"}  # the letters by which pyserial knows them
-ROBOT_TIMEOUT_S = 0.5  # after which the Critterbot stops by itself: no command is held for longer, by no robot
+PARITIES = {"odd": "O", "even": "E", "none": "N"}  # pyserial's letters
+ROBOT_TIMEOUT_S = 0.5  # the Critterbot's own command timeout: an upper limit of `hold_s` for every robot
 
 
 @dataclass(frozen=True, slots=True)
 class PortConfig:
-    """How to reach a robot.
+    """Address and settings of a port.
 
     Attributes:
         url: A device ("/dev/serial/by-id/..."), "socket://HOST:PORT", "rfc2217://HOST:PORT" or "loop://".
         baudrate: Bits per second.
-        parity: The Critterbot's is odd. A pseudo terminal refuses any but "none" when it is opened a second time.
-        read_timeout_s: How long closing may take, and how long fewer bytes than a packet may stay unseen.
-        write_timeout_s: How long a command may wait for room; it is tried twice before the port counts as lost.
+        parity: The Critterbot's is odd. A pseudo terminal allows only "none" when it is opened a second time.
+        read_timeout_s: Longest wait of one read, thus of closing.
+        write_timeout_s: Longest wait of one write; after two such waits the port counts as lost.
 
     Raises:
         ValueError: If the parity is unknown, or a number is not positive.
@@ -44,18 +44,18 @@ class PortConfig:
 
 @dataclass(frozen=True, slots=True)
 class LinkSettings:
-    """How long to hold, to wait and to try again, in seconds.
+    """Time limits of commands and reconnection, in seconds.
 
     Attributes:
-        repeat_s: Between two sendings of the same command.
-        hold_s: How old a command may become before the robot is told to stop: for a program that hangs.
-        silence_s: Without a packet for this long, over two periods at least, the link is lost.
-        frame_timeout_s: How long reconnection is tried before the body counts as lost.
-        attempts: How often it is tried at most.
+        repeat_s: Interval at which a command is repeated.
+        hold_s: Longest age of a command; then the stop is sent, in case the program hangs.
+        silence_s: The link is lost after this time without a packet, and at least two periods.
+        frame_timeout_s: Duration of reconnection before the body counts as lost.
+        attempts: Largest number of reconnection attempts.
         first_pause_s: Pause after the first attempt; it doubles with each.
         longest_pause_s: The longest pause.
-        threaded: Tend the link in a thread of its own. Without it each exchange does (`Link.tend`): for a clock that
-            stands still between exchanges.
+        threaded: Run `Link.tend` in a thread. Otherwise each exchange calls it, for a clock that stands still between
+            exchanges.
 
     Raises:
         ValueError: If a number is out of range.

@@ -1,4 +1,4 @@
-"""Packets out of a stream of bytes: what a port needs of a reader, and what readers of packets of one size share."""
+"""Packets in a stream of bytes, the readings that they become, and the counts of a connection."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from horde_env.robot import RobotSpec
 
 
 class State(Protocol):
-    """What one packet says, of whatever robot."""
+    """The content of one packet of any robot."""
 
     @property
     def raw(self) -> Floats:
-        """The channels in the order of RobotSpec, in the wire's own units, shape (n_channels,)."""
+        """The channels in the order of RobotSpec, in wire units, shape (n_channels,)."""
 
     @property
     def breaks(self) -> int:
-        """How often so far the packets themselves told that they do not follow from one another."""
+        """Number of interruptions so far that the packets' content showed."""
 
 
 class Continuity(Protocol):
-    """What a robot's packets leave out and only their sequence can tell."""
+    """Restores data that single packets lack from their sequence."""
 
     def forget(self) -> None:
-        """The next packet does not follow from the last one."""
+        """Start a new sequence: packets were lost."""
 
     def unwrap(self, state: Any) -> Floats | None:
         """Return the infrared light of the next packet, shape (8,), or None for a robot without."""
@@ -40,15 +40,14 @@ class Reading(NamedTuple):
     """One state and the circumstances of its arrival.
 
     Attributes:
-        state: What the packet says, untouched.
-        t: Time at which its last byte was read, in seconds of the clock that the port was given.
+        state: The content of the packet.
+        t: Time at which its last byte was read, in seconds of the port's clock.
         number: 1 for the first packet of the connection.
-        n_skipped: Bytes lost, changed or foreign since the reading before.
-        ir_light: IR light with its top two bits guessed back by continuity, 0..1023, shape (8,); None for a robot
-            without.
+        n_skipped: Bytes skipped since the last reading.
+        ir_light: IR light with its top two bits restored by continuity, 0..1023, shape (8,); None for a robot without.
     """
 
-    state: Any  # a `State` with whatever else its robot tells
+    state: Any  # a `State` and the robot's own attributes
     t: float
     number: int
     n_skipped: int
@@ -56,7 +55,7 @@ class Reading(NamedTuple):
 
 
 class Counts(NamedTuple):
-    """What a connection has seen so far."""
+    """Counts of one connection."""
 
     n_bytes: int = 0
     packets: int = 0
@@ -69,16 +68,16 @@ class Counts(NamedTuple):
 
 
 class LinkStats(NamedTuple):
-    """What a link has seen since it was opened, over all its connections.
+    """Counts of a link since it was opened, over all its connections.
 
     Attributes:
-        packets: Sound packets.
-        crc_errors: Packets refused for a wrong checksum.
-        skipped_bytes: Bytes that belong to no sound packet.
-        losses: How often the link was lost.
-        reconnects: How often it came back.
-        lapses: How often a command became too old and the robot was told to stop.
-        lost_s: Seconds between its losses and its returns, a loss that still lasts included.
+        packets: Valid packets.
+        crc_errors: Packets with a wrong checksum.
+        skipped_bytes: Bytes outside valid packets.
+        losses: Number of losses of the link.
+        reconnects: Number of reconnections.
+        lapses: Number of commands that expired and were replaced by the stop.
+        lost_s: Total time without a link in seconds, including a loss in progress.
     """
 
     packets: int
@@ -91,12 +90,12 @@ class LinkStats(NamedTuple):
 
 
 def aggregate(readings: tuple[Reading, ...], spec: RobotSpec) -> Floats:
-    """Return the raw channels of a step, shape (n_channels,): the newest reading, but for what the robot has otherwise.
+    """Return the raw channels of a step by each channel's aggregation, shape (n_channels,).
 
     Args:
-        readings: All of the step, older first, the one before it included where there is but one (`Port.last_two`).
-        spec: Says which channels are "mean2", of the last two, to take out the Critterbot's dock, whose beacon
-            alternates from packet to packet; and which are "any", of all: contacts that last less than a step.
+        readings: Those of the step, older first, at least two.
+        spec: The robot. A channel takes the newest reading; "mean2" the mean of the last two, because the beacon of the
+            Critterbot's dock alternates from packet to packet; "any" the largest, for contacts shorter than a step.
     """
     unwrapped = [reading.state.raw.copy() for reading in readings[-2:]]
     for raw, reading in zip(unwrapped, readings[-2:], strict=True):
@@ -112,7 +111,7 @@ def aggregate(readings: tuple[Reading, ...], spec: RobotSpec) -> Floats:
 
 
 class StreamParser(Protocol):
-    """What a port needs of a parser of a robot's states."""
+    """A parser of a robot's states, as a port uses it."""
 
     size: int
     packets: int
@@ -121,24 +120,24 @@ class StreamParser(Protocol):
 
     @property
     def n_wanted(self) -> int:
-        """Bytes without which no further packet can be complete, > 0."""
+        """Number of bytes that are missing for the next packet, > 0."""
 
     def feed(self, data: bytes) -> Sequence[State]:
         """Take the next bytes and return the states that are now complete."""
 
 
 class PacketFinder(ABC):
-    """Finds packets of one size and header in a stream that may have lost, gained or changed bytes.
+    """Finds packets of one size and header in a stream with lost, inserted or changed bytes.
 
-    After a candidate that is not sound it goes on with the very next byte, so a header inside the readings, or inside
-    the ruins of a packet, never costs a whole one. It keeps at most one packet's bytes between calls.
+    After an invalid candidate the search continues at the next byte, so a header within the readings or within a
+    damaged packet costs no valid packet. At most one packet's bytes are buffered.
 
     Attributes:
-        header: The bytes with which a packet begins.
-        size: Bytes of a packet, its header included.
-        packets: Sound packets found.
-        crc_errors: Headers whose packet was not sound.
-        skipped_bytes: Bytes that belong to no sound packet. Fed = packets x size + skipped_bytes + size - n_wanted.
+        header: The first bytes of a packet.
+        size: Bytes of a packet, with its header.
+        packets: Number of valid packets.
+        crc_errors: Number of headers without a valid packet.
+        skipped_bytes: Bytes outside valid packets: bytes fed = packets x size + skipped_bytes + size - n_wanted.
     """
 
     header: bytes
@@ -150,20 +149,20 @@ class PacketFinder(ABC):
 
     @property
     def n_pending(self) -> int:
-        """Bytes that may still become a packet, fewer than `size`."""
+        """Buffered bytes, fewer than `size`."""
         return len(self._pending)
 
     @property
     def n_wanted(self) -> int:
-        """Bytes without which no further packet can be complete."""
+        """Number of bytes that are missing for the next packet."""
         return self.size - len(self._pending)
 
     @abstractmethod
     def is_sound(self, packet: bytes) -> bool:
-        """Tell whether a candidate of the right size and header is a packet."""
+        """Return whether a candidate of the right size and header is a valid packet."""
 
     def find(self, data: bytes) -> list[bytes]:
-        """Take the next bytes of the stream and return the packets that are now complete, in their order."""
+        """Add bytes of the stream and return the packets that are now complete, in order."""
         stream, self._pending = bytes(self._pending) + data, bytearray()
         found, position = [], 0
         while (start := stream.find(self.header, position)) >= 0 and start + self.size <= len(stream):
@@ -183,7 +182,7 @@ class PacketFinder(ABC):
         return found
 
     def _start_of_header(self, stream: bytes, position: int) -> int:
-        """Return where at the end of the stream a header may have begun, else its length."""
+        """Return the position of a partial header at the end of the stream, else its length."""
         for start in range(max(position, len(stream) - len(self.header) + 1), len(stream)):
             if self.header.startswith(stream[start:]):
                 return start

@@ -146,7 +146,7 @@ def open_create(
             if attempt == 1:
                 _pulse(port)
         else:
-            raise BackendUnavailable(explain_silence(port.config, port.heard, port.counts))
+            raise BackendUnavailable(explain_silence(port.config, port.first_bytes, port.counts))
         yield from _learn_offset(port, parser, monotonic)
         newest = port.last_two()[-1].state
         if not newest.sensors.charging_sources & 2:
@@ -305,24 +305,24 @@ class CreateBody(PhysicalBody):
         """Tell whether no encoder counts."""
         return bool((np.abs(reading.state.raw[self.spec.group("wheel_velocity")]) <= AT_REST_COUNTS).all())
 
-    def attend(self, link: Link) -> None:
+    def send_state_commands(self, link: Link) -> None:
         """Say what the robot's mode calls for."""
         readings = link.last_two()
-        if readings and (said := self.pilot.attend(readings[-1].state, self._monotonic())):
+        if readings and (said := self.pilot.state_commands(readings[-1].state, self._monotonic())):
             link.send(said)
 
-    def amend(self, frame: Frame, control: Wheels | None) -> Frame:
+    def annotate(self, frame: Frame, control: Wheels | None) -> Frame:
         """Return a frame that tells whether the robot does what it was told."""
-        if frame.stale or self._framing is None:
+        if frame.stale or self._frames is None:
             return frame
         epoch, number = self._newest_frame()
         n_since = number - self._sent[1] if epoch == self._sent[0] else 0
-        state = self._framing.mark.newest.state
+        state = self._frames.mark.newest.state
         obeys, came_back, refusal = self.pilot.judge(state, control, n_since, is_kept_still=bool(self.reason))
         obeys = obeys and frame.sensor_age_s <= GAP_S  # nobody knows what it has done since
         return replace(frame, applied=frame.applied and obeys, gap=frame.gap or came_back, refusal=refusal)
 
-    def objection(self, frame: Frame, reading: Reading) -> str:
+    def stop_reason(self, frame: Frame, reading: Reading) -> str:
         """Return what the supervisor says."""
         return self.supervisor.judge(frame.values, reading.state.sensors.charging_state, frame.t)
 
@@ -347,9 +347,9 @@ class CreateBody(PhysicalBody):
         self._link.send(bytes(n))
 
     def _newest_state(self) -> CreateState:
-        if self._framing is None:
+        if self._frames is None:
             raise BackendUnavailable("the robot is not connected: call reset() first.")
-        state: CreateState = self._framing.mark.newest.state
+        state: CreateState = self._frames.mark.newest.state
         return state
 
     def enable_charging(self, enabled: bool) -> None:

@@ -60,7 +60,7 @@ class Watch:
         self._robot_t: float | None = None
         self._woken_t = 0.0
 
-    def hear_robot(self, t: float) -> None:
+    def robot_sent(self, t: float) -> None:
         """Note that bytes came from the robot at `t`, or that its port was opened then."""
         if self._robot_t is None:
             self._woken_t = t
@@ -200,7 +200,7 @@ def guard(life: int, port: int, ended: int, emergency: str) -> int:
     """Pass bytes on until the life ends, the port fails, or a signal comes; return `GONE` or `NO_ROOM` for a port."""
     watch = Watch()
     looked_t = time.monotonic()
-    watch.hear_robot(looked_t)
+    watch.robot_sent(looked_t)
     while True:
         ready = select.select([life, port, ended], [], [], 0.01)[0]
         t = time.monotonic()
@@ -210,7 +210,7 @@ def guard(life: int, port: int, ended: int, emergency: str) -> int:
             data = read(port)
             if data is None:
                 return GONE
-            watch.hear_robot(t)
+            watch.robot_sent(t)
             if put(life, data, 0.0) and is_closed(life):
                 return 0
         if life in ready:

@@ -157,7 +157,7 @@ class Pilot:
         # Passive either way: it must not drive on to the dock while it is called back.
         self._queued = bytes([Op.START, Op.DOCK]) if enabled else bytes([Op.START])
 
-    def attend(self, state: CreateState, t: float) -> bytes:
+    def state_commands(self, state: CreateState, t: float) -> bytes:
         """Return what must be said now, by the newest state and the time in seconds; b"" where nothing must."""
         self._is_low = 1e-3 * state.sensors.voltage < (self._full_v if self._is_low else self._low_v)
         said, self._queued = self._queued, b""

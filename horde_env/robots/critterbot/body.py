@@ -189,11 +189,11 @@ def rouse(
         port.close()
         raise BackendUnavailable(_parted(port, lost, wake)) from lost
     port.close()
-    raise BackendUnavailable(explain_silence(port.config, port.heard, port.counts, bool(wake)))
+    raise BackendUnavailable(explain_silence(port.config, port.first_bytes, port.counts, bool(wake)))
 
 
 def _parted(port: Port, lost: PortLost, wake: bytes) -> str:
-    return explain_parting(port.config, port.heard, lost.reason, bool(wake))
+    return explain_parting(port.config, port.first_bytes, lost.reason, bool(wake))
 
 
 # ---- the body --------------------------------------------------------------------------------------------------------
@@ -268,16 +268,16 @@ class SerialBody(PhysicalBody):
         """Tell whether no wheel turns by more than its rounding."""
         return bool((np.abs(reading.state.raw[self.spec.group("motor_velocity")]) <= REST_UNITS).all())
 
-    def attend(self, link: Link) -> None:
+    def send_state_commands(self, link: Link) -> None:
         """Say whether the robot may charge, where its state does not agree."""
         readings = link.last_two()
         if not readings or is_original_simulator(link.parser):
             return
         if bool(readings[-1].state.monitor & MONITOR_CHARGING) != self._charging_wanted:
             mode = MotorMode.ENABLE_CHARGING if self._charging_wanted else MotorMode.DISABLE_CHARGING
-            link.tell(Control(mode))
+            link.send_apart(Control(mode))
 
-    def objection(self, frame: Frame, reading: Reading) -> str:
+    def stop_reason(self, frame: Frame, reading: Reading) -> str:
         """Return what the supervisor says; the original simulator has neither voltages nor temperatures."""
         if self._link is not None and is_original_simulator(self._link.parser):
             return ""

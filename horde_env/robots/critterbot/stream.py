@@ -116,7 +116,7 @@ def scramble_ir_distance(raw: Floats) -> Floats:
     return np.asarray(bits >> 2 | bits & 3, dtype=np.float64)
 
 
-class Restored(NamedTuple):
+class IrEstimate(NamedTuple):
     """IR distance of 0..1023 as far as a drop tells: estimate and bounds, each of shape (n,)."""
 
     estimate: Floats
@@ -124,7 +124,7 @@ class Restored(NamedTuple):
     highest: Floats
 
 
-def restore_ir_distance(scrambled: Floats) -> Restored:
+def restore_ir_distance(scrambled: Floats) -> IrEstimate:
     """Undo the driver's scrambling as far as it can be undone.
 
     Of a reading's ten bits hhhhhhHHll a drop keeps hhhhhh and o = HH | ll. With v the drop's number the reading is
@@ -136,7 +136,7 @@ def restore_ir_distance(scrambled: Floats) -> Restored:
         scrambled: The drop's numbers, 0..255, shape (n,).
     """
     kept, either = np.divmod(np.asarray(scrambled, dtype=np.float64), 4.0)
-    return Restored(16.0 * kept + 10.0 / 3.0 * either, 16.0 * kept + either, 16.0 * kept + 5.0 * either)
+    return IrEstimate(16.0 * kept + 10.0 / 3.0 * either, 16.0 * kept + either, 16.0 * kept + 5.0 * either)
 
 
 def decode_state_drop(frame: bytes) -> StateDrop:

@@ -67,10 +67,10 @@ def test_an_emergency_file_that_cannot_be_looked_at_counts_as_set(tmp_path: Path
 def test_a_silent_robot_is_woken_once_in_half_a_minute() -> None:
     """Asleep from 10 s on: woken at 30 s after the opening, then each 30 s. One that sends frames is not woken."""
     watch = Watch()
-    watch.hear_robot(100.0)
-    watch.hear_robot(110.0)
+    watch.robot_sent(100.0)
+    watch.robot_sent(110.0)
     assert [t for t in range(100, 200) if watch.must_wake(float(t))] == [131, 162, 193]
-    watch.hear_robot(200.0)
+    watch.robot_sent(200.0)
     assert not watch.must_wake(201.0)
     assert watch.must_wake(200.0 + WAKE_AGAIN_S)
 

@@ -61,7 +61,7 @@ def test_opening_stops_the_motors_twice_over_and_forbids_charging(robot: Virtual
     body.reset(RNG)
 
     assert robot.controls() == [HALT, COAST, HALT, NO_CHARGING]
-    times = [t for t, _ in robot.heard]
+    times = [t for t, _ in robot.received]
     assert min(np.diff(times)) >= 0.01 - 1e-9
     assert robot.setpoints == (0, 0, 0)
 
@@ -131,10 +131,10 @@ def test_a_reset_waits_until_the_wheels_stand_still(robot: VirtualRobot, body: S
 
 def test_a_command_leaves_at_once_and_the_frame_comes_at_the_deadline(robot: VirtualRobot, body: SerialBody) -> None:
     body.reset(RNG)
-    start, n = robot.now, len(robot.heard)
+    start, n = robot.now, len(robot.received)
     frames = life(body, 3)
 
-    assert [round(t - start, 6) for t, c in robot.heard[n:] if c == ASKED] == [0.01, 0.11, 0.21]
+    assert [round(t - start, 6) for t, c in robot.received[n:] if c == ASKED] == [0.01, 0.11, 0.21]
     assert [round(f.t, 6) for f in frames] == [0.1, 0.2, 0.3]
     assert [f.sensor_age_s for f in frames] == pytest.approx([0.0, 0.0, 0.0], abs=1e-9)
     never_lost = {"reconnects": 0, "link_losses": 0, "s_without_link": 0.0}
@@ -277,7 +277,7 @@ def test_an_unplugged_robot_comes_back_as_a_gap(robot: VirtualRobot, body: Seria
     """Stale and not applied while it is away, each at its deadline; one gap; then as before."""
     body.reset(RNG)
     life(body, 3)
-    start, n = robot.now, len(robot.heard)
+    start, n = robot.now, len(robot.received)
     robot.unplug()
     away = life(body, 5)
     robot.line.plug()
@@ -425,7 +425,7 @@ def test_only_what_was_asked_after_the_return_moves_the_robot(robot: VirtualRobo
     robot.unplug()
     life(body, 3)
     robot.line.plug()
-    n = len(robot.heard)
+    n = len(robot.received)
     frames = [body.exchange(FORWARD)]
     while not frames[-1].gap:
         frames.append(body.exchange(FORWARD))
@@ -453,7 +453,7 @@ def test_a_link_is_told_to_stop_before_it_is_given_up(robot: VirtualRobot, body:
         body.exchange(FORWARD)
     lost_t = robot.now
     robot.sleep(0.02)
-    told = [control for t, control in robot.heard if t > lost_t]
+    told = [control for t, control in robot.received if t > lost_t]
     assert told == [HALT]
     assert max(map(abs, robot.setpoints)) < 19, "the ramp has begun"
     robot.silent = False
@@ -470,10 +470,10 @@ def test_no_command_of_before_is_repeated_after_a_return(
     assert link is not None
     link.lose("a test")
     life(body, asked_meanwhile)
-    n = len(robot.heard)
+    n = len(robot.received)
     while not link.is_open:
         hang(robot, body, 0.01)
-    assert robot.now - robot.heard[n - 1][0] < 0.3, "too late to show anything"
+    assert robot.now - robot.received[n - 1][0] < 0.3, "too late to show anything"
     hang(robot, body, 0.3)
     assert ASKED not in robot.controls()[n:]
     assert robot.setpoints == (0, 0, 0)
@@ -484,10 +484,10 @@ def test_a_command_is_repeated_every_50_ms_and_no_longer_than_a_third_of_a_secon
 ) -> None:
     """The robot stops by itself after 0.5 s, and nine of ten commands may be lost before it does."""
     body.reset(RNG)
-    n = len(robot.heard)
+    n = len(robot.received)
     body.exchange(FORWARD)
     hang(robot, body, 0.6)
-    asked = [t for t, control in robot.heard[n:] if control == ASKED]
+    asked = [t for t, control in robot.received[n:] if control == ASKED]
     assert np.diff(asked) == pytest.approx([0.1] + [0.05] * (len(asked) - 2), abs=0.011)
     assert 0.30 < asked[-1] - asked[0] <= 0.36
     assert robot.controls()[-1] == HALT
@@ -576,7 +576,7 @@ def test_a_reset_in_which_the_robot_must_not_move_says_so_and_stops_it(robot: Vi
     robot.raw[SPEC.index("bus_voltage")] = 120
     assert not body.reset(RNG).applied
     assert "bus voltage 12.0 V is below 12.5 V" in body.reason
-    n = len(robot.heard)
+    n = len(robot.received)
     assert marks(life(body, 2)) == ["n", "n"]
     assert ASKED not in robot.controls()[n:]
 
@@ -587,10 +587,10 @@ def test_a_reset_stops_a_moving_robot_at_once_and_forbids_charging_again(robot: 
     body.enable_charging(True)
     life(body, 5)
     assert robot.charging_enabled
-    n, t = len(robot.heard), robot.now
+    n, t = len(robot.received), robot.now
     body.reset(RNG)
-    assert robot.heard[n][1] == HALT
-    assert robot.heard[n][0] < t + 0.02
+    assert robot.received[n][1] == HALT
+    assert robot.received[n][0] < t + 0.02
     life(body, 2)
     assert not robot.charging_enabled
 
@@ -607,7 +607,7 @@ def test_an_emergency_stop_holds_until_it_is_cleared(robot: VirtualRobot, tmp_pa
     assert body.reason == "the emergency stop is set: a hand in the pen"
     assert robot.setpoints == (0, 0, 0)
     assert latch.answered_by == f"process {os.getpid()}"
-    n = len(robot.heard)
+    n = len(robot.received)
     with pytest.raises(EmergencyStop, match="a hand in the pen"):
         body.reset(RNG)
     robot.sleep(0.1)
@@ -707,12 +707,12 @@ def test_closing_says_stop_and_does_so_once(robot: VirtualRobot, body: SerialBod
     start = robot.now
     body.close()
     robot.sleep(0.1)
-    assert [(round(t - start, 6), c) for t, c in robot.heard[-3:]] == [(0.01, HALT), (0.03, HALT), (0.41, COAST)]
+    assert [(round(t - start, 6), c) for t, c in robot.received[-3:]] == [(0.01, HALT), (0.03, HALT), (0.41, COAST)]
     assert [speeds for t, speeds in robot.speeds if t <= start + 0.4][-1] == (0, 0, 0)  # the ramp was over before
-    n = len(robot.heard)
+    n = len(robot.received)
     body.close()
     robot.sleep(0.1)
-    assert len(robot.heard) == n
+    assert len(robot.received) == n
 
 
 def test_closing_a_robot_that_stands_takes_no_time_for_a_ramp(robot: VirtualRobot, body: SerialBody) -> None:
@@ -728,11 +728,11 @@ def test_closing_a_robot_that_stands_takes_no_time_for_a_ramp(robot: VirtualRobo
 def test_a_refused_command_sends_nothing(robot: VirtualRobot, body: SerialBody) -> None:
     body.reset(RNG)
     robot.sleep(0.05)
-    n = len(robot.heard)
+    n = len(robot.received)
     with pytest.raises(ValueError, match="three finite numbers"):
         body.exchange(np.array([np.nan, 0, 0]))
     robot.sleep(0.05)
-    assert len(robot.heard) == n
+    assert len(robot.received) == n
 
 
 def test_an_interrupted_write_is_completed_before_the_next_command(robot: VirtualRobot) -> None:

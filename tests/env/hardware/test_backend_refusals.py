@@ -54,12 +54,12 @@ def test_a_port_in_use(robot: VirtualRobot) -> None:
     """A second program drives the robot already: it goes on, undisturbed."""
     first, second = serial_body(robot), serial_body(robot)
     first.reset(RNG)
-    n, reader = len(robot.heard), robot._reader
+    n, reader = len(robot.received), robot._reader
     with pytest.raises(BackendUnavailable, match="is in use by another program"):
         second.reset(RNG)
     robot._reader = reader
     assert not first.exchange(np.zeros(3)).stale
-    assert len(robot.heard) - n == 1  # this command alone
+    assert len(robot.received) - n == 1  # this command alone
     first.close()
     second.close()
 
@@ -164,7 +164,7 @@ def test_a_robot_that_was_stopped_is_not_even_opened(robot: VirtualRobot) -> Non
         env.reset()
     env.close()
     robot.sleep(0.1)
-    assert robot.heard == []
+    assert robot.received == []
 
 
 @pytest.mark.parametrize("parity", ["mark", "O"])
@@ -179,9 +179,9 @@ def test_settings_that_would_be_unsafe_are_refused(wrong: dict[str, Any]) -> Non
         horde_env.LinkSettings(**wrong)
 
 
-@pytest.mark.parametrize("method", ["make_spec", "make_supervisor", "control", "is_at_rest", "objection"])
+@pytest.mark.parametrize("method", ["make_spec", "make_supervisor", "control", "is_at_rest", "stop_reason"])
 def test_a_robot_of_which_something_is_left_out_is_refused_before_any_port_is_opened(method: str) -> None:
-    """Not in mid-life, where `objection` would be missed at the first frame, with the motors on."""
+    """Not in mid-life, where `stop_reason` would be missed at the first frame, with the motors on."""
     adds = {name: getattr(SerialBody, name) for name in PhysicalBody.__abstractmethods__}
     incomplete = type("Incomplete", (PhysicalBody,), {name: what for name, what in adds.items() if name != method})
     with pytest.raises(TypeError, match=rf"abstract method '?{method}'?"):

@@ -69,11 +69,11 @@ def test_a_program_that_hangs_is_not_driven_on(robot: VirtualRobot) -> None:
         body.exchange(FORWARD)
     await_(lambda: body.stats.lapses == 1)
     rest = stood_still_at(robot, robot.now)
-    heard = [t for t, control in robot.heard if control == ASKED]
+    heard = [t for t, control in robot.received if control == ASKED]
 
     assert max(np.diff(heard)) <= 0.1
     assert rest - asked_t < 0.65  # 0.35 + 0.2, and what a busy machine adds
-    assert robot.heard[-1][1] == COAST
+    assert robot.received[-1][1] == COAST
     clock.begin()
     assert not body.exchange(FORWARD).applied
     clock.begin()
@@ -138,10 +138,10 @@ def test_a_program_that_is_gone_leaves_a_robot_at_rest(robot: VirtualRobot, how:
             program.send_signal(signal.Signals[how])
         errors = program.communicate(timeout=LIMIT_S)[1].decode()
     rest = stood_still_at(robot, robot.now)
-    asked_t = max(t for t, control in robot.heard if control == ASKED)
+    asked_t = max(t for t, control in robot.received if control == ASKED)
 
     says_stop = how in ("end", "raise", "SIGINT")
-    assert (robot.heard[-1][1] == COAST) == says_stop, errors
+    assert (robot.received[-1][1] == COAST) == says_stop, errors
     if says_stop:
         assert rest - asked_t < 0.1 + RAMP_S + 0.2  # a period, the ramp, and what a busy machine adds
     else:

@@ -158,7 +158,7 @@ class VirtualRobot:
         self.raw = GOLDEN_STATE.raw.copy()
         self.raw[SPEC.group("ir_light")] = 100.0
         self.charge_state, self.charging_enabled, self.silent, self.awake = 0, False, False, awake
-        self.heard: list[tuple[float, Control]] = []
+        self.received: list[tuple[float, Control]] = []
         self.speeds: list[tuple[float, tuple[int, ...]]] = []
         self.spoil: Callable[[bytes], bytes] = lambda packet: packet
         self.now, self._cycles = 0.0, 0
@@ -202,7 +202,7 @@ class VirtualRobot:
         return tuple(self.firmware.wheels[firmware.SETPOINT].tolist())
 
     def controls(self) -> list[Control]:
-        return [control for _, control in self.heard]
+        return [control for _, control in self.received]
 
     def unplug(self) -> None:
         """Pull the plug and wait until the body's reader has noticed: its thread ends."""
@@ -234,7 +234,7 @@ class VirtualRobot:
         return data
 
     def _obey(self, control: Control) -> None:
-        self.heard.append((self.now, control))
+        self.received.append((self.now, control))
         self.firmware.command(*control[:4])
         if control.mode in (MotorMode.ENABLE_CHARGING, MotorMode.DISABLE_CHARGING):
             self.charging_enabled = control.mode == MotorMode.ENABLE_CHARGING

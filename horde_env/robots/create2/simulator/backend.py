@@ -92,7 +92,7 @@ class SimulatedCreate(Backend):
             self._machine = self._make_machine()
         self.machine.place_freely(rng)
         firmware = self._firmware = Firmware(self.machine, rng)
-        self._supervisor, self._objection = CreateSupervisor(self.spec), ""
+        self._supervisor, self._stop_reason = CreateSupervisor(self.spec), ""
         self.pilot.reset()
         self._n_steps = 0
         firmware.receive(bytes([Op.START]) + STREAM_ALL + bytes([Op.SAFE]))
@@ -108,22 +108,22 @@ class SimulatedCreate(Backend):
             BackendUnavailable: If the body was not reset or is closed.
         """
         wheels, firmware = drive(command, self.spec), self.firmware
-        asked = HALT if self._objection else self.pilot.override or wheels
+        asked = HALT if self._stop_reason else self.pilot.override or wheels
         before = self._state
         firmware.receive(drive_direct(asked))
         assert before is not None
-        firmware.receive(self.pilot.attend(before, self._t))
+        firmware.receive(self.pilot.state_commands(before, self._t))
         self._n_steps += 1
         # 6.4 ticks: the frame is the newest one at the end of its period.
         due = self._begin_tick + int(self._n_steps * self.period_s / TICK_S + 1e-9)
         n = due - firmware.n_ticks
         state = self._live(firmware, n)
-        is_kept_still = bool(self._objection)
+        is_kept_still = bool(self._stop_reason)
         verdict = self.pilot.judge(state, asked, n, is_kept_still=is_kept_still)
         applied = verdict.obeys and before.mode == SAFE and not is_kept_still
         share = self.spec.shares(command)
         frame = self._frame(n, share, applied=applied, gap=verdict.came_back, refusal=verdict.refusal)
-        self._objection = self._supervisor.judge(frame.values, state.sensors.charging_state, frame.t)
+        self._stop_reason = self._supervisor.judge(frame.values, state.sensors.charging_state, frame.t)
         return frame
 
     def enable_charging(self, enabled: bool) -> None:
