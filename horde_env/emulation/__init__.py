@@ -1,1 +1,1 @@
-"""An emulated robot, whichever it is: its lines to a host, its time, and what goes wrong with it."""
+"""What all emulated robots share: lines to a host, time, faults, and the backend that connects to them."""

@@ -1,4 +1,4 @@
-"""EmulatedRobot: a physical body over an emulated robot, which it starts by itself: the whole way, on any machine."""
+"""EmulatedRobot: a Backend that starts an emulated robot and connects the robot's physical body to it."""
 
 from __future__ import annotations
 
@@ -32,15 +32,15 @@ class FastTime:
         return self.speed * time.monotonic()
 
     def sleep(self, seconds: float) -> None:
-        """Let seconds of this time pass."""
+        """Wait for seconds of this time."""
         time.sleep(seconds / self.speed)
 
 
 class RelayClock:
-    """The clock of whatever robot there is now: each reset brings a new one, and the environment has but one clock.
+    """The environment's clock: forwards to the clock of the current robot, which each reset replaces.
 
     Attributes:
-        clock: The present one.
+        clock: The current clock.
         missed: Deadlines missed since `start`.
     """
 
@@ -49,44 +49,44 @@ class RelayClock:
         self.missed = 0
 
     def start(self) -> None:
-        """Begin a life."""
+        """Start a run."""
         self.clock.start()
         self.missed = 0
 
     def begin(self) -> None:
-        """Begin a period."""
+        """Start a period."""
         self.clock.begin()
 
     def wait(self) -> float:
-        """Wait for the end of the period and return how late that was noticed, in seconds."""
+        """Wait for the end of the period and return the delay in seconds."""
         late_s = self.clock.wait()
         self.missed = self.clock.missed
         return late_s
 
 
 class EmulatedRobot(Backend):
-    """A robot's body over an emulated robot: each reset switches on a new robot, at a random pose, and connects to it.
+    """A physical body connected to an emulated robot; each reset creates a new robot at a random pose.
 
     Frames are those of the physical body, with the true pose (x_m, y_m, heading_rad) in `extras`, for pictures only.
 
     Args:
         spec: The robot.
-        rates: Of the faults that come by themselves.
-        speed: How many of the robot's seconds pass per second; in lockstep with its host, as fast as the machine can
-            and the same for the same seed, when None.
-        seed: Added to what the environment's seed gives, for other faults and noise in the same life.
+        rates: Rates of random faults.
+        speed: Seconds of the robot's time per second. When None, lockstep with the host: as fast as possible, and
+            reproducible by the seed.
+        seed: Added to the environment's seed, for other faults and noise with the same actions.
         battery_scale: Factor on the batteries' capacity.
-        settings: Of the link; `threaded` is up to `speed`.
-        latch: An emergency stop; none when None.
+        settings: Of the link; `threaded` follows from `speed`.
+        latch: The emergency stop; none when None.
 
     Attributes:
         clock: The clock for the environment.
 
     Raises:
-        ValueError: If an argument makes no sense.
+        ValueError: If an argument is out of range.
     """
 
-    batch = BATCH  # ticks of which the reader takes the bytes at once, in lockstep
+    batch = BATCH  # in lockstep: ticks between two reads
 
     def __init__(
         self,
@@ -120,8 +120,8 @@ class EmulatedRobot(Backend):
         """Return a new emulated robot."""
 
     @abstractmethod
-    def connect(self, url: str, **time_of: Any) -> PhysicalBody:
-        """Return the host's side; `time_of` is what `PhysicalBody` takes of clocks."""
+    def connect(self, url: str, **time_arguments: Any) -> PhysicalBody:
+        """Return the robot's physical body on the line `url`, with its arguments `monotonic`, `sleep` and `connect`."""
 
     def open_line(self, emulator: RobotEmulator) -> str:
         """Open a line and return its url."""
@@ -129,13 +129,13 @@ class EmulatedRobot(Backend):
 
     @abstractmethod
     def pose(self) -> tuple[float, float, float]:
-        """Return where the robot is: metres, and a heading in radians."""
+        """Return the robot's true pose: metres and a heading in radians."""
 
     # ------------------------------------------------------------------------------------------------------------------
 
     @property
     def emulator(self) -> RobotEmulator:
-        """The robot behind the bytes.
+        """The emulated robot.
 
         Raises:
             BackendUnavailable: Before the first reset and after close.
@@ -144,7 +144,7 @@ class EmulatedRobot(Backend):
 
     @property
     def body(self) -> PhysicalBody:
-        """The host's side.
+        """The physical body.
 
         Raises:
             BackendUnavailable: Before the first reset and after close.
@@ -152,7 +152,7 @@ class EmulatedRobot(Backend):
         return opened(self._body, "the emulated robot is not connected")
 
     def reset(self, rng: np.random.Generator) -> Frame:
-        """Switch on a new robot, connect to it, and return its first frame."""
+        """Create a new robot, connect to it and return its first frame."""
         self.close()
         self._emulator = self.switch_on(int(rng.integers(1 << 62)) + self._seed)
         try:
@@ -163,19 +163,19 @@ class EmulatedRobot(Backend):
             raise
 
     def exchange(self, command: Floats) -> Frame:
-        """Exchange with the robot, as its body does."""
+        """Exchange with the robot; see `PhysicalBody.exchange`."""
         return self._posed(self.body.exchange(command))
 
     def emergency_stop(self, reason: str) -> bool:
-        """Stop the motors, as its body does; return whether there is a latch that keeps them stopped."""
+        """Stop the motors; return whether a latch keeps them stopped."""
         return self.body.emergency_stop(reason)
 
     def enable_charging(self, enabled: bool) -> None:
-        """Let the dock charge the batteries, or not."""
+        """Enable or disable charging by the dock."""
         self.body.enable_charging(enabled)
 
     def close(self) -> None:
-        """Let go of the robot and switch it off. Closing twice does nothing."""
+        """Close the body and the emulator. Closing twice does nothing."""
         body, self._body = self._body, None
         emulator, self._emulator = self._emulator, None
         try:
@@ -187,18 +187,15 @@ class EmulatedRobot(Backend):
             self.clock.clock = SimulatedClock()
 
     def _connect(self, url: str, emulator: RobotEmulator) -> PhysicalBody:
-        """Return the host's side, on the clock that the speed asks for."""
-        time_of: dict[str, Any]
+        """Return the physical body, in lockstep or in real time."""
         if self._speed is None:
-            lockstep = LockstepClock(emulator, self.period_s, batch=self.batch, inline=True)
+            lockstep = LockstepClock(emulator, self.period_s, batch=self.batch)
             self.clock.clock = lockstep
-            time_of = {"monotonic": lockstep.monotonic, "sleep": lockstep.sleep, "connect": lockstep.connect}
-        else:
-            fast = FastTime(self._speed)
-            self.clock.clock = RealTimeClock(self.period_s, monotonic=fast.monotonic, sleep=fast.sleep)
-            time_of = {"monotonic": fast.monotonic, "sleep": fast.sleep}
-            emulator.start(self._speed)
-        return self.connect(url, **time_of)
+            return self.connect(url, monotonic=lockstep.monotonic, sleep=lockstep.sleep, connect=lockstep.connect)
+        fast = FastTime(self._speed)
+        self.clock.clock = RealTimeClock(self.period_s, monotonic=fast.monotonic, sleep=fast.sleep)
+        emulator.start(self._speed)
+        return self.connect(url, monotonic=fast.monotonic, sleep=fast.sleep)
 
     def _posed(self, frame: Frame) -> Frame:
         x, y, heading = self.pose()

@@ -1,15 +1,15 @@
-"""What goes wrong with an emulated robot: at random by a rate, or when it is told to; each fault is counted.
+"""Faults of an emulated robot, random or on request, each counted.
 
-    loss, flip, burst            a byte of the line's traffic is lost, one of its bits flipped, up to 40 bytes changed
-    stall                        nothing passes in either direction for a while
-    unplug                       the device vanishes, and is back under the same name after a while
-    reboot                       its program hangs, and begins again
-    low_battery, heat, stuck_wheel   of the robot itself, for a while
-    unread                       nothing that the host sends arrives for a while; never at random, so that the same seed
-                                 gives the same other faults as before
+    loss, flip, burst            one byte of the traffic is lost, one bit flipped, or up to 40 bytes are changed
+    stall                        no bytes pass in either direction
+    unplug                       the device disappears and returns under the same name
+    reboot                       the robot's program hangs and restarts
+    low_battery, heat, stuck_wheel   faults of the robot itself
+    unread                       the host's bytes do not arrive; never random, so that it does not change the draws of
+                                 the other faults
 
-The damage hits a byte of the cycle's traffic, whichever its direction. Damage on the way to the robot sets the error
-flags that its serial port would set; where commands have no checksum the robot may take a wrong one.
+Damage hits a random byte of a tick's traffic, in either direction. Damaged input sets the error flags of the robot's
+serial port; commands without a checksum may be misread.
 """
 
 from __future__ import annotations
@@ -17,22 +17,22 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from types import MappingProxyType
-from typing import Any, Protocol, Self
+from typing import Any, Self
 
 from numpy.random import Generator
 
 BURST = (8, 41)  # bytes
 UNREAD_S = (1.0, 10.0)
 DAMAGE = ("loss", "flip", "burst")
-MOST_WAITING = 100  # damage that finds no traffic, as at a console to which nobody types, must not heap up for weeks
+MAX_PENDING = 100  # of damage without traffic to hit, as at an idle console
 
 
 @dataclass(frozen=True, slots=True)
 class FaultRates:
-    """How often each fault begins, per second of the robot's time.
+    """Rate of each fault, per second of the robot's time.
 
     Raises:
-        ValueError: If a rate is negative or above 100, one per cycle.
+        ValueError: If a rate is negative or above 100, one per tick.
     """
 
     loss: float = 0.0
@@ -52,28 +52,28 @@ class FaultRates:
 
     @classmethod
     def kinds(cls) -> tuple[str, ...]:
-        """Return the names of all faults."""
+        """Return the names of all random faults."""
         return tuple(field.name for field in fields(cls))
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Return the rates that a text like "loss=0.5,unplug=0.01" names, per second; "all=0.02" sets every one.
+        """Return the rates in a text such as "loss=0.5,unplug=0.01", per second; "all=0.02" sets every rate.
 
         >>> FaultRates.parse("all=0.1,unplug=0").stall
         0.1
 
         Raises:
-            ValueError: If it names no such fault, or no number.
+            ValueError: If a fault is unknown or its rate is not a number.
         """
         rates: dict[str, float] = {}
         for part in filter(None, (part.strip() for part in text.split(","))):
             kind, _, number = part.partition("=")
             if kind not in (*cls.kinds(), "all"):
-                raise ValueError(f"unknown fault {kind!r}; choose among {', '.join(cls.kinds())} and all")
+                raise ValueError(f"unknown fault {kind!r}; choose one of {', '.join(cls.kinds())}, all")
             try:
                 rate = float(number)
             except ValueError:
-                raise ValueError(f"{part!r} gives no rate: write {kind}=NUMBER, per second") from None
+                raise ValueError(f"invalid rate {part!r}: write {kind}=NUMBER, per second") from None
             rates |= dict.fromkeys(cls.kinds(), rate) if kind == "all" else {kind: rate}
         return cls(**rates)
 
@@ -81,33 +81,20 @@ class FaultRates:
 KINDS = FaultRates.kinds()
 
 
-class Faulty(Protocol):
-    """What faults need of an emulated robot."""
-
-    n_cycles: int
-
-    @property
-    def is_hung(self) -> bool:
-        """Whether its program hangs, or begins again."""
-
-    def hang(self) -> None:
-        """Let its program hang until it begins again."""
-
-
 class LineFaults:
-    """The faults of one robot's line; what goes wrong with the robot itself is `begin` and `end` of each kind of robot.
+    """Faults of one robot's line. A subclass implements those of the robot itself in `begin` and `end`.
 
     Args:
-        robot: The robot.
-        rates: How often each fault begins by itself.
-        rng: Source of when, where and how long.
+        robot: The robot: `n_cycles`, `is_hung`, and `hang()`, which restarts its program.
+        rates: Rates of the random faults.
+        rng: Source of times, places and durations.
 
     Attributes:
-        tick_s: Time of a tick, in seconds.
-        packet_size: Bytes of a packet of the robot's.
-        lasting_s: How long each lasting fault lasts, seconds: uniform between the two.
-        error_flags: What each damage on the way in sets at the robot's serial port, where that tells.
-        counts: How often each fault has happened, by its name; damage counts when it hits a byte.
+        tick_s: Duration of a tick, in seconds.
+        packet_size: Bytes of one of the robot's packets.
+        lasting_s: Shortest and longest duration of each lasting fault, in seconds; drawn uniformly.
+        error_flags: Error flag that damaged input sets at the robot's serial port, by fault.
+        counts: Number of faults so far by name; damage counts when it hits a byte.
     """
 
     tick_s: float
@@ -121,44 +108,43 @@ class LineFaults:
         self._robot, self._rng = robot, rng
         self._share = [getattr(rates, kind) * self.tick_s for kind in self.kinds]
         self._is_random = any(self._share)
-        self._due: list[str] = []  # damage that waits for traffic
-        self._ends: dict[str, int] = {}  # cycle at which a lasting fault is over
+        self._pending: list[str] = []  # damage that waits for traffic
+        self._ends: dict[str, int] = {}  # tick at which a lasting fault ends
 
     def begin(self, kind: str) -> None:
-        """Let a lasting fault of the robot itself begin."""
+        """Start a lasting fault of the robot itself."""
 
     def end(self, kind: str) -> None:
-        """Let it end."""
+        """End a lasting fault of the robot itself."""
 
     @property
-    def spoil_bytes(self) -> bool:
-        """Whether bytes may be lost or changed at random."""
+    def damages_bytes(self) -> bool:
+        """True if bytes may be lost or changed at random."""
         return any(getattr(self.rates, kind) > 0.0 for kind in (*DAMAGE, "stall", "unplug", "reboot"))
 
     def is_on(self, kind: str) -> bool:
-        """Tell whether a lasting fault is there now."""
+        """Return whether a lasting fault is active."""
         return kind in self._ends
 
     def inject(self, kind: str, for_s: float | None = None) -> None:
-        """Let a fault begin with the next cycle; one that is there already lasts until the later end.
+        """Start a fault with the next tick; an active one continues until the later end.
 
-        Damage waits for a byte to hit; what exceeds a hundred that wait is forgotten, and not counted.
+        Damage waits for a byte to hit; at most `MAX_PENDING` wait, the others are dropped and not counted.
 
         Args:
             kind: One of `counts`.
-            for_s: How long it lasts, seconds of the robot's time; drawn at random when None. No use for loss, flip,
-                burst and reboot.
+            for_s: Duration in seconds of the robot's time; random when None; ignored for loss, flip, burst and reboot.
 
         Raises:
-            ValueError: If there is no such fault, or `for_s` is not positive.
+            ValueError: If the fault is unknown or `for_s` is not positive.
         """
         if kind not in self.counts:
-            raise ValueError(f"unknown fault {kind!r}; choose among {', '.join(self.counts)}")
+            raise ValueError(f"unknown fault {kind!r}; choose one of {', '.join(self.counts)}")
         if for_s is not None and not for_s > 0.0:
-            raise ValueError(f"a fault must last longer than 0 s, not {for_s}")
+            raise ValueError(f"for_s must be positive, not {for_s}")
         if kind in DAMAGE:
-            if len(self._due) < MOST_WAITING:
-                self._due.append(kind)
+            if len(self._pending) < MAX_PENDING:
+                self._pending.append(kind)
         elif kind == "reboot":
             self.counts[kind] += not self._robot.is_hung
             self._robot.hang()
@@ -172,7 +158,7 @@ class LineFaults:
             self._ends[kind] = max(end, self._ends.get(kind, 0))
 
     def tick(self) -> None:
-        """End what is over and draw what begins, before a cycle."""
+        """End expired faults and draw new ones, before a tick."""
         for kind, end in list(self._ends.items()):
             if self._robot.n_cycles >= end:
                 del self._ends[kind]
@@ -184,27 +170,27 @@ class LineFaults:
                 if draw < share:
                     self.inject(kind)
 
-    def on_the_way_in(self, data: bytes) -> tuple[bytes, int]:
-        """Return what arrives at the robot of a cycle's bytes from the host, and the error flags it sets."""
+    def damage_input(self, data: bytes) -> tuple[bytes, int]:
+        """Return a tick's bytes from the host as they arrive at the robot, and the error flags set."""
         if self.is_on("stall") or self.is_on("unread"):
             return b"", 0
-        errors, waiting, self._due = 0, self._due, []
+        errors, waiting, self._pending = 0, self._pending, []
         for kind in waiting:
             place = int(self._rng.integers(len(data) + self.packet_size))
             if place < len(data):
                 data = self._damage(kind, data, place)
                 errors |= self.error_flags.get(kind, 0)
             else:
-                self._due.append(kind)
+                self._pending.append(kind)
         return data, errors
 
-    def on_the_way_out(self, data: bytes) -> tuple[bytes, bool]:
-        """Return what arrives at the host of a cycle's bytes from the robot, and whether its parity is wrong."""
+    def damage_output(self, data: bytes) -> tuple[bytes, bool]:
+        """Return a tick's bytes from the robot as they arrive at the host, and whether their parity is wrong."""
         if self.is_on("stall"):
             return b"", False
         bad_parity = False
-        while self._due and data:
-            kind = self._due.pop(0)
+        while self._pending and data:
+            kind = self._pending.pop(0)
             bad_parity = bad_parity or kind != "loss"
             data = self._damage(kind, data, int(self._rng.integers(len(data))))
         return data, bad_parity

@@ -1,7 +1,7 @@
-"""Lines: where a host plugs in. Here a pseudo terminal; `sockets` has a TCP stream of the same bytes.
+"""Lines: the emulator's ends of the connections to hosts, a pseudo terminal or a TCP server.
 
-A line never waits: what has no room is lost, as on a serial line to which nobody listens. Each takes one host at a
-time; a second one over TCP is closed at once (a pseudo terminal leaves that to the hosts' own lock, `exclusive`).
+A line never blocks: bytes without room are lost, as on a serial line without a reader. Each takes one host at a time;
+over TCP a second one is disconnected at once (on a pseudo terminal the hosts' own lock, `exclusive`, prevents it).
 """
 
 from __future__ import annotations
@@ -13,96 +13,62 @@ import socket
 import tempfile
 from abc import ABC, abstractmethod
 from pathlib import Path
-from typing import Protocol
 
 from horde_env.errors import BackendUnavailable
 
 CHUNK = 65_536
 
 
-class Line(Protocol):
-    """What the emulator needs of a line.
+class Line(ABC):
+    """One line: the bytes received and not yet read, the bytes to send, and their counts.
 
     Attributes:
-        url: How a host names it; it stays the same over an unplug.
-        n_sent: Bytes that a host can read, since the line was last plugged in or `forget`.
-        n_received: Bytes that a host has written, likewise.
-        n_breaks: How often it was unplugged.
-        in_lockstep: Whether the operating system is asked for bytes by `await_received` alone, and given them by
-            `flush`: for those who count them, and to ask it less often.
+        url: The host's address of the line; it stays the same when the line is unplugged.
+        n_sent: Bytes that a host can read, since the line was last plugged in or `forget` was called.
+        n_received: Bytes that a host has written since then.
+        n_breaks: Number of times that it was unplugged.
+        in_lockstep: If true, only `await_received` and `flush` call the operating system, so that bytes can be counted.
     """
 
     url: str
-    n_breaks: int
-    in_lockstep: bool
-    n_sent: int
-    n_received: int
-
-    def read(self) -> bytes:
-        """Return what the robot receives now."""
-
-    def write(self, data: bytes, bad_parity: bool = False) -> None:
-        """Send what the robot says; where its parity is wrong, only who looks at that knows."""
-
-    def flush(self) -> None:
-        """Send what has not been sent."""
-
-    def await_received(self, n: int, timeout_s: float) -> bool:
-        """Wait until a host's first `n` bytes are here, for the next `read`; return whether they are."""
-
-    def forget(self) -> None:
-        """Count from zero: another host begins."""
-
-    def unplug(self) -> None:
-        """Let the device, or the server, vanish."""
-
-    def plug(self) -> None:
-        """Be there again, under the same name."""
-
-    def close(self) -> None:
-        """Vanish for good. Closing twice does nothing."""
-
-
-class Ends(ABC):
-    """What both kinds of line share: a descriptor, its counts, and the bytes that have come."""
 
     def __init__(self) -> None:
         self._inbox, self._outbox = bytearray(), bytearray()
         self.n_sent = self.n_received = self.n_breaks = 0
         self.in_lockstep = False
 
+    @abstractmethod
+    def plug(self) -> None:
+        """Open the device or server, under the same name as before."""
+
+    @abstractmethod
+    def unplug(self) -> None:
+        """Remove the device or server: a host's next read or write fails."""
+
+    def close(self) -> None:
+        """Remove the line for good. Closing twice does nothing."""
+        self.unplug()
+
     def forget(self) -> None:
-        """Count from zero: another host begins."""
+        """Discard all bytes and restart the counts, for a new host."""
         self._inbox.clear()
         self._outbox.clear()
         self.n_sent = self.n_received = 0
 
-    @abstractmethod
-    def _descriptor(self) -> int:
-        """Return what to read from; -1 where there is nothing."""
-
-    @abstractmethod
-    def _fill(self) -> None:
-        """Take what has come into the inbox, without waiting."""
-
-    @abstractmethod
-    def _put(self, data: bytes) -> int:
-        """Give bytes to the operating system, without waiting; return how many it took."""
-
-    def write(self, data: bytes, bad_parity: bool = False) -> None:  # noqa: ARG002  a pseudo terminal has no parity
-        """Send bytes; what has no room is lost."""
+    def write(self, data: bytes, bad_parity: bool = False) -> None:  # noqa: ARG002  only the driver checks the parity
+        """Send bytes to the host; those without room are lost."""
         self._outbox += data
         if not self.in_lockstep:
             self.flush()
 
     def flush(self) -> None:
-        """Send what has not been sent."""
+        """Send the buffered bytes."""
         if self._outbox:
             self.n_sent += self._put(bytes(self._outbox))
             self._outbox.clear()
 
     def read(self) -> bytes:
-        """Return what has come."""
+        """Return the bytes received from the host."""
         if not self.in_lockstep:
             self._fill()
         data = bytes(self._inbox)
@@ -110,27 +76,39 @@ class Ends(ABC):
         return data
 
     def await_received(self, n: int, timeout_s: float) -> bool:
-        """Wait until a host's first `n` bytes are here, for the next `read`; return whether they are."""
+        """Wait until `n` bytes of the host are in the buffer; return whether they arrived."""
         while self.n_received < n and self._descriptor() >= 0:
             if not select.select([self._descriptor()], [], [], timeout_s)[0]:
                 return False
             before = self.n_received
             self._fill()
             if self.n_received == before and self._descriptor() >= 0:
-                return False  # readable, and nothing to read: the host is gone
+                return False  # readable but empty: the host has disconnected
         return self.n_received >= n
 
+    @abstractmethod
+    def _descriptor(self) -> int:
+        """Return the file descriptor to read from; -1 without a host."""
 
-class PtyLine(Ends):
-    """A pseudo terminal in raw mode under a name of its own, a link to the device as it is now.
+    @abstractmethod
+    def _fill(self) -> None:
+        """Read available bytes into the buffer without blocking."""
 
-    The robot's side keeps the host's side open too, so that the line stays raw between two hosts.
+    @abstractmethod
+    def _put(self, data: bytes) -> int:
+        """Write bytes without blocking; return how many were accepted."""
+
+
+class PtyLine(Line):
+    """A pseudo terminal in raw mode, under a symbolic link that stays the same.
+
+    The emulator keeps the host's side open too, so the line stays raw between two hosts.
 
     Args:
-        robot: What its folder is named after.
+        robot: Prefix of the link's folder.
 
     Raises:
-        BackendUnavailable: Where there are no pseudo terminals.
+        BackendUnavailable: If this machine has no pseudo terminals.
     """
 
     def __init__(self, robot: str) -> None:
@@ -141,7 +119,7 @@ class PtyLine(Ends):
         self.plug()
 
     def plug(self) -> None:
-        """Open a pseudo terminal and let the name lead to it."""
+        """Open a pseudo terminal and link its device."""
         self.unplug()
         try:
             import tty
@@ -154,7 +132,7 @@ class PtyLine(Ends):
         os.symlink(os.ttyname(self._host), self.url)
 
     def unplug(self) -> None:
-        """Close the pseudo terminal; its name leads nowhere any more, and a host's next read or write fails."""
+        """Close the pseudo terminal and remove the link."""
         with contextlib.suppress(FileNotFoundError):
             os.unlink(self.url)
         for descriptor in (self._robot, self._host):
@@ -165,7 +143,7 @@ class PtyLine(Ends):
         self.forget()
 
     def close(self) -> None:
-        """Vanish for good. Closing twice does nothing."""
+        """Remove the line and its folder. Closing twice does nothing."""
         self.unplug()
         self._folder.cleanup()
 
@@ -185,24 +163,21 @@ class PtyLine(Ends):
                 self.n_received += len(data)
 
 
-# ---- TCP -------------------------------------------------------------------------------------------------------------
-
-
-class SocketLine(Ends):
-    """A TCP server that one host at a time may connect to.
+class SocketLine(Line):
+    """A TCP server for one host at a time.
 
     Attributes:
-        waits_for_company: Whether small pieces wait for the host's acknowledgement of those before (Nagle's rule).
+        has_nagle: Whether small writes wait until the host acknowledges earlier ones (Nagle's algorithm).
 
     Args:
         host: Address to listen on.
-        port: Its port; 0 for any.
+        port: Port; 0 for any free one.
 
     Raises:
-        BackendUnavailable: If the address is taken or not of this machine.
+        BackendUnavailable: If the address is in use or not local.
     """
 
-    waits_for_company = False
+    has_nagle = False
 
     def __init__(self, host: str, port: int) -> None:
         super().__init__()
@@ -213,7 +188,7 @@ class SocketLine(Ends):
         self.url = f"socket://{host}:{self._address[1]}"
 
     def plug(self) -> None:
-        """Listen."""
+        """Listen on the address."""
         self.unplug()
         try:
             self._server = socket.create_server(self._address, backlog=4)
@@ -224,17 +199,20 @@ class SocketLine(Ends):
         self._address = (self._address[0], self._server.getsockname()[1])  # the same port after an unplug
 
     def unplug(self) -> None:
-        """Close the connection and the server: a host is cut off, and the next is refused."""
-        self._hang_up()
+        """Disconnect the host and close the server."""
+        self._disconnect()
         if self._server is not None:
             self._server.close()
             self._server = None
         self.n_breaks += 1
         self.forget()
 
-    def close(self) -> None:
-        """Vanish for good. Closing twice does nothing."""
-        self.unplug()
+    def await_received(self, n: int, timeout_s: float) -> bool:
+        """Accept a host if there is none, and wait until `n` of its bytes are in the buffer."""
+        if self._client is None and self._server is not None:
+            select.select([self._server], [], [], timeout_s)
+            self._accept()
+        return super().await_received(n, timeout_s)
 
     def _put(self, data: bytes) -> int:
         self._accept()
@@ -245,35 +223,28 @@ class SocketLine(Ends):
         except BlockingIOError:
             return 0
         except OSError:
-            self._hang_up()
+            self._disconnect()
             return 0
-
-    def await_received(self, n: int, timeout_s: float) -> bool:
-        """Wait until a host's first `n` bytes are here, for the next `read`; return whether they are."""
-        if self._client is None and self._server is not None:
-            select.select([self._server], [], [], timeout_s)
-            self._accept()
-        return super().await_received(n, timeout_s)
 
     def _descriptor(self) -> int:
         return -1 if self._client is None else self._client.fileno()
 
     def _accept(self) -> None:
-        """Let the first host in, and turn away any other."""
+        """Accept the first host and disconnect any other."""
         while self._server is not None:
             try:
                 client, _ = self._server.accept()
             except OSError:
                 return
-            self._fill_from_client()  # notices a host that has left in the meantime
+            self._fill_from_client()  # detects that the earlier host has disconnected
             if self._client is not None:
                 client.close()
                 continue
             client.setblocking(False)
-            client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, not self.waits_for_company)
+            client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, not self.has_nagle)
             self._client = client
 
-    def _hang_up(self) -> None:
+    def _disconnect(self) -> None:
         if self._client is not None:
             self._client.close()
             self._client = None
@@ -291,7 +262,7 @@ class SocketLine(Ends):
             except OSError:
                 data = b""
             if not data:
-                self._hang_up()
+                self._disconnect()
                 return
             self._inbox += data
             self.n_received += len(data)

@@ -1,16 +1,12 @@
 """LockstepClock: an emulated robot and its host on one virtual clock, through real bytes and a real port.
 
-Nothing waits for real time: when the host waits for its deadline, the emulator computes its ticks. Two promises
-make a life deterministic, whatever the threads and the operating system do:
+While the host waits for its deadline, the emulator computes its ticks. Each run with the same seed is the same because
 
-    before each tick    all that the host has written has reached the emulator
-    before time goes on the host's reader thread has taken, parsed and put down all that the emulator has sent
+    before each tick     all bytes that the host has written have reached the emulator
+    after each batch     the host has read and parsed all bytes that the emulator has sent
 
-Both are kept by counting bytes at the two ends of the line: the clock opens the host's port itself (`connect`), and the
-reader thread's return to `read` says that it is done with what it read before. The port's own threads and buffers are
-the real ones; the host must not write from a thread of its own, whose moments would be the operating system's. Or, with
-`inline`, there is no reader thread: the clock lets the port read, itself, when it is time. The life is the same bit for
-bit, without two changes of threads a tick, each of which waits where the machine is busy.
+Both are ensured by counting bytes at the two ends of the line: the clock opens the host's port itself (`connect`) and
+calls the port's read function (`attach`), so there is no reader thread. The host must not write from another thread.
 
     emulator = Emulator(seed=0)        # the Critterbot's
     clock = LockstepClock(emulator)
@@ -22,7 +18,6 @@ from __future__ import annotations
 
 import errno
 import math
-import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -31,86 +26,72 @@ from horde_env.emulation.lines import Line
 from horde_env.errors import HordeEnvError
 from horde_env.hardware.port import serial_for_url
 
-BATCH = 10  # cycles of which a reader takes the bytes at once: what they send fits into any line's buffer
-PATIENCE_S, N_WAITS = 10.0, 5  # for a thread that has nothing else to do: reached only where something is broken
+BATCH = 10  # ticks between two reads of the host; their bytes fit into any line's buffer
+N_NEW = 2  # packets before a deadline with new sensor readings: a host uses the last two
+PATIENCE_S = 10.0  # limit of waits for the operating system, in real time
 
 
 class LockstepLost(HordeEnvError):
-    """The host's reader, or the operating system, did not do its part."""
+    """The operating system or the host's reader did not pass on the bytes in time."""
 
 
 class LockstepClock:
-    """Virtual time that an emulator and its host share.
+    """Virtual time of an emulator and its host.
 
     Args:
-        emulator: The robot; nobody else may let its time pass.
+        emulator: The robot; only this clock may advance it.
         period_s: Time between two deadlines, in seconds.
-        look_last: How many packets before a deadline are made anew; the others repeat earlier ones, for a host takes
-            the last two alone. All of them when None, and with faults of the line, by which a host may lose the last.
-            The robot's motion is the same either way.
-        batch: After how many ticks the reader takes what came: by its readings' times a host knows a gap, so that one
-            whose packets come further apart than those of a hundred a second takes each by itself.
-        inline: Let the port read in the thread that waits, and have no other.
-        opener: Opens a port as pyserial's `serial_for_url` does.
+        batch: Ticks between two reads of the host. Readings have the time of the read, by which a host detects gaps:
+            1 for a robot that sends fewer than a hundred packets per second.
 
     Attributes:
         missed: Always 0: virtual time is never late.
 
     Raises:
-        ValueError: If the emulator was started, or `period_s` is shorter than its tick.
+        ValueError: If the emulator was started, or `period_s` is not a multiple of its tick.
     """
 
     missed = 0
 
-    def __init__(
-        self,
-        emulator: RobotEmulator,
-        period_s: float = 0.1,
-        *,
-        look_last: int | None = 2,
-        batch: int = BATCH,
-        inline: bool = False,
-        opener: Callable[..., Any] = serial_for_url,
-    ) -> None:
+    def __init__(self, emulator: RobotEmulator, period_s: float = 0.1, *, batch: int = BATCH) -> None:
         if emulator.is_running:
-            raise ValueError("this emulator runs in its own thread; one in lockstep is not started")
+            raise ValueError("emulator must not be started: it runs in its own thread already")
         self.emulator, self.period_s = emulator, period_s
-        self._tick_s, self._n_cycles = emulator.tick_s, period_s / emulator.tick_s
-        is_whole = math.isclose(round(self._n_cycles), self._n_cycles)
-        if self._n_cycles < 1.0 - 1e-9 or not (is_whole or batch == 1):
+        self._tick_s, self._n_ticks = emulator.tick_s, period_s / emulator.tick_s
+        is_whole = math.isclose(round(self._n_ticks), self._n_ticks)
+        if self._n_ticks < 1.0 - 1e-9 or not (is_whole or batch == 1):
             raise ValueError(f"period_s must be a multiple of {self._tick_s} s, not {period_s}")
-        self._owed = 0.0  # cycles that a period has beyond a whole number
-        self._look_last = math.ceil(self._n_cycles) if look_last is None or emulator.spoils_bytes else look_last
-        # Where packets may fail to come, a reading's time must be that of its own cycle: by it a host knows a gap.
-        self._batch = 1 if emulator.spoils_bytes else batch
-        self._opener, self._is_inline = opener, inline
+        self._owed = 0.0  # fraction of a tick left over from earlier periods
+        # With faults of the line, any packet may be the last one, and needs its tick's exact time.
+        self._n_new = math.ceil(self._n_ticks) if emulator.damages_bytes else N_NEW
+        self._batch = 1 if emulator.damages_bytes else batch
         self._port: LockstepPort | None = None
         self._waited = True
 
     def monotonic(self) -> float:
-        """Return the robot's time in seconds: the one time there is."""
+        """Return the robot's time in seconds."""
         return self.emulator.t
 
     def sleep(self, seconds: float) -> None:
-        """Let virtual time pass, a whole number of cycles."""
-        self._let_pass(math.ceil(seconds / self._tick_s - 1e-9))
+        """Advance by `seconds`, rounded up to ticks."""
+        self._advance(math.ceil(seconds / self._tick_s - 1e-9))
 
     def start(self) -> None:
-        """Begin a life."""
+        """Start a run."""
         self._waited = True
 
     def begin(self) -> None:
-        """Begin a period."""
+        """Start a period."""
         self._waited = False
 
     def wait(self) -> float:
-        """Let one period pass and return 0; again in the same period: at once."""
+        """Advance by one period, unless this period has ended; return 0, the delay in seconds."""
         if not self._waited:
             self._waited = True
-            self._owed += self._n_cycles
+            self._owed += self._n_ticks
             n = int(self._owed + 1e-6)
             self._owed -= n
-            self._let_pass(n)
+            self._advance(n)
         return 0.0
 
     def connect(self, url: str, **settings: Any) -> LockstepPort:
@@ -122,143 +103,109 @@ class LockstepClock:
         """
         lines = {line.url: line for line in self.emulator.lines}
         if url not in lines:
-            raise ValueError(f"{url} is no line of this emulator; it has {', '.join(lines) or 'none'}")
+            raise ValueError(f"url must be one of the emulator's lines ({', '.join(lines) or 'none'}), not {url}")
         if self._port is not None and not self._port.is_closed:
             raise ValueError(f"the lockstep has one host at a time, and {self._port.line.url} is still open")
-        # Timeouts of real time would lose a command, or leave bytes behind, where the machine is busy.
-        port = self._opener(url, **settings | {"timeout": PATIENCE_S, "write_timeout": None})
-        read_timeout_s = settings.get("timeout", PATIENCE_S)
-        self._port = LockstepPort(port, lines[url], read_timeout_s, self.emulator.wake, inline=self._is_inline)
+        # Timeouts in real time could lose a command or leave bytes unread on a busy machine.
+        port = serial_for_url(url, **settings | {"timeout": PATIENCE_S, "write_timeout": None})
+        self._port = LockstepPort(port, lines[url], self.emulator.wake)
         return self._port
 
-    def _let_pass(self, n: int) -> None:
+    def _advance(self, n: int) -> None:
         port = self._port
         for k in range(n):
-            heard = port is not None and not port.is_closed
+            has_reader = port is not None and not port.is_closed
             if port is not None:
                 port.deliver()
-            self.emulator.advance(look=k >= n - self._look_last, speak=heard)
+            self.emulator.advance(look=k >= n - self._n_new, speak=has_reader)
             if port is not None and (k % self._batch == self._batch - 1 or k == n - 1):
                 port.hand_over()
 
 
 class LockstepPort:
-    """A pyserial port that knows how many bytes are on their way to it, and tells when its reader has taken them.
+    """A pyserial port that counts the bytes in both directions.
 
     Args:
         port: The open port.
         line: The emulator's end of it.
-        read_timeout_s: How long `read` waits for bytes, in seconds of real time: no virtual time passes meanwhile.
-        wake: Called at the falling edge of RTS, which a pseudo terminal lacks, and cables wire to what wakes a robot.
-        inline: Take whoever attaches for the reader.
+        wake: Called at the falling edge of RTS, which some cables connect to a robot's wake-up input.
     """
 
-    def __init__(
-        self, port: Any, line: Line, read_timeout_s: float | None, wake: Callable[[], None], *, inline: bool = False
-    ) -> None:
-        self._port, self.line, self._read_timeout_s = port, line, read_timeout_s
-        self._wake, self._rts = wake, False
-        self._is_inline = inline
+    def __init__(self, port: Any, line: Line, wake: Callable[[], None]) -> None:
+        self._port, self.line, self._wake = port, line, wake
+        self._rts = False
         self._read_once: Callable[[], bool] | None = None
         line.forget()
         line.in_lockstep = True
-        line.await_received(0, PATIENCE_S)  # a server lets its host in
+        line.await_received(0, PATIENCE_S)  # a TCP server accepts the connection
         self._epoch = line.n_breaks
         self._n_written = self._n_read = self._n_ready = 0
-        self._reading = self.is_closed = self._is_gone = False
-        self._changed = threading.Condition()  # whose lock the same thread may take again
+        self.is_closed = self._is_gone = False
 
     # ---- the clock's side --------------------------------------------------------------------------------------------
 
     def deliver(self) -> None:
-        """Wait until all that the host has written is at the emulator's end.
+        """Wait until all written bytes are at the emulator's end.
 
         Raises:
-            LockstepLost: If it does not come.
+            LockstepLost: If they do not arrive.
         """
         n = self._n_written
-        if self.line.n_received >= n or self.is_closed or self._lost_line():
+        if self.line.n_received >= n or self.is_closed or self._was_unplugged():
             return
         if not self.line.await_received(n, PATIENCE_S):
-            raise LockstepLost(f"{n} bytes were written to {self.line.url}, only {self.line.n_received} came through")
+            raise LockstepLost(f"{n} bytes were written to {self.line.url}, but only {self.line.n_received} arrived")
 
     def hand_over(self) -> None:
-        """Let the reader take all that was sent, and wait until it has.
+        """Call the host's read function until it has read all sent bytes.
 
         Raises:
-            LockstepLost: If it does not.
+            LockstepLost: If it leaves bytes unread.
         """
-        with self._changed:
-            if self.is_closed:
-                return
-            self.line.flush()
-            self._is_gone = self._is_gone or self._lost_line()
-            self._n_ready = self._n_read if self._is_gone else self.line.n_sent
-            if self._n_ready == self._n_read and not self._is_gone:
-                return
-            if self._read_once is not None:
-                self._let_read(self._read_once)
-                return
-            self._changed.notify_all()
-            # In several waits: time goes on while this process is suspended, and its reader needs some after that.
-            if not any(self._changed.wait_for(self._is_done, PATIENCE_S / N_WAITS) for _ in range(N_WAITS)):
-                raise LockstepLost(f"nobody read {self._n_ready - self._n_read} bytes that came from {self.line.url}")
-
-    def _let_read(self, read_once: Callable[[], bool]) -> None:
-        while not self.is_closed and (self._n_read < self._n_ready or self._is_gone):
+        if self.is_closed:
+            return
+        self.line.flush()
+        self._is_gone = self._is_gone or self._was_unplugged()
+        self._n_ready = self._n_read if self._is_gone else self.line.n_sent
+        while self._read_once and not self.is_closed and (self._n_read < self._n_ready or self._is_gone):
             before = self._n_read
-            if not read_once():
-                return  # the host has noted why
+            if not self._read_once():
+                return  # the host has recorded the reason
             if self._n_read == before:
-                raise LockstepLost(f"{self._n_ready - self._n_read} bytes that came from {self.line.url} were not read")
+                raise LockstepLost(f"{self._n_ready - self._n_read} bytes from {self.line.url} were not read")
 
-    def _lost_line(self) -> bool:
-        """Whether the line was unplugged since this port was opened, be it there again or not."""
+    def _was_unplugged(self) -> bool:
+        """Return whether the line was unplugged since this port was opened, even if it is back."""
         return self.line.n_breaks != self._epoch
 
-    def _is_done(self) -> bool:
-        return self.is_closed or (self._reading and self._n_read == self._n_ready and not self._is_gone)
-
     def attach(self, read_once: Callable[[], bool]) -> bool:
-        """Take what reads once what is there, and returns False where that failed; return whether it will be called."""
-        self._read_once = read_once if self._is_inline else None
-        return self._is_inline
+        """Set the function that reads the available bytes and returns False on failure; return True: it is called."""
+        self._read_once = read_once
+        return True
 
-    # ---- the host's side, as pyserial has it -------------------------------------------------------------------------
+    # ---- the host's side, as in pyserial -----------------------------------------------------------------------------
 
     @property
     def in_waiting(self) -> int:
-        """Bytes that can be read at once; waits for them, as `read` would, so that it reads them all in one go."""
-        with self._changed:
-            return self._await_bytes()
+        """Number of bytes that can be read now."""
+        return self._n_ready - self._n_read
 
     def read(self, size: int = 1) -> bytes:
-        """Return what is there, `size` bytes at most, or nothing after the port's timeout."""
-        with self._changed:
-            n = min(size, self._await_bytes())
-            if not n and not self._is_gone:
-                return b""
+        """Return the available bytes, at most `size`."""
+        n = min(size, self.in_waiting)
+        if not n and not self._is_gone:
+            return b""
         try:
             data = bytes(self._port.read(n or 1))
         except BaseException:
-            self._leave()
+            self.is_closed = True
             raise
-        with self._changed:
-            self._n_read += len(data)
+        self._n_read += len(data)
         return data
-
-    def _await_bytes(self) -> int:
-        """Say that all that was read is dealt with, and return how many bytes can be read now."""
-        if self._n_ready == self._n_read and not self._is_gone and not self._is_inline:
-            self._reading = True
-            self._changed.notify_all()
-            self._changed.wait_for(lambda: self._n_ready > self._n_read or self._is_gone, self._read_timeout_s)
-            self._reading = False
-        return self._n_ready - self._n_read
 
     @property
     def rts(self) -> bool:
-        """The line that wakes the robot when it falls."""
+        """The RTS line, which wakes the robot when it falls."""
         return self._rts
 
     @rts.setter
@@ -269,24 +216,17 @@ class LockstepPort:
 
     def write(self, data: bytes) -> int | None:
         """Send bytes; they count as written once the operating system has them."""
-        if self._lost_line():
+        if self._was_unplugged():
             raise OSError(errno.EIO, "the line was unplugged")
         n: int | None = self._port.write(data)
-        with self._changed:
-            self._n_written += len(data)
+        self._n_written += len(data)
         return n
 
     def close(self) -> None:
-        """Close the port; what was written still reaches the robot, and what was sent is not left to the next host."""
-        if not self.is_closed and not self._lost_line():
+        """Close the port after delivering written bytes and discarding unread ones."""
+        if not self.is_closed and not self._was_unplugged():
             self.line.await_received(self._n_written, PATIENCE_S)
             if self.line.n_sent > self._n_read:
                 self._port.read(self.line.n_sent - self._n_read)
-        self._leave()
+        self.is_closed = True
         self._port.close()
-
-    def _leave(self) -> None:
-        """Nobody reads any more."""
-        with self._changed:
-            self.is_closed = True
-            self._changed.notify_all()

@@ -257,7 +257,7 @@ class WatchedBody(EmulatedBody):
 
     def _wrap(self, emulator: Emulator, body: SerialBody) -> None:
         robot, faults = emulator.robot, emulator._faults
-        cycle, tick, way_in, way_out = robot.cycle, faults.tick, faults.on_the_way_in, faults.on_the_way_out
+        cycle, tick, way_in, way_out = robot.cycle, faults.tick, faults.damage_input, faults.damage_output
         send, staged = emulator._send, deque[tuple[bytes, Sent | None]]()
         command = robot.machine.firmware.command
 
@@ -313,7 +313,7 @@ class WatchedBody(EmulatedBody):
 
         robot.cycle, faults.tick = watched_cycle, watched_tick  # type: ignore[method-assign]
         robot.machine.firmware.command = watched_command  # type: ignore[method-assign,assignment]
-        faults.on_the_way_in, faults.on_the_way_out = watched_in, watched_out  # type: ignore[method-assign]
+        faults.damage_input, faults.damage_output = watched_in, watched_out  # type: ignore[method-assign]
         emulator._send = watched_send  # type: ignore[method-assign]
         for line in emulator.lines:
             if isinstance(line, DropsLine):

@@ -30,8 +30,8 @@ def cycles(it: Microcontroller, faults: Faults, n: int, mode: int = 1, *values: 
     heard = b""
     for _ in range(n):
         faults.tick()
-        it.receive(*faults.on_the_way_in(encode_control(Control(mode, *values))))
-        heard += faults.on_the_way_out(it.cycle())[0]
+        it.receive(*faults.damage_input(encode_control(Control(mode, *values))))
+        heard += faults.damage_output(it.cycle())[0]
     return heard
 
 
@@ -44,9 +44,9 @@ def test_damage_hits_the_next_traffic_once(kind: str) -> None:
     for seed in range(50):
         faults._rng = np.random.default_rng(seed)
         faults.inject(kind)
-        assert faults.on_the_way_in(b"") == (b"", 0)
+        assert faults.damage_input(b"") == (b"", 0)
         packet = bytes(range(83))
-        spoilt, bad_parity = faults.on_the_way_out(packet)
+        spoilt, bad_parity = faults.damage_output(packet)
         assert bad_parity == (kind != "loss")  # which changes no byte
         differing = sum(a != b for a, b in zip(spoilt, packet, strict=False))
         if kind == "loss":
@@ -58,7 +58,7 @@ def test_damage_hits_the_next_traffic_once(kind: str) -> None:
         else:
             assert len(spoilt) == 83
             assert 1 <= differing <= 40
-        assert faults.on_the_way_out(packet) == (packet, False)
+        assert faults.damage_output(packet) == (packet, False)
         assert faults.counts[kind] == seed + 1
 
 
@@ -70,8 +70,8 @@ def test_damage_on_the_way_to_the_robot_sets_its_error_flags() -> None:
     for kind, errors in flags.items():
         for _ in range(300):
             faults.inject(kind)
-            data, seen = faults.on_the_way_in(PACKET)
-            faults.on_the_way_out(bytes(83))
+            data, seen = faults.damage_input(PACKET)
+            faults.damage_output(bytes(83))
             assert seen == (errors if data != PACKET else 0)
             n_in += data != PACKET
     assert pytest.approx(n_in, abs=30) == 900 * 9 / 92
@@ -81,10 +81,10 @@ def test_damage_waits_for_traffic() -> None:
     _, faults = faulty()
     faults.inject("flip")
     for _ in range(10):
-        faults.on_the_way_in(b"")
-        assert faults.on_the_way_out(b"") == (b"", False)
+        faults.damage_input(b"")
+        assert faults.damage_output(b"") == (b"", False)
     assert faults.counts["flip"] == 0
-    assert faults.on_the_way_out(b"\0")[0] != b"\0"
+    assert faults.damage_output(b"\0")[0] != b"\0"
 
 
 def test_damage_without_traffic_does_not_heap_up() -> None:
@@ -92,7 +92,7 @@ def test_damage_without_traffic_does_not_heap_up() -> None:
     _, faults = faulty()
     for _ in range(1_000):
         faults.inject("flip")
-    faults.on_the_way_out(bytes(10_000))
+    faults.damage_output(bytes(10_000))
     assert faults.counts["flip"] == 100
 
 
@@ -215,10 +215,10 @@ def test_a_parser_survives_every_fault_and_accepts_no_bad_packet() -> None:
     parser = StateParser()
     for _ in range(2_000):
         faults.tick()
-        it.receive(*faults.on_the_way_in(PACKET))
+        it.receive(*faults.damage_input(PACKET))
         packet = it.cycle()
         said.append(packet)
-        heard += [wire.encode_state(state) for state in parser.feed(faults.on_the_way_out(packet)[0])]
+        heard += [wire.encode_state(state) for state in parser.feed(faults.damage_output(packet)[0])]
     remaining = iter(said)
     assert all(packet in remaining for packet in heard)
     assert parser.crc_errors > 50
@@ -252,7 +252,7 @@ def test_a_fault_that_is_there_already_lasts_until_the_later_end() -> None:
 
 def test_what_is_no_fault_is_refused() -> None:
     _, faults = faulty()
-    with pytest.raises(ValueError, match="unknown fault 'fire'"):
+    with pytest.raises(ValueError, match="fire"):
         faults.inject("fire")
-    with pytest.raises(ValueError, match="longer than 0 s, not -1"):
+    with pytest.raises(ValueError, match="for_s"):
         faults.inject("stall", for_s=-1)

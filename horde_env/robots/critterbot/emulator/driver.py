@@ -60,7 +60,7 @@ class DropsLine(SocketLine):
         cured: Whether the robot's terminal was told to leave 0D alone (`stty -icrnl`).
     """
 
-    waits_for_company = True
+    has_nagle = True
 
     def __init__(self, host: str, port: int, clock: Callable[[], float], *, cured: bool = False) -> None:
         super().__init__(host, port)
@@ -77,7 +77,7 @@ class DropsLine(SocketLine):
         for start in range(0, len(data), stream.CONTROL_DROP_SIZE):
             drop = data[start : start + stream.CONTROL_DROP_SIZE]
             if len(drop) < stream.CONTROL_DROP_SIZE:
-                self._hang_up()
+                self._disconnect()
                 break
             self._slot = encode_control(stream.decode_control_drop(drop))
         ready, self._ready = self._ready, b""
@@ -122,7 +122,7 @@ class DropsLine(SocketLine):
         self.n_sent += n
         del self._outbox[:n]
 
-    def _hang_up(self) -> None:
-        super()._hang_up()
+    def _disconnect(self) -> None:
+        super()._disconnect()
         self._slot = None
         self._outbox.clear()
