@@ -18,7 +18,7 @@ from horde_env.errors import BackendUnavailable, PortLost
 from horde_env.hardware.port import Port
 from horde_env.hardware.settings import LinkSettings, PortConfig
 from horde_env.robots.critterbot import stream
-from horde_env.robots.critterbot.body import SERIAL, SerialBody, rouse, send_stop, turns
+from horde_env.robots.critterbot.body import SERIAL, SerialBody, send_stop, start_packets, turns
 from horde_env.robots.critterbot.emulator.emulator import Emulator
 from horde_env.robots.critterbot.stream import StateParser
 from horde_env.robots.critterbot.wire import Control, drive, encode_control
@@ -152,7 +152,7 @@ def test_a_robot_at_its_console_is_woken_by_the_steps_of_rouse() -> None:
     with Emulator(seed=0) as emulator:
         clock = LockstepClock(emulator)
         port = open_port(PortConfig(emulator.open_pty(), parity="none"), clock.monotonic, connect=clock.connect)
-        for _ in rouse(port, clock.monotonic):
+        for _ in start_packets(port, clock.monotonic):
             clock.sleep(0.01)
         assert port.last_two()[-1].state.raw[0] == pytest.approx(165, abs=3)
         assert emulator.t == pytest.approx(0.14, abs=0.03)  # 0.1 s of listening, then three lines at the console

@@ -1,4 +1,4 @@
-"""The Critterbot as a Backend: over its serial line, or through its on-board driver's drops; and how each is spoken."""
+"""The Critterbot as a Backend, over its serial line or its on-board driver's drops; the stop of `horde-robot stop`."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from horde_env.robots.critterbot.stream import (
     ROBOT_PORT,
     SIMULATOR_PORT,
     STATE_NAME,
-    IrLightContinuity,
+    IrLightUnwrapper,
     StateDropParser,
     StateParser,
     encode_control_drop,
@@ -54,79 +54,78 @@ from horde_env.robots.critterbot.wire import (
 # ---- error messages --------------------------------------------------------------------------------------------------
 
 IR_LIGHT_NOTE = (
-    "The firmware sends IR light modulo 256: its top two bits are guessed by continuity, and wrong where a reading "
-    "passes 255 between two packets or across lost ones."
+    "The firmware sends IR light modulo 256: its top two bits are restored by continuity, wrongly if a reading passes "
+    "255 between two packets or across lost ones."
 )
 DROPS_NOTES = (
     "The driver's IR distance is the high eight of ten bits OR the low two: restored to 3.3 of 1023 r.m.s., no better.",
-    "With its terminal's defaults the driver changes every byte 0D of the robot's into 0A, which cannot be told.",
-    "The driver obeys any number of programs, the newest command of all: another one that drives is not noticed.",
+    "With its terminal's defaults the driver changes the robot's bytes 0D to 0A, which the host cannot detect.",
+    "The driver accepts commands from any number of programs and uses the newest: a second program is not detected.",
 )
-
-
-def explain_parting(config: PortConfig, heard: bytes, reason: str, woken: bool) -> str:
-    """Say that a port was lost before the robot had answered.
-
-    So does a server that serves one client at a time, and the robot's on-board driver where it is not sent whole drops;
-    `woken` where the bytes of the serial line were spoken.
-    """
-    url = config.url
-    if woken and STATE_NAME in heard:
-        return _SENDS_DROPS.format(url)
-    said = f"{url} was lost before the robot answered: {reason}."
-    if not url.startswith("socket://"):
-        return said
-    if woken and urlsplit(url).port in (ROBOT_PORT, SIMULATOR_PORT):
-        return f"{said} {urlsplit(url).port} is the port of the robot's own driver: use the drops backend there."
-    rival = "Does another program drive the robot already"
-    return f"{said} {rival}, or does its own driver listen there (backend drops)?" if woken else f"{said} {rival}?"
-
-
 _SENDS_DROPS = "{} sends drops, not the bytes of the serial line: use the drops backend there."
 
 
-def explain_silence(config: PortConfig, heard: bytes, counts: Counts, woken: bool) -> str:
-    """Say what came instead of a robot's packets; `woken` where they were asked for (a serial line, not drops)."""
-    url, asked = config.url, ", not even after `mi on`" if woken else ""
-    opened = f" It was opened as {config.line}; the robot speaks 115200 8O1."
+def explain_parting(config: PortConfig, first_bytes: bytes, reason: str, is_serial: bool) -> str:
+    """Return why the port may have been lost before the robot answered.
+
+    A server for one client disconnects a second one, and the on-board driver disconnects a host that sends anything but
+    drops. `is_serial`: the serial protocol was used, not drops.
+    """
+    url = config.url
+    if is_serial and STATE_NAME in first_bytes:
+        return _SENDS_DROPS.format(url)
+    text = f"{url} was lost before the robot answered: {reason}."
+    if not url.startswith("socket://"):
+        return text
+    if is_serial and urlsplit(url).port in (ROBOT_PORT, SIMULATOR_PORT):
+        return f"{text} {urlsplit(url).port} is the port of the robot's own driver: use the drops backend there."
+    rival = "Does another program drive the robot already"
+    return f"{text} {rival}, or does its own driver listen there (backend drops)?" if is_serial else f"{text} {rival}?"
+
+
+def explain_silence(config: PortConfig, first_bytes: bytes, counts: Counts, is_serial: bool) -> str:
+    """Return why no packet arrived, by the bytes received; `is_serial`: the serial protocol was used, not drops."""
+    url, asked = config.url, ", not even after `mi on`" if is_serial else ""
+    opened = f" It was opened as {config.line}; the robot uses 115200 8O1."
     if url.startswith("socket://"):  # has neither baud rate nor parity
         opened = ""
-    if not heard:
+    if not first_bytes:
         return f"nothing comes from {url}{asked}. Is the robot switched on, and is this its port?"
-    if woken and STATE_NAME in heard:
+    if is_serial and STATE_NAME in first_bytes:
         return _SENDS_DROPS.format(url)
-    if not woken and HEADER in heard:
+    if not is_serial and HEADER in first_bytes:
         return f"{url} sends the bytes of the serial line, not drops: use the serial backend there."
     if counts.crc_errors:
         return (
             f"packets come from {url}, but the checksum of each was wrong ({counts.crc_errors} of them). Is the line "
             f"noisy, or shared with another program?{opened}"
         )
-    text = heard[:60].decode("ascii", errors="replace")
-    if "critterprompt" in heard.decode("ascii", errors="replace"):
-        return f"the robot's console answers at {url}, but sends no packets{asked}: reset the robot. It said {text!r}."
+    text = first_bytes[:60].decode("ascii", errors="replace")
+    if "critterprompt" in first_bytes.decode("ascii", errors="replace"):
+        return f"the robot's console answers at {url}, but sends no packets{asked}: reset the robot. It sent {text!r}."
     if all(character in string.printable for character in text):
-        return f"{url} is not the robot: it says {text!r}."
+        return f"{url} is not the robot: it sends {text!r}."
     cause = "Wrong baud rate or parity, or not the robot?" if opened else "Is it the robot's port?"
-    return f"{counts.n_bytes} bytes came from {url} but no packet, the first {heard[:8].hex(' ')}. {cause}{opened}"
+    start = first_bytes[:8].hex(" ")
+    return f"{counts.n_bytes} bytes came from {url} but no packet, the first {start}. {cause}{opened}"
 
 
 # ---- opening a connection --------------------------------------------------------------------------------------------
 
-PATIENCE_S = 1.0  # for a robot that sent a packet and then no more
-NO_CHARGING = Control(MotorMode.DISABLE_CHARGING)  # as after boot: a robot that charges does not move
+PATIENCE_S = 1.0  # longest wait for the second packet
+NO_CHARGING = Control(MotorMode.DISABLE_CHARGING)  # as after boot: a charging robot does not move
 
 
 def open_critterbot(connect: Callable[[StreamParser], Port], dialect: Dialect, monotonic: Callable[[], float]) -> Steps:
-    """Connect, stop the motors, bring the robot to send its state, forbid charging; return the port with two readings.
+    """Connect, stop the motors, start the state packets, disable charging; return the port with two readings.
 
-    The first bytes complete whatever half packet an earlier program left. Velocity 0 brakes; duty 0, in a later cycle,
-    ends even the runaway of a robot that was left in WHEEL_VOLTAGE; velocity 0 again leaves it in the mode in which it
-    is driven. Duty 0 does not come first, for from there a ramp to velocity 0 has no steps, by which the firmware
-    would divide (lib_motor.c, motor_set_speed_slew).
+    The first bytes complete a partial packet of an earlier program. Velocity 0 brakes; duty 0, in a later cycle, also
+    stops a robot that was left in WHEEL_VOLTAGE; velocity 0 again selects the mode in which it is driven. Duty 0 must
+    not come first: a ramp from there to velocity 0 has no steps, by which the firmware would divide (lib_motor.c,
+    motor_set_speed_slew).
 
     Raises:
-        BackendUnavailable: If there is no robot, with what is there instead. The port is closed.
+        BackendUnavailable: If no robot answers, with the likely cause. The port is closed.
     """
     parser = dialect.parser()
     port = connect(parser)
@@ -134,7 +133,7 @@ def open_critterbot(connect: Callable[[StreamParser], Port], dialect: Dialect, m
         port.write(dialect.fill + dialect.encode(HALT))
         yield from pause(dialect.alone_s, monotonic)
         port.write(dialect.encode(COAST))
-        yield from rouse(port, monotonic, wake=dialect.wake)
+        yield from start_packets(port, monotonic, wake=dialect.wake)
         yield from pause(dialect.alone_s, monotonic)
         for control in [HALT] if is_original_simulator(parser) else [HALT, NO_CHARGING]:
             port.write(dialect.encode(control))
@@ -146,14 +145,16 @@ def open_critterbot(connect: Callable[[StreamParser], Port], dialect: Dialect, m
             yield
     except PortLost as lost:
         port.close()
-        raise BackendUnavailable(_parted(port, lost, dialect.wake)) from lost
+        raise BackendUnavailable(
+            explain_parting(port.config, port.first_bytes, lost.reason, bool(dialect.wake))
+        ) from lost
     except BaseException:
         port.close()
         raise
     return port
 
 
-def rouse(
+def start_packets(
     port: Port,
     monotonic: Callable[[], float],
     *,
@@ -161,25 +162,25 @@ def rouse(
     listen_s: float = 0.1,
     patience_s: float = 1.0,
 ) -> Generator[None, None, Reading]:
-    """Bring the robot to send its state, whatever mode it is in; yield where time must pass, return a reading.
+    """Make the robot send state packets; yield while waiting, return a reading.
 
-    After a reset the robot's microcontroller shows a text console and sends no packets. So: listen first; if none
-    comes, type `wake` at the console, three times at most. Nothing here moves a motor.
+    After a reset the robot's microcontroller shows a text console and sends no packets. Without a packet, `wake` is
+    sent up to three times. No motor moves.
 
     Args:
-        port: Where the robot is.
+        port: The robot's port.
         monotonic: The time in seconds.
-        wake: What starts the packets; empty for a peer that sends them unasked (drops).
-        listen_s: How long to listen first, in seconds; the robot sends a packet every 10 ms.
-        patience_s: How long to wait for a packet after each waking, in seconds.
+        wake: Bytes that start the packets; empty if the peer sends them by itself (drops).
+        listen_s: Time to wait for a packet before the first `wake`, in seconds; the robot sends one every 10 ms.
+        patience_s: Time to wait after each `wake`, in seconds.
 
     Raises:
-        BackendUnavailable: If no packet came, with what came instead. The port is closed.
+        BackendUnavailable: If no packet arrives, with the likely cause. The port is closed.
     """
     try:
-        for word, limit_s in [(b"", listen_s), *[(wake, patience_s)] * 3]:
-            if word:
-                port.write(word)
+        for data, limit_s in [(b"", listen_s), *[(wake, patience_s)] * 3]:
+            if data:
+                port.write(data)
             end = monotonic() + limit_s
             while (reading := port.wait(0, 0.0)) is None and monotonic() < end:
                 yield
@@ -187,22 +188,18 @@ def rouse(
                 return reading
     except PortLost as lost:
         port.close()
-        raise BackendUnavailable(_parted(port, lost, wake)) from lost
+        raise BackendUnavailable(explain_parting(port.config, port.first_bytes, lost.reason, bool(wake))) from lost
     port.close()
     raise BackendUnavailable(explain_silence(port.config, port.first_bytes, port.counts, bool(wake)))
 
 
-def _parted(port: Port, lost: PortLost, wake: bytes) -> str:
-    return explain_parting(port.config, port.first_bytes, lost.reason, bool(wake))
-
-
 # ---- the body --------------------------------------------------------------------------------------------------------
 
-REST_UNITS = 1.0  # of the velocity byte: floor division makes -1 of a wheel that hardly moves
+REST_UNITS = 1.0  # of the velocity byte: the firmware's floor division returns -1 for a wheel that hardly moves
 
 
 def is_free(reading: Reading) -> bool:
-    """Tell whether the Critterbot lets its motors turn: neither charging nor overheated."""
+    """Return whether the Critterbot's motors can turn: it is neither charging nor overheated."""
     return reading.state.charge_state in FREE and not reading.state.monitor & MONITOR_OVERHEATING
 
 
@@ -211,13 +208,13 @@ SERIAL = Dialect(
     parser=StateParser,
     wake=WAKE,
     fill=FILL,
-    alone_s=0.03,  # the robot acts on the last control of each 10 ms
+    alone_s=0.03,  # the robot executes the last control of each 10 ms
     halt=HALT,
     coast=COAST,
     ramp_s=RAMP_S,
     size=STATE_SIZE,
     is_free=is_free,
-    continuity=lambda _: IrLightContinuity(),
+    continuity=lambda _: IrLightUnwrapper(),
     opening=open_critterbot,
     stops=STOPS_BY_ITSELF,
 )
@@ -232,7 +229,7 @@ DROPS = SERIAL._replace(
 
 
 class SerialBody(PhysicalBody):
-    """The Critterbot at the end of a serial line; see `PhysicalBody`."""
+    """The Critterbot on a serial line; see `PhysicalBody`."""
 
     dialect = SERIAL
     obedience = VoltageObedience
@@ -257,19 +254,19 @@ class SerialBody(PhysicalBody):
         return critterbot()
 
     def make_supervisor(self) -> Supervising:
-        """Return what stops it for heat, bus voltage and charging."""
+        """Return a supervisor of heat, bus voltage and charging."""
         return Supervisor(self.spec)
 
     def control(self, command: Floats) -> Control:
-        """Return the control that asks for a velocity."""
+        """Return the control for a velocity."""
         return drive(command, self.spec)
 
     def is_at_rest(self, reading: Reading) -> bool:
-        """Tell whether no wheel turns by more than its rounding."""
+        """Return whether all wheel velocities are within rounding of 0."""
         return bool((np.abs(reading.state.raw[self.spec.group("motor_velocity")]) <= REST_UNITS).all())
 
     def send_state_commands(self, link: Link) -> None:
-        """Say whether the robot may charge, where its state does not agree."""
+        """Enable or disable charging if the robot's state differs from the request."""
         readings = link.last_two()
         if not readings or is_original_simulator(link.parser):
             return
@@ -278,7 +275,7 @@ class SerialBody(PhysicalBody):
             link.send_apart(Control(mode))
 
     def stop_reason(self, frame: Frame, reading: Reading) -> str:
-        """Return what the supervisor says; the original simulator has neither voltages nor temperatures."""
+        """Return the supervisor's reason; none for the original simulator, which has no voltages or temperatures."""
         if self._link is not None and is_original_simulator(self._link.parser):
             return ""
         return self.supervisor.judge(frame.values, reading.state.charge_state, frame.t)
@@ -287,10 +284,9 @@ class SerialBody(PhysicalBody):
 class DropsBody(SerialBody):
     """The Critterbot behind its on-board driver (port 2330), or the original simulator (2324), over TCP.
 
-    As `SerialBody`, with these differences: the driver's IR distance is scrambled and restored as far as it can be
-    (`stream.restore_ir_distance`); a command takes up to 57 ms to reach the motors; a driver takes commands from any
-    number of clients, so that a second one is not noticed. The original simulator is not supervised, for it has neither
-    voltages nor temperatures.
+    Differences from `SerialBody`: the driver's IR distance is scrambled and restored approximately
+    (`stream.restore_ir_distance`); a command takes up to 57 ms to reach the motors; the driver accepts commands from
+    any number of clients, so a second one is not detected; the original simulator is not supervised.
 
     Args:
         config: Its url is "socket://HOST:PORT"; `stream.url_of` makes one of HOST:PORT.
@@ -307,8 +303,8 @@ class DropsBody(SerialBody):
 
 # ---- the stop of horde-robot stop ------------------------------------------------------------------------------------
 
-# How long to wait, after the last word, for a robot to say anything, for its motors to be off (a ramp that goes on as a
-# duty takes 0.5 s), for its wheels to roll out (from an action 0.6 s); and between two looks.
+# Longest waits after the last bytes: for a packet, for motors without voltage (a ramp that continues as a duty takes
+# 0.5 s), and for wheels at rest (0.6 s after an action); and the interval of checks.
 ANSWER_S, OFF_S, SETTLE_S, LOOK_S = 0.5, 0.7, 3.0, 0.05
 TYPED_S = 0.05  # the robot's console reads one line in 10 ms
 
@@ -320,25 +316,25 @@ def send_stop(
     sleep: Callable[[float], None],
     **connect: Any,
 ) -> RobotState | None:
-    """Tell the robot to stop, and return the state in which it stands, or that of 3 s later; None if it sends none.
+    """Stop the robot; return its state at rest, or after 3 s; None if it sends none.
 
-    Nothing is asked of it first, so that a robot that cannot answer is stopped too. Velocity 0 brakes; duty 0, when
-    that ramp is over, ends even the runaway of a robot that was left in WHEEL_VOLTAGE (`commands`). One that drives
-    on, or is silent, may be on its own way to its dock, or at its console: on a serial line it is told to leave for
-    the console, to end that way, and to talk; and to stop, once more.
+    The stop is sent before anything is read, so it reaches a robot that cannot answer. Velocity 0 brakes; duty 0, after
+    that ramp, also stops a robot that was left in WHEEL_VOLTAGE (`wire`). If the robot still drives or is silent, it
+    may be driving to its dock or be at its console: over a serial line it is then sent to the console, its docking is
+    stopped, its packets are started, and the stop is sent again.
 
     Args:
-        config: Where the robot is.
-        dialect: How it is spoken to.
+        config: The robot's port.
+        dialect: Its wire protocol.
         monotonic: The time in seconds.
-        sleep: Lets seconds pass.
+        sleep: Waits for seconds.
         **connect: `connect` of `Port`.
 
     Raises:
-        BackendUnavailable: If the port cannot be opened, as while another program drives the robot.
-        PortLost: If it went away before the stop was sent.
+        BackendUnavailable: If the port cannot be opened, for example because another program drives the robot.
+        PortLost: If the port is lost before the stop is sent.
     """
-    parser, continuity = dialect.parser(), IrLightContinuity()
+    parser, continuity = dialect.parser(), IrLightUnwrapper()
     with Port(config, monotonic, parser=parser, fill=dialect.fill, continuity=continuity, **connect) as port:
         state = _stop(port, dialect, monotonic, sleep)
         if dialect.wake and (state is None or is_driven(state, critterbot())):
@@ -353,7 +349,7 @@ def send_stop(
 def _stop(
     port: Port, dialect: Dialect, monotonic: Callable[[], float], sleep: Callable[[float], None]
 ) -> RobotState | None:
-    """Say the stop, and return the state in which the robot stands, or the last one; None if there was none."""
+    """Send the stop; return the robot's state at rest, or its last one; None without one."""
     port.write(dialect.fill + dialect.encode(HALT))
     sleep(dialect.alone_s)
     port.write(dialect.encode(HALT))
@@ -375,10 +371,10 @@ def _stop(
 
 
 def is_driven(state: RobotState, spec: RobotSpec) -> bool:
-    """Tell whether a motor has a voltage."""
+    """Return whether a motor has a voltage."""
     return bool(state.raw[spec.group("motor_voltage")].any())
 
 
 def turns(state: RobotState, spec: RobotSpec) -> bool:
-    """Tell whether a wheel turns (by more than one unit, 0.018 m/s), be it driven or not."""
+    """Return whether a wheel turns (by more than one unit, 0.018 m/s), driven or not."""
     return bool((np.abs(state.raw[spec.group("motor_velocity")]) > 1.0).any())

@@ -1,10 +1,10 @@
-"""Supervisor: whether the robot may move, judged from what it senses, with a margin before it may move again.
+"""Supervisor: stops the robot for heat, bus voltage and charging. VoltageObedience: detects ignored commands.
 
-Each condition has two thresholds. The reading that crosses the first stops the robot at once; only one that reaches the
-second lets it go, so that a reading that hovers about a threshold never starts and stops it step by step.
+Each condition of the supervisor has two thresholds: crossing the first stops the robot, and only reaching the second
+releases it, so a reading near a threshold does not start and stop it step by step.
 
-Source: thresholds of the robot's own firmware of June 2011 (lib_monitor.c, the power and motor AVRs), but for the low
-bus voltage: the robot switches its computer off below 12.0 V, and this stops it before.
+Source: thresholds of the robot's firmware of June 2011 (lib_monitor.c, the power and motor AVRs), except the low bus
+voltage: the robot switches its computer off below 12.0 V, and this stops it before.
 """
 
 from __future__ import annotations
@@ -16,35 +16,36 @@ import numpy as np
 from horde_env.backend import Floats, Frame
 from horde_env.drives import Obedience
 from horde_env.robot import RobotSpec, critterbot
+from horde_env.robots.critterbot.wire import wire_units
 
-# Temperature readings are shares of 255, and LOWER is hotter: the robot itself refuses to drive below 65 of 255, and
-# drives again when all three are at 85.
+# Temperature readings are shares of 255, and LOWER is hotter: the robot does not drive below 65 of 255, and drives
+# again when all three are at 85.
 HOT_BELOW, COOL_FROM = 65 / 255, 85 / 255
 
-# The bus rises by about 0.3 V when stalled motors let go: the margin must be wider, or each stop would end itself.
+# The bus rises by about 0.3 V when stalled motors are switched off: with a smaller margin each stop would end itself.
 LOW_BUS_V, RECOVERED_BUS_V = 12.5, 13.5
-HIGH_BUS_V, LOWERED_BUS_V = 18.5, 18.3  # above 18.5 V the motors get nothing
+HIGH_BUS_V, LOWERED_BUS_V = 18.5, 18.3  # above 18.5 V the motors have no supply
 
 ROUNDING = 1e-6  # 85 x (1 / 255) is not 85 / 255; the smallest unit of a reading is 0.004
 
 UNPLUGGED, COMPLETE = 0, 11
 FREE = (UNPLUGGED, COMPLETE)  # the charge states in which the robot can move
-FIRST_FAULT = 200  # states from here on are a charger's faults
-SETTLE_S = 0.5  # for how long the charge state must be free: a contact that chatters leaves and returns
+FIRST_FAULT = 200  # lowest charge state that is a charger's fault
+SETTLE_S = 0.5  # the charge state must be free for this long, because contacts chatter
 
 
 class Supervisor:
-    """Judges every frame; remembers what stopped the robot until that is over by a margin.
+    """Decides from each frame whether the robot may move; see the module.
 
     Args:
-        spec: The robot, for the places of its channels; the Critterbot when None.
+        spec: The robot, for the indices of its channels; the Critterbot when None.
         hot_below, cool_from: Motor temperature readings (shares of full scale, lower is hotter).
-        low_bus_v, recovered_bus_v: Volts on the bus below which it stops, and from which it goes on.
-        high_bus_v, lowered_bus_v: Volts above which it stops, and up to which it goes on again.
+        low_bus_v, recovered_bus_v: Bus voltage below which it stops, and from which it may move again.
+        high_bus_v, lowered_bus_v: Bus voltage above which it stops, and up to which it may move again.
         settle_s: Seconds for which the charge state must stay free.
 
     Raises:
-        ValueError: If a second threshold lies on the wrong side of the first, or `settle_s` is negative.
+        ValueError: If a second threshold is on the wrong side of the first, or `settle_s` is negative.
     """
 
     def __init__(
@@ -61,12 +62,11 @@ class Supervisor:
     ) -> None:
         if not (cool_from >= hot_below and low_bus_v <= recovered_bus_v < lowered_bus_v <= high_bus_v):
             raise ValueError(
-                f"a margin must lie on the safe side: cool_from {cool_from} >= hot_below {hot_below}, and low_bus_v "
-                f"{low_bus_v} <= recovered_bus_v {recovered_bus_v} < lowered_bus_v {lowered_bus_v} <= high_bus_v "
-                f"{high_bus_v}"
+                f"thresholds must satisfy cool_from {cool_from} >= hot_below {hot_below} and low_bus_v {low_bus_v} <= "
+                f"recovered_bus_v {recovered_bus_v} < lowered_bus_v {lowered_bus_v} <= high_bus_v {high_bus_v}"
             )
         if not settle_s >= 0.0:
-            raise ValueError(f"settle_s must not be negative, and is {settle_s}")
+            raise ValueError(f"settle_s must not be negative, but is {settle_s}")
         spec = spec or critterbot()
         self._temperatures = spec.group("motor_temperature")
         self._motors = [channel.name.rpartition("_")[2] for channel in spec.channels[self._temperatures]]
@@ -79,14 +79,14 @@ class Supervisor:
         self._charging_t = 0.0
 
     def judge(self, values: Floats, charge_state: int, t: float) -> str:
-        """Return "" while the robot may move, else why not: words that stay the same while the reason does.
+        """Return why the robot must not move, "" if it may; the text stays the same while the reason does.
 
-        A reading that is not a number counts as the worst one.
+        NaN counts as the worst reading.
 
         Args:
             values: All channels in SI units, shape (n_channels,).
-            charge_state: The robot's own number: 0 unplugged, 11 complete; it moves in these two alone.
-            t: Time of the frame in seconds. Where it runs backwards (a new connection), waiting begins again.
+            charge_state: As reported: 0 unplugged, 11 complete; the robot moves only in these two.
+            t: Time of the frame in seconds. If it decreases (a new connection), `settle_s` starts again.
         """
         self._judge_heat(values)
         self._judge_bus(float(values[self._bus]))
@@ -136,23 +136,23 @@ class Supervisor:
 
 # ---- obedience -------------------------------------------------------------------------------------------------------
 
-MOVING_UNITS = 10.0  # asked of some wheel, from which on it must show a voltage
-STANDING_UNITS = 0.5  # below it nothing is asked
-LONGEST_RAMP_S = 1.2  # its way to the motors included
+MOVING_UNITS = 10.0  # request of a wheel from which on a motor must have a voltage
+STANDING_UNITS = 0.5  # requests below it count as 0
+LONGEST_RAMP_S = 1.2  # including the delay to the motors
 CERTAIN_S = 0.6
 
 IDLE = (
-    f"the robot does not follow its commands: in {CERTAIN_S} s in which its wheels were to turn no motor showed a "
-    "voltage. Is its wire for commands cut, or does its firmware ignore them?"
+    f"the robot does not follow its commands: no motor had a voltage in {CERTAIN_S} s of requests to move. Is its wire "
+    "for commands cut, or does its firmware ignore them?"
 )
 ADRIFT = (
-    f"the robot does not follow its commands: at a request to stand it drove its motors for {CERTAIN_S} s after the "
-    "longest ramp. Does another program drive it? If not, switch it off."
+    f"the robot does not follow its commands: its motors had voltages for {CERTAIN_S} s after the longest ramp to a "
+    "stop. Does another program drive it? If not, switch it off."
 )
 
 
 class VoltageObedience(Obedience):
-    """Judges every frame of a life; a finding holds until a frame shows the contrary.
+    """Detects ignored commands by the motors' voltages; a complaint holds until a frame refutes it.
 
     Args:
         spec: The robot, with a channel group motor_voltage.
@@ -168,15 +168,14 @@ class VoltageObedience(Obedience):
         super().__init__(spec)
 
     def forget(self) -> None:
-        """Begin a life without a complaint."""
+        """Start a run without a complaint."""
         super().forget()
         self._n_idle = self._n_standing = self._n_adrift = 0  # steps
 
     def judge(self, request: Floats, frame: Frame) -> str:
-        """Take the frame that ended a step under `request` (m/s, m/s, rad/s; shape (3,)) and return `complaint`.
+        """Evaluate the frame after a step with `request` (m/s, m/s, rad/s; shape (3,)) and return `complaint`.
 
-        A step of which the body itself says that it was kept from the request, or that broke the sequence, proves
-        nothing: counting begins again after it. One without a new frame is passed over.
+        A step whose request was not applied, or a gap, restarts the counts. A stale frame is skipped.
         """
         if frame.stale:
             return self.complaint
@@ -200,8 +199,6 @@ class VoltageObedience(Obedience):
 
 
 def _to_wheels(spec: RobotSpec) -> list[list[float]]:
-    """Return the matrix that makes units of the wheels, of the wire, from a request (m/s, m/s, rad/s)."""
-    drive = spec.drive
-    units = np.array([drive["translation_unit"], -drive["translation_unit"], drive["rotation_unit"]])  # y right
-    matrix: list[list[float]] = (np.array(drive["kinematics_1024"]) / 1024.0 / units).tolist()
+    """Return the matrix from requests (m/s, m/s, rad/s) to the wheels' wire units."""
+    matrix: list[list[float]] = (np.array(spec.drive["kinematics_1024"]) / 1024.0 / wire_units(spec)).tolist()
     return matrix

@@ -31,11 +31,11 @@ class StateParser(PacketFinder):
     header, size = HEADER, STATE_SIZE
 
     def is_sound(self, packet: bytes) -> bool:
-        """Tell whether a candidate of the right size and header is a state packet."""
+        """Return whether a candidate of the right size and header is a valid state packet."""
         return is_sound(packet)
 
     def feed(self, data: bytes) -> list[RobotState]:
-        """Take the next bytes and return the states that are now complete, in their order."""
+        """Add bytes and return the states that are now complete, in order."""
         found = self.find(data)
         return decode_states(found) if found else []
 
@@ -60,7 +60,7 @@ CONTROL_DROP_SIZE = len(CONTROL_START) + 5 * 4 + LEDS_SIZE
 # Positions among the 93 integers; from acceleration to thermal they lie in the order of the observation.
 SECONDS, MICROSECONDS, SOURCE, POWER, CHARGE, BUS, BATTERY, MOTORS, ACCELERATION = 0, 1, 2, 3, 4, 5, 6, 9, 21
 BUMP, ERRORS, CYCLE_TIME, MONITOR = 58, 90, 91, 92
-# It may drive or is too hot to; before June 2011 neither that nor charging was told.
+# Driving, overheating and charging; firmware before June 2011 reported none of them.
 MONITOR_STATES = {
     drive | charging
     for drive in (0, wire.MONITOR_DRIVE, wire.MONITOR_OVERHEATING)
@@ -72,18 +72,18 @@ _IR_DISTANCE = slice(23, 33)  # among the channels
 
 
 def url_of(address: str) -> str:
-    """Return the url of a driver at "HOST", "HOST:PORT" or "socket://HOST:PORT"; the robot's port where none is said.
+    """Return the url of a driver at "HOST", "HOST:PORT" or "socket://HOST:PORT"; the default port is the robot's.
 
     >>> url_of("10.0.1.10"), url_of("localhost:2324"), url_of("[::1]")
     ('socket://10.0.1.10:2330', 'socket://localhost:2324', 'socket://[::1]:2330')
     """
     place = address.removeprefix("socket://")
-    names_port = ":" in place.rpartition("]")[2]  # an address with colons stands in brackets
+    names_port = ":" in place.rpartition("]")[2]  # an IPv6 address is in brackets
     return f"socket://{place}" if names_port else f"socket://{place}:{ROBOT_PORT}"
 
 
 class DataSource(IntEnum):
-    """Where a drop's readings come from; only the simulator's IR distance is not scrambled."""
+    """The source of a drop's readings; only the simulator's IR distance is not scrambled."""
 
     ROBOT = 0
     SIMULATOR = 1
@@ -91,15 +91,15 @@ class DataSource(IntEnum):
 
 
 class StateDrop(NamedTuple):
-    """What one state drop says.
+    """The content of one state drop.
 
     Attributes:
-        state: As from the wire, but for IR distance, which is `restore_ir_distance`'s estimate and no integer.
-        ir_distance: The drop's own ten numbers, 0..255, shape (10,).
+        state: As from the wire, except IR distance, which is the estimate of `restore_ir_distance` and not an integer.
+        ir_distance: The drop's ten numbers, 0..255, shape (10,).
         time_s: The driver's wall clock when it read the packet; 0 from the simulator.
         source: A DataSource.
         on_battery: True unless the bus was above 17.0 V.
-        bump: The simulator's 32 touch cells, 0..255; the robot has none and sends whatever was in memory.
+        bump: The simulator's 32 touch cells, 0..255; the robot has none and sends uninitialised memory.
     """
 
     state: RobotState
@@ -111,13 +111,13 @@ class StateDrop(NamedTuple):
 
 
 def scramble_ir_distance(raw: Floats) -> Floats:
-    """Return the 0..255 that the driver makes of ten bits: the high eight of them OR the low two."""
+    """Return the driver's 0..255 for ten bits: the high eight of them OR the low two."""
     bits = np.asarray(raw, dtype=np.int64)
     return np.asarray(bits >> 2 | bits & 3, dtype=np.float64)
 
 
 class IrEstimate(NamedTuple):
-    """IR distance of 0..1023 as far as a drop tells: estimate and bounds, each of shape (n,)."""
+    """Estimate and bounds of the IR distance 0..1023 of a drop, each of shape (n,)."""
 
     estimate: Floats
     lowest: Floats
@@ -125,12 +125,12 @@ class IrEstimate(NamedTuple):
 
 
 def restore_ir_distance(scrambled: Floats) -> IrEstimate:
-    """Undo the driver's scrambling as far as it can be undone.
+    """Estimate the readings before the driver's scrambling.
 
-    Of a reading's ten bits hhhhhhHHll a drop keeps hhhhhh and o = HH | ll. With v the drop's number the reading is
-    therefore 16 (v >> 2) + r with r = 0 exactly for o = 0, 1..5 for o = 1, 2..10 for o = 2, 3..15 for o = 3. If the low
-    four bits are uniform, as they are in the robot's log, r has the mean 10/3 o whatever o is: this estimate has no
-    bias and an r.m.s. error of 3.3 of 1023, and one in sixteen is exact. A saturated sensor (1023) is restored as 1018.
+    A drop keeps hhhhhh and o = HH | ll of a reading's ten bits hhhhhhHHll. The reading is 16 (v >> 2) + r, with v the
+    drop's number and r = 0 exactly for o = 0, 1..5 for o = 1, 2..10 for o = 2, 3..15 for o = 3. If the low four bits
+    are uniform, as in the robot's log, r has the mean 10/3 o for each o: the estimate has no bias and an r.m.s. error
+    of 3.3 of 1023, and one in sixteen is exact. A saturated sensor (1023) is restored as 1018.
 
     Args:
         scrambled: The drop's numbers, 0..255, shape (n,).
@@ -140,7 +140,7 @@ def restore_ir_distance(scrambled: Floats) -> IrEstimate:
 
 
 def decode_state_drop(frame: bytes) -> StateDrop:
-    """Return what a state drop says.
+    """Decode a state drop.
 
     Raises:
         ValueError: If the frame is not 396 bytes of a CritterStateDrop.
@@ -154,14 +154,14 @@ def decode_state_drop(frame: bytes) -> StateDrop:
 
 
 def decode_state_drops(frames: list[bytes]) -> list[StateDrop]:
-    """Return what whole state drops say; faster than one by one."""
+    """Decode complete state drops; faster than one by one."""
     ints = np.frombuffer(b"".join(frames), dtype="<i4").reshape(-1, DROP_SIZE // 4)[:, -N_STATE_INTS:]
     raw = np.zeros((len(frames), wire.N_CHANNELS))
     raw[:, : wire.N_ON_WIRE] = ints[:, _CHANNELS]
     raw[:, wire.OVERHEATING] = ints[:, MONITOR] & wire.MONITOR_OVERHEATING
     own_ir_distance = raw[:, _IR_DISTANCE].copy()
     simulated = ints[:, SOURCE, None] == DataSource.SIMULATOR
-    # The simulator's numbers are shares of 255 and not scrambled; raw is a share of 1023.
+    # The simulator's numbers are fractions of 255 and not scrambled; raw is a fraction of 1023.
     raw[:, _IR_DISTANCE] = np.where(
         simulated, own_ir_distance * (1023 / 255), restore_ir_distance(own_ir_distance).estimate
     )
@@ -170,7 +170,7 @@ def decode_state_drops(frames: list[bytes]) -> list[StateDrop]:
 
 
 def _drop(raw: Floats, ir_distance: Floats, ints: list[int]) -> StateDrop:
-    """Return one drop; the top byte of its error flags repeats the charge state."""
+    """Return one drop; the top byte of its error flags is a copy of the charge state."""
     return StateDrop(
         RobotState(raw, ints[CHARGE], ints[ERRORS] & 0xFFFFFF, ints[CYCLE_TIME], ints[MONITOR]),
         ir_distance,
@@ -182,7 +182,7 @@ def _drop(raw: Floats, ir_distance: Floats, ints: list[int]) -> StateDrop:
 
 
 def encode_state_drop(drop: StateDrop) -> bytes:
-    """Return the 396 bytes that the driver would send; IR distance from `drop.ir_distance`."""
+    """Encode a drop in 396 bytes, with IR distance from `drop.ir_distance`."""
     seconds, microseconds = divmod(round(drop.time_s * 1e6), 1_000_000)
     ints = np.zeros(N_STATE_INTS, dtype="<i4")
     ints[_CHANNELS] = drop.state.raw[: wire.N_ON_WIRE]
@@ -195,27 +195,25 @@ def encode_state_drop(drop: StateDrop) -> bytes:
 
 
 def drop_of(state: RobotState, time_s: float) -> StateDrop:
-    """Return the drop that the driver makes of a state packet, scrambled IR distance and all (for the emulator)."""
+    """Return the driver's drop of a state packet, with scrambled IR distance."""
     own = scramble_ir_distance(state.raw[_IR_DISTANCE])
     return StateDrop(state, own, time_s, DataSource.ROBOT, on_battery=bool(state.raw[0] <= 170))
 
 
 def encode_control_drop(control: Control) -> bytes:
-    """Return the 94 bytes of a control drop: send them in one write. The LED bytes are always there.
+    """Encode a control in the 94 bytes of a control drop, to be sent in one write. It always has LED bytes.
 
     Raises:
-        ValueError: If a, b or c is no int8 (the driver would send its low eight bits), a mode is no byte, or there are
-            not 48 LED bytes with custom LEDs and none without.
+        ValueError: If a, b or c is not an int8 (the driver would send its low eight bits), a mode is not a byte, or
+            there are not 48 LED bytes with custom LEDs and none without.
     """
-    encode_control(control)  # a drop carries what the wire carries: the same checks
+    encode_control(control)  # for its checks
     numbers = np.array([control.mode, control.a, control.b, control.c, control.led_mode], dtype="<i4")
     return CONTROL_START + numbers.tobytes() + (control.leds or bytes(LEDS_SIZE))
 
 
 def decode_control_drop(frame: bytes) -> Control:
-    """Return what a control drop asks of the robot, as the driver passes it on: the low eight bits of each number.
-
-    The name is not looked at: the driver reads exactly 94 bytes, whatever they are called.
+    """Decode a control drop as the driver does: the low eight bits of each number, whatever the drop's name.
 
     Raises:
         ValueError: If there are not 94 bytes.
@@ -228,11 +226,11 @@ def decode_control_drop(frame: bytes) -> Control:
 
 
 class StateDropParser(PacketFinder):
-    """Turns the driver's stream of bytes into states. Other drops, and anything else, are skipped and counted.
+    """Parses the driver's stream of bytes into states; other bytes are skipped and counted.
 
-    The driver looks at no checksum and passes none on: where a byte was lost between the robot and it, a drop holds the
-    ruins of two packets. Most of them show it, for their readings are shifted: bits are set that no firmware sets, the
-    copy of the charge state is another, the bus has no voltage, or a cycle time that was always 0 is not.
+    The driver neither checks nor forwards the checksum: after a byte lost on the robot's serial line, a drop is a mix
+    of two packets. Most such drops are recognised by their shifted readings: spare bits are set, the copy of the charge
+    state differs, the bus voltage is 0, or a cycle time that was always 0 is not.
 
     Attributes:
         newest: The last drop, with its time and source; None before the first.
@@ -247,7 +245,7 @@ class StateDropParser(PacketFinder):
         self._is_idle = False  # whether the cycle time was 0, as it is from the firmware of 2011
 
     def is_sound(self, packet: bytes) -> bool:
-        """Tell whether a frame of the right name and size may come from a sound packet of the robot's."""
+        """Return whether a frame of the right name and size may be a valid packet of the robot."""
         ints = np.frombuffer(packet, dtype="<i4", offset=len(STATE_START)).tolist()
         if ints[SOURCE] != DataSource.ROBOT:
             return True
@@ -263,7 +261,7 @@ class StateDropParser(PacketFinder):
         return sound
 
     def feed(self, data: bytes) -> list[RobotState]:
-        """Take the next bytes and return the states that are now complete, in their order."""
+        """Add bytes and return the states that are now complete, in order."""
         found = self.find(data)
         if not found:
             return []
@@ -273,7 +271,7 @@ class StateDropParser(PacketFinder):
 
 
 def is_original_simulator(parser: StreamParser) -> bool:
-    """Tell whether the newest drop came from the original simulator, which dies of any control but a motor's."""
+    """Return whether the newest drop is from the original simulator, which crashes on controls other than motors'."""
     newest = parser.newest if isinstance(parser, StateDropParser) else None
     return newest is not None and newest.source == DataSource.SIMULATOR
 
@@ -281,45 +279,29 @@ def is_original_simulator(parser: StreamParser) -> bool:
 # ---- IR light --------------------------------------------------------------------------------------------------------
 
 
-class IrLightContinuity:
-    """Unwraps the IR light of the Critterbot's packets as they come."""
-
-    def __init__(self) -> None:
-        self._unwrapper = IrLightUnwrapper()
-
-    def forget(self) -> None:
-        """Take the next two packets as they are."""
-        self._unwrapper.forget()
-
-    def unwrap(self, state: RobotState) -> Floats:
-        """Return the readings, 0..1023, shape (8,), of the next packet."""
-        return self._unwrapper.unwrap(ir_light(state))
-
-
 class IrLightUnwrapper:
-    """Gives IR light its top two bits back, by continuity with the last three packets.
+    """Restores the top two bits of IR light by continuity with the last three packets.
 
-    The firmware sends a reading of 0..1023 modulo 256. Near the dock its 50 Hz beacon makes a 100 Hz sample alternate
-    between two levels, and now and then one level comes twice, so a reading resembles the one two packets ago, or else
-    the last or the third. Of the four readings that a byte may stand for, the one nearest to any of these is taken, 32
-    in favour of the one two packets ago.
+    The firmware sends readings of 0..1023 modulo 256. Near the dock its 50 Hz beacon makes a 100 Hz sample alternate
+    between two levels, and occasionally a level comes twice, so a reading resembles the one two packets ago, or else
+    the last or the third. Of the four readings that a byte may represent, the one nearest to any of these is chosen,
+    with an advantage of 32 for the one two packets ago.
 
-    Always right where the reading is within 32 of what it was two packets ago; right after greater changes unless they
-    come near a multiple of 256. Not possible for the first two packets, which are taken as they are (away from the
-    dock the robot's own log never passes 196), and only a guess across lost packets. A guess too high cannot be
-    noticed later: `forget` starts again.
+    The result is correct for changes of up to 32 in two packets, and for greater changes that are not near a multiple
+    of 256. The first two packets are not changed (far from the dock the robot's log never exceeds 196); across lost
+    packets the result is a guess. A guess too high cannot be detected later: `forget` starts again.
     """
 
     def __init__(self) -> None:
         self.forget()
 
     def forget(self) -> None:
-        """Take the next two packets as they are."""
+        """Leave the next two packets unchanged."""
         self._history = np.zeros((3, 8))  # the last, two ago, three ago
 
-    def unwrap(self, wrapped: Floats) -> Floats:
-        """Return the readings, 0..1023, shape (8,), of the next packet, which carried `wrapped`, 0..255."""
-        candidates = wrapped + 256.0 * np.arange(4)[:, None]
+    def unwrap(self, state: RobotState) -> Floats:
+        """Return the next packet's readings, 0..1023, shape (8,)."""
+        candidates = ir_light(state) + 256.0 * np.arange(4)[:, None]
         change = np.abs(candidates[:, None, :] - self._history) + np.array([32.0, 0.0, 32.0])[:, None]
         best = change.min(axis=1).argmin(axis=0)
         reading: Floats = candidates[best, np.arange(8)]

@@ -1,11 +1,24 @@
-"""The robot's state packets: 83 bytes, 100 a second, unasked. Pure functions.
+"""The robot's packets, as pure functions: states of 83 bytes, 100 per second, and controls of 9 or 57 bytes.
 
-    DE AD BE EF | 77 bytes of readings | CRC-16, high byte first
+    state     DE AD BE EF | 77 bytes of readings | CRC-16, high byte first
+    control   DE AD BE EF | mode, three int8, LED mode | 48 LED bytes if custom; no checksum, no reply
 
-A channel is one byte, its high byte, and up to eight low bits that may share another byte with its neighbours; `GROUPS`
-says where. Raw values keep the wire's integers and its axes (y to the right); RobotSpec turns them into SI.
+A channel has a high byte, and up to eight low bits that may share a byte with other channels (`GROUPS`). Raw values are
+the wire's integers with its axes (y to the right); RobotSpec converts them to SI.
 
-Source: the Critterbot's ARM firmware of June 2011 (lib_mi.c, lib_motor.c), confirmed byte for byte.
+The robot executes the last complete control of each cycle of 10 ms, and stops 0.5 s after the last one. A stop is a
+ramp of one unit per 10 ms, 0.2 s from an action of 20 units, and is sent in two forms:
+
+    HALT    velocity 0, for the longest duration of a ramp: it brakes. A turn at 3.5 rad/s ends after 0.8 rad (in the
+            emulator); with duty 0 at once the wheels would roll on, to 1.5 rad
+    COAST   duty 0 from then on. A packet that was damaged into mode 2 leaves a duty, and velocity 0 after it has no
+            effect, because the firmware compares it with the ramp's last target, which is 0: the wheels would turn
+            without end, past the robot's own timeout. Duty 0 ends that, and restarts the timeout
+
+COAST alone would leave the old command as the ramp's last target, and repeating that command would have no effect.
+
+Source: the Critterbot's ARM firmware of June 2011 (lib_mi.c, lib_motor.c: motor_set_speed_slew, motor_event), confirmed
+byte for byte.
 """
 
 from __future__ import annotations
@@ -23,8 +36,8 @@ HEADER = b"\xde\xad\xbe\xef"
 STATE_SIZE = 83
 
 BUS, CHARGE, CHARGE_COPY, CYCLE_TIME, MONITOR, CRC = 4, 5, 75, 79, 80, 81
-SPARE = {25: 0x0F, 43: 0x0F, 76: 0xFC}  # bits that no firmware ever sets: beside short fields, and errors 18..23
-BUS_UNREAD = 255  # sent by the firmware where the power board reports 0
+SPARE = {25: 0x0F, 43: 0x0F, 76: 0xFC}  # bits that are always 0: unused bits of short fields, and errors 18..23
+BUS_UNREAD = 255  # sent by the firmware if the power board reports 0
 
 MONITOR_CHARGING, MONITOR_DRIVE, MONITOR_OVERHEATING = 0x80, 0x40, 0x01
 
@@ -32,15 +45,15 @@ N_CHANNELS, N_ON_WIRE, OVERHEATING, N_ERRORS = 57, 53, 56, 18
 
 
 class Group(NamedTuple):
-    """Where a group of channels lies in a state packet.
+    """The layout of a group of channels in a state packet.
 
     Attributes:
-        name: The group's name in RobotSpec; the order of the groups is that of the observation.
+        name: The group's name in RobotSpec; the groups have the observation's order.
         high: Offset of each channel's high byte.
-        low: Offset of the byte that holds its low bits.
+        low: Offset of the byte with its low bits.
         bits: Number of low bits.
         shifts: Position of the lowest of them in that byte.
-        signed: True where the high byte is two's complement.
+        signed: True if the high byte is two's complement.
     """
 
     name: str
@@ -70,12 +83,12 @@ GROUPS = (
 
 
 def _column(per_group: list[tuple[int, ...]]) -> Ints:
-    """Lay a number per channel of each group into one array of shape (53,)."""
+    """Concatenate the numbers of all groups, shape (53,)."""
     return np.array([number for group in per_group for number in group], dtype=np.int64)
 
 
 _HIGH = _column([g.high for g in GROUPS])
-_LOW = _column([g.low or g.high for g in GROUPS])  # without low bits any byte will do: the mask is 0
+_LOW = _column([g.low or g.high for g in GROUPS])  # any byte if there are no low bits: the mask is 0
 _BITS = _column([(g.bits,) * len(g.high) for g in GROUPS])
 _SHIFT = _column([g.shifts or (0,) * len(g.high) for g in GROUPS]).astype(np.uint8)
 _MASK = ((1 << _BITS) - 1).astype(np.uint8)
@@ -88,13 +101,13 @@ _IR_LIGHT = next(slice(i, i + 8) for i, name in enumerate(_NAMES) if name == "ir
 
 
 class RobotState(NamedTuple):
-    """What one state packet says, in the wire's own units.
+    """The content of one state packet, in wire units.
 
     Attributes:
-        raw: The channels in the order of RobotSpec, shape (57,): integers, held as float64 as `RobotSpec.to_si` takes
-            them. 53..55 (last request) are not on the wire and 0; 56 is bit 0 of `monitor`. IR light is modulo 256.
-            Read-only where it was decoded.
-        charge_state: 0 unplugged, 1..10 charging, 11 complete, 201..235 faults. The motors turn in 0 and 11 alone.
+        raw: The channels in the order of RobotSpec, shape (57,): integers as float64, for `RobotSpec.to_si`. 53..55
+            (last request) are not on the wire and 0; 56 is bit 0 of `monitor`. IR light is modulo 256. Read-only if
+            decoded.
+        charge_state: 0 unplugged, 1..10 charging, 11 complete, 201..235 faults. The motors turn only in 0 and 11.
         error_flags: 18 bits, each "happened since the previous packet"; bit 15 is set in a third of healthy packets.
         cycle_time: 0 in this firmware.
         monitor: MONITOR_CHARGING | MONITOR_DRIVE | MONITOR_OVERHEATING.
@@ -108,16 +121,16 @@ class RobotState(NamedTuple):
 
     @property
     def breaks(self) -> int:
-        """Return 0: packets follow from one another as far as they can tell."""
+        """Return 0: packets have no information on interruptions."""
         return 0
 
 
 def is_sound(packet: bytes) -> bool:
-    """Tell whether 83 bytes that start with the header are a state packet that the robot sent.
+    """Return whether 83 bytes that start with the header are a valid state packet.
 
-    Beside the CRC (XMODEM: polynomial 0x1021, start 0, over bytes 4..80) two facts about the firmware are used. It
-    never reports a bus voltage of 0, so that a line stuck at zero, whose CRC is right, is refused; and it leaves 14
-    bits free, which makes an accident that the CRC misses (one in 65,536) as rare as one in 10^9.
+    Checks the CRC (XMODEM: polynomial 0x1021, start 0, over bytes 4..80), the bus voltage, which is never 0 (a line
+    stuck at zero has the correct CRC), and the 14 spare bits, which reduce accepted damage from one in 65,536 to one in
+    10^9.
     """
     return (
         crc_hqx(packet[4:CRC], 0) == packet[CRC] << 8 | packet[CRC + 1]
@@ -127,10 +140,10 @@ def is_sound(packet: bytes) -> bool:
 
 
 def decode_state(packet: bytes) -> RobotState:
-    """Return what a state packet says.
+    """Decode a state packet.
 
     Raises:
-        ValueError: If it has not 83 bytes, does not start with the header, or is not sound.
+        ValueError: If it has not 83 bytes, does not start with the header, or is invalid.
     """
     if len(packet) != STATE_SIZE or not packet.startswith(HEADER):
         raise ValueError(
@@ -139,16 +152,16 @@ def decode_state(packet: bytes) -> RobotState:
         )
     if not is_sound(packet):
         raise ValueError(
-            f"state packet refused: its CRC says {packet[CRC:].hex()}, its bytes {crc_hqx(packet[4:CRC], 0):04x}; "
+            f"invalid state packet: CRC {packet[CRC:].hex()}, expected {crc_hqx(packet[4:CRC], 0):04x}; "
             f"bus voltage {packet[BUS]} (never 0), spare bits {[packet[i] & bits for i, bits in SPARE.items()]} (0)"
         )
     return decode_states([packet])[0]
 
 
 def decode_states(packets: list[bytes]) -> list[RobotState]:
-    """Return what sound state packets say; faster than one by one."""
+    """Decode valid state packets; faster than one by one."""
     rows = np.frombuffer(b"".join(packets), dtype=np.uint8).reshape(-1, STATE_SIZE)
-    # Two's complement with its sign bit flipped is an unsigned number that starts from the lowest value.
+    # Two's complement with its sign bit flipped is an unsigned offset from the lowest value.
     high = rows.take(_HIGH, axis=1) ^ _SIGN
     low = rows.take(_LOW, axis=1) >> _SHIFT & _MASK
     raw = np.zeros((len(packets), N_CHANNELS))
@@ -162,16 +175,16 @@ def decode_states(packets: list[bytes]) -> list[RobotState]:
 
 
 def encode_state(state: RobotState) -> bytes:
-    """Return the state packet that the firmware would send: the inverse of `decode_state`.
+    """Encode a state packet as the firmware does: the inverse of `decode_state`.
 
-    As the firmware does, IR light of up to 1023 loses its top two bits, and a bus voltage of 0 is sent as 255.
+    IR light of up to 1023 loses its top two bits, and a bus voltage of 0 is sent as 255.
 
     Raises:
-        ValueError: If a reading is no integer or does not fit, if channel 56 contradicts the monitor byte, if there are
-            more than 18 error flags, or if another number is no byte.
+        ValueError: If a reading is not an integer or does not fit, if channel 56 contradicts the monitor byte, if there
+            are more than 18 error flags, or if another number is not a byte.
     """
     values = _on_wire(state)
-    # The low bits that share a byte lie in different places of it, so that their sum is their union.
+    # Low bits that share a byte do not overlap, so their sum is their union.
     row = np.bincount(_LOW, weights=(values & _MASK) << _SHIFT, minlength=STATE_SIZE).astype(np.uint8)
     row[_HIGH] = values >> _BITS & 0xFF
     packet = bytearray(row.tobytes())
@@ -185,7 +198,7 @@ def encode_state(state: RobotState) -> bytes:
 
 
 def _on_wire(state: RobotState) -> Ints:
-    """Return the 53 integers that a packet carries, checked."""
+    """Return the 53 integers of a packet, checked."""
     raw = np.array(state.raw, dtype=np.float64)
     if raw.shape != (N_CHANNELS,) or not np.all(raw == np.rint(raw)):
         raise ValueError(f"raw must be {N_CHANNELS} integers, not {state.raw!r}")
@@ -202,7 +215,7 @@ def _on_wire(state: RobotState) -> Ints:
         i = wrong[0]
         raise ValueError(f"{_NAMES[i]} is {readings[i]:g}, the wire carries {_LOWEST[i]:g}..{_HIGHEST[i]:g}")
     values = readings.astype(np.int64)
-    values[_IR_LIGHT] %= 256  # the firmware's cast to a byte binds before its shift
+    values[_IR_LIGHT] %= 256  # the firmware casts to a byte before it shifts
     return values
 
 
@@ -213,14 +226,13 @@ def ir_light(state: RobotState) -> Floats:
 
 # ---- control packets -------------------------------------------------------------------------------------------------
 
-MI_ON = b"\rmi on\r"  # typed at the robot's console, this starts the stream of state packets
-# The same of a robot that may be on its own way to its dock (`recharge start`), which ends there and nowhere else.
-WAKE = b"\rrecharge stop" + MI_ON
+MI_ON = b"\rmi on\r"  # the console command that starts the state packets
+WAKE = b"\rrecharge stop" + MI_ON  # also stops `recharge start`, which only the console can stop
 BODY_SIZE, LEDS_SIZE = 5, 48
 
 
 class MotorMode(IntEnum):
-    """What a control packet asks for. Any other number stops the motors."""
+    """Mode of a control packet. Any other number stops the motors."""
 
     WHEEL_SPACE = 0
     XYTHETA_SPACE = 1
@@ -235,7 +247,7 @@ class MotorMode(IntEnum):
 
 
 class LedMode(IntEnum):
-    """What the ring of 16 LEDs shows."""
+    """Display of the ring of 16 LEDs."""
 
     NONE = 0
     CLEAR = 1
@@ -267,13 +279,13 @@ class Control(NamedTuple):
 
 
 def encode_control(control: Control) -> bytes:
-    """Return the control packet: 9 bytes, or 57 with custom LEDs.
+    """Encode a control packet: 9 bytes, or 57 with custom LEDs.
 
     >>> encode_control(Control(MotorMode.XYTHETA_SPACE, 20, led_mode=LedMode.CLEAR)).hex(" ")
     'de ad be ef 01 14 00 00 01'
 
     Raises:
-        ValueError: If a number does not fit its byte, or there are not 48 LED bytes with CUSTOM and none without.
+        ValueError: If a number does not fit into its byte, or there are not 48 LED bytes with CUSTOM and none without.
     """
     mode, *values, led_mode, leds = control
     if not all(-128 <= v <= 127 for v in values) or not all(0 <= v <= 255 for v in (mode, led_mode)):
@@ -284,10 +296,10 @@ def encode_control(control: Control) -> bytes:
 
 
 def decode_control(packet: bytes) -> Control:
-    """Return what a control packet asks for.
+    """Decode a control packet.
 
     Raises:
-        ValueError: If it is no control packet.
+        ValueError: If it is not a control packet.
     """
     body = packet[len(HEADER) :]
     custom = len(body) >= BODY_SIZE and body[4] == LedMode.CUSTOM
@@ -298,11 +310,11 @@ def decode_control(packet: bytes) -> Control:
 
 
 def drive(request: Floats, spec: RobotSpec) -> Control:
-    """Return the control that asks the robot for a velocity.
+    """Return the control for a velocity.
 
     Args:
-        request: Forward m/s, leftward m/s, counter-clockwise rad/s, shape (3,). Rounded to wire units and limited to
-            +-127 of them: an int8, and the same to both sides.
+        request: Forward m/s, leftward m/s, counter-clockwise rad/s, shape (3,). Rounded to wire units and clipped to
+            +-127.
         spec: The robot, for the size of a wire unit.
 
     Raises:
@@ -311,31 +323,29 @@ def drive(request: Floats, spec: RobotSpec) -> Control:
     request = np.asarray(request, dtype=np.float64)
     if request.shape != (3,) or not np.all(np.isfinite(request)):
         raise ValueError(f"a request is three finite numbers (m/s, m/s, rad/s), not {request!r}")
-    x, y, theta = (int(v) for v in np.clip(np.rint(request / _units(spec)), -127, 127))
+    x, y, theta = (int(v) for v in np.clip(np.rint(request / wire_units(spec)), -127, 127))
     return Control(MotorMode.XYTHETA_SPACE, x, y, theta)
 
 
-def _units(spec: RobotSpec) -> Floats:
+def wire_units(spec: RobotSpec) -> Floats:
     """Return the SI value of one wire unit of x, y, theta, shape (3,); the wire's y points right, ours left."""
     translation, rotation = float(spec.drive["translation_unit"]), float(spec.drive["rotation_unit"])
     return np.array([translation, -translation, rotation])
 
 
-# XYTHETA, so that the slew and the 0.5 s timeout go with it. Never mix it with WHEEL_VOLTAGE: a fresh firmware, told a
-# voltage and then this, keeps driving (lib_motor.c, motor_set_speed_slew).
+# XYTHETA has the ramp and the 0.5 s timeout. Do not send it alone after WHEEL_VOLTAGE: after a reset and a voltage, the
+# firmware ignores it and keeps driving (lib_motor.c, motor_set_speed_slew).
 HALT = Control(MotorMode.XYTHETA_SPACE)
 STOP = encode_control(HALT)
 
-# What to send first: a robot that was left with half a packet takes the next bytes for the rest of it, and a header
-# there would be a wild velocity. Zeros complete any half packet and add nothing to it; then comes the stop.
+# Sent first: after a partial packet the robot reads the next bytes as the rest of it, and a header there would be a
+# large velocity. Zeros complete any partial packet without effect.
 FILL = bytes(BODY_SIZE + LEDS_SIZE)
 
-# Back to the console; the one control that a robot on its own way to its dock obeys.
-LEAVE = Control(MotorMode.EXIT, led_mode=LedMode.EXIT)
+LEAVE = Control(MotorMode.EXIT, led_mode=LedMode.EXIT)  # to the console; works while the robot drives to its dock
 
-# Nothing to the motors at once, without a ramp: they roll on. It ends the runaway of a robot that was left in
-# WHEEL_VOLTAGE. HALT comes before it, in an earlier cycle of the robot's, for only the last packet of a cycle acts, and
-# a command that follows it must not be the ramp's last target, which the firmware would take for no change.
+# No voltage at once, without a ramp: the wheels roll on. It stops a robot that was left in WHEEL_VOLTAGE. HALT must
+# come before it, in an earlier cycle, because only the last packet of a cycle acts; see the module.
 COAST = Control(MotorMode.WHEEL_VOLTAGE)
 
-RAMP_S = 0.4  # 25 units, the most that a wheel does, at one per 10 ms; and up to 0.1 s on the way through the driver
+RAMP_S = 0.4  # 25 units, the fastest wheel, at one per 10 ms, and up to 0.1 s of delay in the driver

@@ -330,7 +330,7 @@ def test_repeated_packets_keep_the_beacons_rhythm() -> None:
     near = facing_the_dock(0.5)
     unwrapper = IrLightUnwrapper()
     states = [decode_state(near.cycle(look=k % 10 >= 8)) for k in range(400)]
-    levels = [unwrapper.unwrap(wire.ir_light(state)) for state in states]
+    levels = [unwrapper.unwrap(state) for state in states]
     assert np.max(levels) < 256
 
 

@@ -22,14 +22,14 @@ PLAIN = encode_control(ASKED)
 
 def heard(robot: Receiver, data: bytes) -> list[Control]:
     """Return the controls of one cycle."""
-    robot.take(data)
+    robot.receive(data)
     return robot.controls()
 
 
 def at_place(place: int) -> Receiver:
     """Return a robot whose next byte comes to a place of its ring."""
     robot = Receiver()
-    robot.take(bytes(place))
+    robot.receive(bytes(place))
     robot.controls()
     return robot
 
@@ -100,7 +100,7 @@ def test_bytes_that_nobody_reads_are_lost_by_whole_rings() -> None:
     assert heard(Receiver(), PLAIN + bytes(RING - 3)) == []
     assert heard(Receiver(), PLAIN + bytes(RING - 10)) == [ASKED]
     robot = at_place(700)
-    robot.take(bytes(2 * RING - 5) + PLAIN)
+    robot.receive(bytes(2 * RING - 5) + PLAIN)
     assert list(robot._bytes) == list(PLAIN[-4:])
 
 
@@ -166,24 +166,24 @@ def test_a_stop_alone_would_drive_a_robot_left_with_half_a_packet() -> None:
 
 def test_a_line_ends_with_cr_and_one_is_read_at_a_time() -> None:
     robot = Receiver()
-    robot.take(MI_ON + b"stat")
+    robot.receive(MI_ON + b"stat")
     assert [robot.line(), robot.line(), robot.line()] == [b"", b"mi on", None]
-    robot.take(b"us\r")
+    robot.receive(b"us\r")
     assert robot.line() == b"status"
 
 
 def test_a_line_ends_for_the_robots_language_at_a_zero() -> None:
     """Stops that were sent to a robot at its console are no words, and do not hide those that come after the CR."""
     robot = Receiver()
-    robot.take(FILL + STOP + MI_ON)
+    robot.receive(FILL + STOP + MI_ON)
     assert [robot.line(), robot.line()] == [b"", b"mi on"]
-    robot.take(STOP + b"\r")
+    robot.receive(STOP + b"\r")
     assert robot.line() == wire.HEADER + b"\x01"
 
 
 @pytest.mark.parametrize(("n", "n_cycles", "n_left"), [(255, 0, 255), (256, 1, 1), (511, 2, 1), (510, 1, 255)])
 def test_of_a_line_that_is_too_long_the_rest_is_the_line(n: int, n_cycles: int, n_left: int) -> None:
     robot = Receiver()
-    robot.take(b"x" * n + b"\r")
+    robot.receive(b"x" * n + b"\r")
     assert [robot.line() for _ in range(n_cycles + 1)] == [None] * n_cycles + [b"x" * n_left]
     assert robot.line() is None

@@ -13,8 +13,8 @@ from horde_env.errors import PortLost
 from horde_env.hardware.port import Port
 from horde_env.hardware.settings import PortConfig
 from horde_env.hardware.stream import Reading
-from horde_env.robots.critterbot.body import rouse
-from horde_env.robots.critterbot.stream import IrLightContinuity, StateParser
+from horde_env.robots.critterbot.body import start_packets
+from horde_env.robots.critterbot.stream import IrLightUnwrapper, StateParser
 from horde_env.robots.critterbot.wire import FILL
 
 LIMIT_S = 10.0  # for what takes milliseconds: reached only by a test that fails
@@ -65,7 +65,7 @@ def config(url: str, **rest: object) -> PortConfig:
 
 def open_port(where: PortConfig, monotonic: Callable[[], float], **rest: Any) -> Port:
     """Open a port to a Critterbot."""
-    usual = {"parser": StateParser(), "fill": FILL, "continuity": IrLightContinuity()}
+    usual = {"parser": StateParser(), "fill": FILL, "continuity": IrLightUnwrapper()}
     return Port(where, monotonic, **usual | rest)
 
 
@@ -82,7 +82,7 @@ def await_(condition: Callable[[], bool], p: Port) -> None:
 
 def handshake(p: Port, **rest: Any) -> Reading:
     """Wait for a robot to be roused, and return a first reading."""
-    steps = rouse(p, time.monotonic, **rest)
+    steps = start_packets(p, time.monotonic, **rest)
     while True:
         try:
             next(steps)

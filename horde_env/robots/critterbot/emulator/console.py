@@ -1,10 +1,9 @@
-"""The microcontroller's text console, which it shows after a reset: lines end in CR alone, nothing is echoed.
+"""The microcontroller's receive buffer, and its text console after a reset: lines end in CR, without an echo.
 
-Two of its commands move the robot: `motor`, one wheel's duty or three wheels' speeds, for half a second, and
-`recharge start`, until the robot has found its dock or is told to stop.
+Two console commands move the robot: `motor`, one wheel's duty or three wheels' speeds, for half a second, and `recharge
+start`, until it is docked or stopped. Commands that read or flash a chip only return a prompt here.
 
-Source: the Critterbot's ARM firmware of June 2011 (lib_ui.c, lib_events.c, armio.c). Commands that look at a chip or
-flash it answer with a prompt here and do nothing.
+Source: the Critterbot's ARM firmware of June 2011 (lib_ui.c, lib_events.c, armio.c).
 """
 
 from __future__ import annotations
@@ -31,60 +30,50 @@ HELP = {
     "amp": "amp [0|1]",
     "reset": "reset now",
 }
-SILENT = frozenset(
-    [
-        "set_led",
-        "get_led",
-        "stat_led",
-        "clearall",
-        "setall",
-        "get_accel",
-        "get_adcspi",
-        "mode",
-        "pid",
-        "bootloader",
-    ]
+ACTIONS = ("mi on", "reset now", "error clear", "recharge start", "recharge stop")
+SILENT = (
+    *("set_led", "get_led", "stat_led", "clearall", "setall"),
+    *("get_accel", "get_adcspi", "mode", "pid", "bootloader"),
 )
 
 
 def banner() -> bytes:
-    """Return what the microcontroller says after a reset, the first prompt included."""
+    """Return the text that the microcontroller prints after a reset, with the first prompt."""
     tasks = "".join(f"Initialized EVENT_ID {i}\r" for i in range(1, N_EVENTS + 1))
     text = f"\r\r\r------------CritterBOOT-------------\r\rLast reset was a power-up reset.\r{tasks}"
     return text.encode("ascii") + PROMPT
 
 
-TOLD = ("mi on", "reset now", "error clear", "recharge start", "recharge stop")
-
-
-class Answer(NamedTuple):
-    """What comes of one line.
+class ConsoleReply(NamedTuple):
+    """The result of one line.
 
     Attributes:
-        says: The console's answer.
-        does: What the microcontroller is to do: one of TOLD, "motor", or "".
+        text: The console's reply.
+        action: What the microcontroller must do: one of ACTIONS, "motor", or "".
         numbers: Of "motor": a wheel and its duty, or three wheels' speeds.
     """
 
-    says: bytes
-    does: str = ""
+    text: bytes
+    action: str = ""
     numbers: tuple[int, ...] = ()
 
 
-def answer(line: bytes, machine: Machine, errors: int) -> Answer:
-    """Return what comes of one line.
+def run_line(line: bytes, machine: Machine, errors: int) -> ConsoleReply:
+    """Return the result of one line.
 
     Args:
-        line: What was typed, without its CR.
-        machine: The robot: `avr` enables charging, `status` looks at it.
+        line: The typed line, without its CR.
+        machine: The robot: `avr` enables charging, `status` reads it.
         errors: The error flags so far.
     """
     text = line.decode("latin-1")
     words = text.split()
-    name, numbers = words[0] if words else "", _leading_numbers(words[1:])
-    says, does = "", ""
-    if " ".join(words[:2]) in TOLD:
-        does = " ".join(words[:2])
+    name = words[0] if words else ""
+    is_number = re.compile(r"[+-]?[0-9]+").fullmatch
+    numbers = tuple(int(word) for word in takewhile(is_number, words[1:]))
+    says, action = "", ""
+    if " ".join(words[:2]) in ACTIONS:
+        action = " ".join(words[:2])
     elif name == "help":
         says = "List of commands and usage: \r" + "".join(f"{key} - {usage}\r" for key, usage in HELP.items())
     elif name == "status":
@@ -92,23 +81,17 @@ def answer(line: bytes, machine: Machine, errors: int) -> Answer:
     elif name == "error":
         says = f"Error status: {errors:x}\r"
     elif name == "motor" and len(numbers) >= 2:
-        does = name
+        action = name
     elif name == "motor":
         says = "Invalid argument(s) for motor.\r"
     elif name == "avr" and numbers:
         machine.power.charging_enabled = numbers[0] != 0
     elif name not in HELP and name not in SILENT:
         says = f'Invalid command: "{text}"\r'
-    return Answer(b"\r" + says.encode("latin-1") + PROMPT, does, numbers[:3])
-
-
-def _leading_numbers(words: list[str]) -> tuple[int, ...]:
-    """Return the whole numbers that come first."""
-    return tuple(int(word) for word in takewhile(re.compile(r"[+-]?[0-9]+").fullmatch, words))
+    return ConsoleReply(b"\r" + says.encode("latin-1") + PROMPT, action, numbers[:3])
 
 
 def _status(machine: Machine, errors: int) -> str:
-    """Return the console's report."""
     power = machine.power
     volts = " ".join(str(round(10 * v)) for v in power.battery_v)
     return (
@@ -119,41 +102,40 @@ def _status(machine: Machine, errors: int) -> str:
 
 # ---- bytes to packets ------------------------------------------------------------------------------------------------
 
-RING = 1024  # bytes of the buffer, which the hardware fills without looking
-LONGEST_LINE = 255  # characters of the console's
-NOTHING = 0xFF  # what reading an empty buffer gives: the low byte of C's EOF
+RING = 1024  # bytes of the ring buffer, which the hardware overwrites
+LONGEST_LINE = 255  # characters of a console line
+NOTHING = 0xFF  # the value read from an empty buffer: the low byte of C's EOF
 
 
 class Receiver:
-    """What the robot does with the bytes that reach it.
+    """The robot's receive buffer and its parsers.
 
-        a header        a byte that does not continue it is consumed, and the match starts over at the NEXT byte, so
-                        that DE DE AD BE EF loses its packet
-        a packet        may be split in time. Its mode, numbers and LED mode are taken together, when all five are
-                        there; with custom LEDs they act at once, and the reader then waits for 48 bytes, whatever they
-                        are
-        the buffer      is a ring: where nobody reads in time, bytes are lost by whole rings. Bytes that lie across its
-                        end are counted as one more than they are, so that once in 1,024 bytes a packet may be taken
-                        a byte too early; what is missing is read as FF, and comes later, as the first byte of junk
+        header          a byte that does not continue it is consumed, and the match restarts at the NEXT byte, so
+                        DE DE AD BE EF loses its packet
+        packet          may arrive in parts. Mode, numbers and LED mode are read together, when all five are there; with
+                        custom LEDs they act at once, and the next 48 bytes are read as LEDs, whatever they are
+        buffer          a ring: unread bytes are lost by whole rings. Bytes across its end are counted as one more than
+                        there are, so once in 1,024 bytes a packet may be read a byte too early; the missing byte is
+                        read as FF and arrives later as junk
 
     Attributes:
-        leds: The ring's 16 x (red, green, blue), as custom LED packets have set them.
+        leds: The ring's 16 x (red, green, blue), as set by custom LED packets.
     """
 
     def __init__(self) -> None:
         self.leds = bytes(LEDS_SIZE)
         self._bytes = bytearray()
-        self._place = 0  # of the first of them in the ring
-        self._n_header = 0  # bytes of a header that were matched
+        self._place = 0  # of the first byte in the ring
+        self._n_header = 0  # matched bytes of a header
         self._awaits_leds = False
 
-    def take(self, data: bytes) -> None:
-        """Put bytes that came over the line into the buffer."""
+    def receive(self, data: bytes) -> None:
+        """Put received bytes into the buffer."""
         self._bytes += data
         del self._bytes[: len(self._bytes) // RING * RING]
 
     def controls(self) -> list[Control]:
-        """Read all that can be read; return the controls that were, without LEDs (`leds`), in their order."""
+        """Read the complete control packets and return them in order, without LEDs (`leds`)."""
         found: list[Control] = []
         while True:
             if self._awaits_leds:
@@ -174,9 +156,9 @@ class Receiver:
                 self._n_header, self._awaits_leds = 0, led_mode == LedMode.CUSTOM
 
     def line(self) -> bytes | None:
-        """Read the console's next line, without its CR and what follows a zero byte; None where none is there yet.
+        """Read the console's next line up to its CR or a zero byte; None if it is incomplete.
 
-        Of a line that is longer than 255 characters as many are lost each time.
+        Each call discards 255 characters of a longer line.
         """
         end = self._bytes.find(b"\r")
         if end > LONGEST_LINE:
@@ -185,7 +167,7 @@ class Receiver:
         return None if end < 0 else self._read(end + 1)[:-1].partition(b"\0")[0]
 
     def _n_counted(self) -> int:
-        """Return how many bytes the firmware believes to be there."""
+        """Return the number of buffered bytes by the firmware's faulty count."""
         n = len(self._bytes)
         return n + 1 if self._place + n >= RING else n
 

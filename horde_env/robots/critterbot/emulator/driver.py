@@ -1,4 +1,4 @@
-"""DropsLine: the program on the robot that turns its packets into drops, and drops into its controls.
+"""DropsLine: the robot's on-board driver, which converts state packets to drops and control drops to packets.
 
 Source: the original Critterdriver (CritterSerialLink, ActionWriter and its drop servers), June 2011.
 """
@@ -16,10 +16,10 @@ WAKE_AFTER = 100  # cycles without a packet after which the driver types "mi on"
 
 
 class PacketCutter:
-    """The driver's way to find packets: the next 79 bytes after a header, whatever they are. It looks at no checksum.
+    """The driver's packet search: the next 79 bytes after a header, without a check of the CRC.
 
-    A byte that does not continue a header is passed over, and the match goes on where it was. So a byte that is lost
-    makes one packet of the ruins and costs the next. A wrong parity, of which the terminal tells, costs its packet.
+    A byte that does not continue a header is skipped without restarting the match. A lost byte therefore damages one
+    packet and loses the next. A packet with wrong parity is dropped.
     """
 
     def __init__(self) -> None:
@@ -27,7 +27,7 @@ class PacketCutter:
         self._packet = bytearray()
 
     def cut(self, data: bytes, bad_parity: bool = False) -> list[bytes]:
-        """Return the packets that a cycle's bytes complete."""
+        """Return the packets completed by a cycle's bytes."""
         if bad_parity:
             self._n_header = 0
             self._packet.clear()
@@ -46,18 +46,18 @@ class PacketCutter:
 
 
 class DropsLine(SocketLine):
-    """The robot's on-board driver: state drops out, control drops in (`drops`).
+    """The robot's on-board driver: sends state drops and receives control drops (`stream`).
 
-    As the original: each packet becomes a drop, sound or not (`PacketCutter`), its bytes 0D changed into 0A, IR
-    distance scrambled; after each packet the newest control that has come since the last one goes to the robot, older
-    ones are lost; what comes in must be whole control drops, else the host is cut off. It leaves its socket as the
-    operating system made it: drops wait until the host has acknowledged the last ones. It differs in taking one host.
+    As in the original, each packet becomes a drop, valid or not (`PacketCutter`), with 0D changed to 0A and IR distance
+    scrambled; after each packet the newest control received since the last one goes to the robot; a partial control
+    drop disconnects the host; Nagle's algorithm is on, so drops wait for the host's acknowledgement. Unlike the
+    original it serves one host.
 
     Args:
         host: Address to listen on.
-        port: Its port; 0 for any.
-        clock: The driver's wall clock, in seconds, for the drops' time.
-        cured: Whether the robot's terminal was told to leave 0D alone (`stty -icrnl`).
+        port: Port; 0 for any free one.
+        clock: The driver's wall clock in seconds, for the drops' time.
+        cured: Whether the robot's terminal keeps 0D (`stty -icrnl`).
     """
 
     has_nagle = True
@@ -68,11 +68,11 @@ class DropsLine(SocketLine):
         self._cutter = PacketCutter()
         self._drops: dict[bytes, bytes] = {}
         self._slot: bytes | None = None
-        self._ready = encode_control(Control(0))  # the driver's first word: all zeros
+        self._ready = encode_control(Control(0))  # the driver's first packet: all zeros
         self._silent = WAKE_AFTER
 
     def read(self) -> bytes:
-        """Return what the driver writes to the robot."""
+        """Return the bytes that the driver sends to the robot."""
         data = super().read()
         for start in range(0, len(data), stream.CONTROL_DROP_SIZE):
             drop = data[start : start + stream.CONTROL_DROP_SIZE]
@@ -87,7 +87,7 @@ class DropsLine(SocketLine):
         return ready
 
     def write(self, data: bytes, bad_parity: bool = False) -> None:
-        """Turn the robot's packets into stream."""
+        """Convert the robot's packets to drops and send them."""
         packets = self._cutter.cut(data if self._cured else data.replace(b"\r", b"\n"), bad_parity)
         self._silent = 0 if packets else self._silent + 1
         for packet in packets:
@@ -96,12 +96,12 @@ class DropsLine(SocketLine):
             self._ready, self._slot = self._slot, None
 
     def _drop(self, packet: bytes) -> bytes:
-        """Return the drop of a packet; those of repeated ones (`Microcontroller.cycle`) are not computed again."""
+        """Return the drop of a packet, cached because packets may repeat (`Microcontroller.cycle`)."""
         if packet not in self._drops:
             if len(self._drops) >= N_DROPS_KEPT:
                 self._drops.clear()
             made = bytearray(stream.encode_state_drop(stream.drop_of(wire.decode_states([packet])[0], 0.0)))
-            # The error flags' top byte is the charge state's copy; of a ruin, whatever stands there.
+            # The error flags' top byte is the charge state's copy, whatever its value in a damaged packet.
             made[len(stream.STATE_START) + 4 * stream.ERRORS + 3] = packet[wire.CHARGE_COPY]
             self._drops[packet] = bytes(made)
         drop, start = self._drops[packet], len(stream.STATE_START)
@@ -110,14 +110,14 @@ class DropsLine(SocketLine):
         return drop[:start] + now + drop[start + 8 :]
 
     def _send(self, drop: bytes) -> None:
-        """Send a whole drop or none: one for which there is no room is lost."""
+        """Send a whole drop, or drop it without room."""
         if len(self._outbox) < len(drop) or self.in_lockstep:
             self._outbox += drop
         if not self.in_lockstep:
             self.flush()
 
     def flush(self) -> None:
-        """Send what has not been sent; a drop of which the network took a part is kept."""
+        """Send the buffered bytes; the rest of a partly sent drop stays buffered."""
         n = self._put(bytes(self._outbox)) if self._outbox else 0
         self.n_sent += n
         del self._outbox[:n]

@@ -1,11 +1,10 @@
-"""The Critterbot without the Critterbot: its microcontroller over the simulator, on a line that a host plugs into.
+"""The emulated Critterbot: its microcontroller's program over the simulator, behind lines for hosts.
 
     with Emulator(seed=0) as robot:
         path = robot.open_pty()        # or listen(), or listen_drops()
         robot.start()                  # real time; or in lockstep with its host, see `lockstep.LockstepClock`
 
-Who talks to it cannot tell it from the robot: same bytes, same 100 Hz with the jitter of the real robot's log, same
-faults of the firmware.
+It sends the same bytes as the robot, at 100 Hz with the jitter of the real robot's log, and has its firmware's faults.
 """
 
 from __future__ import annotations
@@ -33,10 +32,8 @@ from horde_env.robots.critterbot.wire import HALT, STATE_SIZE, encode_control
 from horde_env.sim.physics import resolve_physics
 
 UNSET_CLOCK_S = 1_325_376_000.0  # 1 January 2012
-LOW_BUS_V = 12.2  # under the limits of a careful host, above the 12.0 V at which the robot's power board gives up
-HOT = 55.0  # temperature byte, lower is hotter: the motors are held below 65
-
-# How long a fault lasts, seconds: uniform between these.
+LOW_BUS_V = 12.2  # below the supervisor's limit, above the 12.0 V at which the robot's power board shuts down
+HOT = 55.0  # temperature byte, lower is hotter: the firmware stops the motors below 65
 LASTING_S = {
     "stall": (0.05, 0.8),
     "unplug": (0.3, 2.0),
@@ -47,7 +44,7 @@ LASTING_S = {
 
 
 class Faults(LineFaults):
-    """What goes wrong with the Critterbot; a reboot is a hang of 3 s, till its watchdog. See `LineFaults`."""
+    """The Critterbot's faults; a reboot is a hang of 3 s, until its watchdog resets it. See `LineFaults`."""
 
     tick_s, packet_size, lasting_s = motors.TICK_S, STATE_SIZE, LASTING_S
     error_flags = {"flip": PARITY, "burst": PARITY | FRAMING}  # noqa: RUF012
@@ -57,7 +54,7 @@ class Faults(LineFaults):
         self._heat = [0.0, 0.0, 0.0]
 
     def begin(self, kind: str) -> None:
-        """Let a lasting fault of the robot itself begin."""
+        """Start a lasting fault of the robot itself."""
         machine = self._robot.machine
         if kind == "low_battery":
             machine.power.sag_v = max(machine.power.bus_v - LOW_BUS_V, 0.0)
@@ -69,7 +66,7 @@ class Faults(LineFaults):
             machine.motion[motors.HEAT] += self._heat
 
     def end(self, kind: str) -> None:
-        """Let it end."""
+        """End a lasting fault of the robot itself."""
         machine = self._robot.machine
         if kind == "low_battery":
             machine.power.sag_v = 0.0
@@ -80,28 +77,24 @@ class Faults(LineFaults):
 
 
 class Emulator(RobotEmulator):
-    """The Critterbot in its pen, with its faults, on any number of lines.
-
-    It is switched on at a random pose. Nothing moves and nothing is sent before `start`, or `advance`.
+    """The Critterbot at a random pose in its pen, with faults, on any number of lines; see `RobotEmulator`.
 
     Args:
-        seed: Of everything random: pose, noise, faults, jitter.
+        seed: Seed of pose, noise, faults and jitter.
         spec: The robot; the Critterbot by default.
-        pen: Where it lives; `assets/pen.toml` by default.
+        pen: The pen; `assets/pen.toml` by default.
         battery_scale: Factor on the batteries' capacity.
-        physics: What moves the body; see `horde_env.sim.physics`.
-        faults: Rates of the faults that come by themselves; none by default.
-        awake: Begin with state packets rather than at the console.
-        wall_clock: The on-board driver's clock, for its drops, in seconds; one that nobody has set when None: it runs
-            with the robot's time from a fixed date.
+        physics: Physics engine; see `horde_env.sim.physics`.
+        faults: Rates of random faults; none by default.
+        awake: Start with state packets instead of at the console.
+        wall_clock: The on-board driver's clock for its drops, in seconds; when None, the robot's time from a fixed
+            date on, as of a clock that was never set.
 
     Attributes:
         robot: The microcontroller.
-        lines: Where hosts plug in, in the order in which they were opened.
-        n_slips: How often the thread was too late to catch up, and the robot's time fell behind.
 
     Raises:
-        BackendUnavailable: If PyBullet is asked for and missing.
+        BackendUnavailable: If `physics` is "bullet" and PyBullet is not installed.
         ValueError: If `battery_scale` is not positive.
     """
 
@@ -132,7 +125,7 @@ class Emulator(RobotEmulator):
         """Serve drops over TCP, as the robot's on-board driver does, and return the url, "socket://HOST:PORT".
 
         Raises:
-            BackendUnavailable: If the address cannot be listened on.
+            BackendUnavailable: If the address is in use or not local.
         """
         return self._add(DropsLine(host, port, self._wall_clock))
 
@@ -141,7 +134,7 @@ EMULATOR = Emulator
 
 
 def _compile(robot: Microcontroller) -> None:
-    """Let a robot that is yet to be booted take two cycles, so that no kernel is compiled when a host waits for it."""
+    """Run two cycles before `boot`, so that no kernel is compiled while a host waits."""
     robot.in_mi = True
     robot.receive(encode_control(HALT))
     for _ in range(2):
@@ -150,15 +143,15 @@ def _compile(robot: Microcontroller) -> None:
 
 # ---- packet times ----------------------------------------------------------------------------------------------------
 
-# When packets come, in ms after their 10 ms instants, fitted to the gaps in the real robot's log: most a little late,
-# some late by half a cycle (the log's host was busy), and none sooner after the last than the line can carry it.
-# Log against this model: p1 7 | 8, p5 8 | 8, median 10 | 10, p95 14 | 14, p99 18 | 18.
+# Packet delays in ms, fitted to the intervals in the real robot's log: most below 1 ms, some half a cycle (the log's
+# host was busy), and none shorter than the transmission of the packet before.
+# Percentiles of log | model: p1 7 | 8, p5 8 | 8, median 10 | 10, p95 14 | 14, p99 18 | 18.
 LATE_SD_MS, LATE_SHARE, LATE_MS, LINE_MS = 0.7, 0.06, (4.0, 10.0), 7.93
 
 
 def packet_delays(rng: Generator) -> Iterator[float]:
-    """Yield how long after its 10 ms instant each packet comes, in seconds, for ever; jitter as in the log."""
-    last_ms = 0.0  # since the instant of the packet before
+    """Yield each packet's delay after its 10 ms tick, in seconds, endlessly; jitter as in the log."""
+    last_ms = 0.0  # delay of the packet before
     while True:
         usual_ms, late_ms = np.abs(rng.normal(0.0, LATE_SD_MS, 256)), rng.uniform(*LATE_MS, 256)
         for wait_ms in np.where(rng.random(256) < LATE_SHARE, late_ms, usual_ms).tolist():
@@ -173,18 +166,18 @@ BODIES: dict[str, type[SerialBody]] = {"serial": SerialBody, "drops": DropsBody}
 
 
 class EmulatedBody(EmulatedRobot):
-    """The Critterbot's body over an emulated one; see `EmulatedRobot`.
+    """The Critterbot's body connected to an emulated Critterbot; see `EmulatedRobot`.
 
     Args:
         spec: The robot; the Critterbot when None.
-        pen: Where it lives; `assets/pen.toml` when None.
+        pen: The pen; `assets/pen.toml` when None.
         link: "serial", on a pseudo terminal, or "drops", over TCP.
-        faults: Rates per second of faults that come by themselves, as "loss=0.5,unplug=0.01" (`FaultRates.parse`).
-        physics: What moves the body; see `horde_env.sim.physics`.
+        faults: Rates of random faults per second, as "loss=0.5,unplug=0.01" (`FaultRates.parse`).
+        physics: Physics engine; see `horde_env.sim.physics`.
         **common: speed, seed, battery_scale, settings and latch of `EmulatedRobot`.
 
     Raises:
-        ValueError: If an argument makes no sense.
+        ValueError: If an argument is out of range.
     """
 
     obedience = SerialBody.obedience
@@ -223,12 +216,12 @@ class EmulatedBody(EmulatedRobot):
         assert isinstance(emulator, Emulator)
         return emulator.open_pty() if self._link == "serial" else emulator.listen_drops()
 
-    def connect(self, url: str, **time_of: Any) -> SerialBody:
-        """Return the host's side."""
+    def connect(self, url: str, **time_arguments: Any) -> SerialBody:
+        """Return the physical body on the line `url`."""
         config, kind = PortConfig(url, parity="none"), BODIES[self._link]
-        return kind(config, self.clock, self.spec, settings=self._settings, latch=self._latch, **time_of)
+        return kind(config, self.clock, self.spec, settings=self._settings, latch=self._latch, **time_arguments)
 
     def pose(self) -> tuple[float, float, float]:
-        """Return where the robot is: metres, and a heading in radians."""
+        """Return the robot's true pose: metres and a heading in radians."""
         m = self.emulator.robot.machine.body.motion
         return m.x, m.y, float(np.pi - (np.pi - m.heading) % (2.0 * np.pi))

@@ -1,7 +1,7 @@
-"""The robot's ARM as its serial line shows it: a console, then state packets at 100 Hz; no threads and no time.
+"""The robot's ARM behind its serial line: a console, then state packets at 100 Hz; without threads or real time.
 
-One call of `cycle` is the ARM's 10 ms: the motors' event and the physics, the sensors, the commands that have come,
-one state packet, all error flags cleared, and the recharger. A command therefore acts from the next cycle on.
+One call of `cycle` is the ARM's 10 ms: motors and physics, sensors, received commands, one state packet, clearing the
+error flags, and the recharger. A command therefore acts from the next cycle on.
 
 Source: the Critterbot's ARM firmware of June 2011 (lib_events.c, lib_mi.c, lib_ui.c, armio.c).
 """
@@ -29,15 +29,15 @@ from horde_env.robots.critterbot.simulator.sensors import BodyState, Senses
 from horde_env.robots.critterbot.wire import Control, LedMode, MotorMode, RobotState
 from horde_env.sim.physics import resolve_physics
 
-WATCHDOG_CYCLES = 300  # after which a hanging ARM is reset
+WATCHDOG_CYCLES = 300  # until a hanging ARM is reset
 PARITY, FRAMING, POWER_MISALIGNED = 1 << 11, 1 << 13, 1 << 15  # error flags
-MISALIGNED_SHARE = 0.299  # of the real robot's packets carry that flag: 2,988 of the log's 9,998, independent of time
+MISALIGNED_SHARE = 0.299  # of packets with that flag: 2,988 of the 9,998 in the real robot's log, independent of time
 
 
 class PacketSenses(Senses):
-    """Senses that read single packets: IR light is that of the packet itself and not the mean of two.
+    """Sensors read packet by packet: IR light is one packet's, not the mean of two.
 
-    The converter's ten bits are all there; that the packet carries eight of them is the firmware's fault, not its own.
+    It has the converter's ten bits; the firmware puts only eight of them into the packet.
     """
 
     def __init__(self, spec: RobotSpec, pen: Pen) -> None:
@@ -55,21 +55,21 @@ class PacketSenses(Senses):
 class Microcontroller:
     """The robot behind its serial line.
 
-    Physics, senses and electronics draw from generators of their own, so that a packet that nobody reads
-    (`cycle(look=False)`) changes nothing of the robot's motion.
+    Physics, sensors and electronics have separate random generators, so an unused packet (`cycle(look=False)`) does
+    not change the robot's motion.
 
     Args:
-        machine: The body with its motors and batteries; it is placed by `boot`.
-        senses: What reads channels 16..52.
+        machine: The body with its motors and batteries; `boot` places it.
+        senses: Sensors of channels 16..52.
         spec: The robot; the Critterbot by default.
-        awake: Start in the machine interface (state packets) rather than at the console.
+        awake: Start in the machine interface (state packets) instead of at the console.
 
     Attributes:
         in_mi: Whether state packets are sent; False at the console.
         errors: Error flags since the last packet.
         n_cycles: Cycles of 10 ms since `boot`.
-        control: The last control packet that the robot took, without its LEDs, or None.
-        recharger: Drives to the dock in place of the host, whose commands are ignored; None where it does not.
+        control: The last control packet that was executed, without its LEDs, or None.
+        recharger: Drives to the dock and ignores the host's commands; None while the host drives.
     """
 
     def __init__(self, machine: Machine, senses: Senses, spec: RobotSpec | None = None, *, awake: bool = False) -> None:
@@ -79,7 +79,7 @@ class Microcontroller:
         self.boot(np.random.default_rng(0), 0.0, 0.0, 0.0)
 
     def boot(self, rng: Generator, x: float, y: float, heading: float) -> None:
-        """Switch the robot on at a pose (metres, radians), batteries full; `rng` is the source of all its noise."""
+        """Switch the robot on at a pose (metres, radians) with full batteries; `rng` is the source of all noise."""
         self._body_rng, self._sense_rng, self._packet_rng = rng.spawn(3)
         self.machine.reset(x, y, heading)
         self.senses.reset(self._sense_rng)
@@ -94,24 +94,24 @@ class Microcontroller:
 
     @property
     def is_hung(self) -> bool:
-        """Whether the ARM hangs (`hang`)."""
+        """True while the ARM hangs (`hang`)."""
         return bool(self.machine.firmware.arm[HUNG])
 
     def hang(self) -> None:
-        """Let the ARM hang: it says nothing, hears nothing, and the motor AVRs stop by themselves after 0.6 s.
+        """Hang the ARM: it neither sends nor reads, and the motor AVRs stop after 0.6 s by themselves.
 
-        Its watchdog resets it after 3 s. Bytes that come meanwhile go round its ring.
+        Its watchdog resets it after 3 s. Bytes received meanwhile overwrite its ring buffer.
         """
         self.machine.firmware.hang()
 
     def reboot(self) -> None:
-        """Reset the ARM alone, as its watchdog does: motors off, charging disabled, back at the console."""
+        """Reset the ARM only, as its watchdog does: motors off, charging disabled, at the console."""
         self.machine.firmware.reset_arm()
         self.machine.power.charging_enabled = False
         self._start(awake=False)
 
     def close(self) -> None:
-        """Let go of the simulation. Closing twice does nothing."""
+        """Free the simulation. Closing twice does nothing."""
         self.machine.close()
 
     def _start(self, awake: bool | None = None) -> None:
@@ -119,25 +119,25 @@ class Microcontroller:
         self.errors = 0
         self._receiver = Receiver()
         self.recharger: Recharger | None = None
-        self._says = b"" if self.in_mi else console.banner()
+        self._banner = b"" if self.in_mi else console.banner()
         self._sent = deque([b"", b""], maxlen=2)
 
     @property
     def leds(self) -> bytes:
-        """The ring's 16 x (red, green, blue), as custom LED packets have set them."""
+        """The ring's 16 x (red, green, blue), as set by custom LED packets."""
         return self._receiver.leds
 
     def receive(self, data: bytes, errors: int = 0) -> None:
-        """Take bytes off the line into the receive buffer; a bad parity or frame only sets its flag in `errors`."""
-        self._receiver.take(data)
+        """Put bytes into the receive buffer; a bad parity or frame only sets its flag in `errors`."""
+        self._receiver.receive(data)
         self.errors |= errors
 
     def cycle(self, look: bool = True) -> bytes:
-        """Let 10 ms pass and return what the robot puts on its line.
+        """Run 10 ms and return the bytes that the robot sends.
 
         Args:
-            look: False repeats an earlier packet instead of making a new one (a third of the time): for packets that
-                the reader is known not to use. The motion is the same either way.
+            look: False repeats an earlier packet, in a third of the time, for packets that the host does not use. The
+                motion does not depend on it.
         """
         is_hung = self.is_hung
         look = (look or self.recharger is not None) and not is_hung
@@ -149,23 +149,23 @@ class Microcontroller:
         if look:
             self._seen = self.machine.state(self._velocity_before)
             self._look(previous, self._seen)
-        said, self._says = self._says, b""
+        output, self._banner = self._banner, b""
         if self._packet_rng.random() < MISALIGNED_SHARE:
             self.errors |= POWER_MISALIGNED
         if self.in_mi:
-            self._obey()
-            said += self._packet()
+            self._run_control()
+            output += self._packet()
             self.errors = 0
         else:
-            said += self._type()
+            output += self._run_console()
         if self.recharger is not None and self.n_cycles % CYCLES_PER_STEP == 0:
             self._recharge(self.recharger)
-        return said
+        return output
 
     # ---- sensors -----------------------------------------------------------------------------------------------------
 
     def _advance(self, look: bool) -> BodyState:
-        """Let the body move for 10 ms and return its state before, which the sensors need too."""
+        """Move the body for 10 ms and return its state before, which the sensors need too."""
         previous = self._seen
         if look and previous is None:
             previous = self.machine.state(self._velocity_before, touch=False)
@@ -173,25 +173,24 @@ class Microcontroller:
         self._velocity_before, self._seen = (motion.vx, motion.vy), None
         self.machine.tick(self._body_rng.standard_normal(3))
         self.n_cycles += 1
-        return previous  # type: ignore[return-value]  # None only where nobody looks
+        return previous  # type: ignore[return-value]  # None only without `look`
 
     def _look(self, previous: BodyState, body: BodyState) -> None:
-        """Take new readings of channels 16..52."""
+        """Read channels 16..52."""
         spec, own = self.spec, slice(self._first, self._last)
         self.senses.read(previous, body, self.n_cycles * motors.TICK_S, self._sense_rng, self._values)
         self._raw[own] = np.rint((self._values[own] - spec.offset[own]) / spec.lsb[own])
 
     def _packet(self) -> bytes:
-        """Return this cycle's packet; without new readings that of two packets ago.
+        """Return this cycle's packet; without new readings the one of two cycles ago.
 
-        So it keeps the rhythm of the dock's beacon, by which a host may unwrap the IR light (`IrLightUnwrapper`).
+        This keeps the rhythm of the dock's beacon, by which a host unwraps the IR light (`IrLightUnwrapper`).
         """
         packet = (b"" if self._seen else self._sent[0]) or wire.encode_state(self._state())
         self._sent.append(packet)
         return packet
 
     def _state(self) -> RobotState:
-        """Return what the packet of this cycle says."""
         machine, raw = self.machine, self._raw
         overheated = machine.firmware.overheated
         raw[:N_RAW] = machine.raw(self._packet_rng)
@@ -200,15 +199,15 @@ class Microcontroller:
         monitor |= wire.MONITOR_CHARGING * machine.power.charging_enabled
         return RobotState(raw, machine.power.state, self.errors, 0, monitor)
 
-    # ---- what the host says ------------------------------------------------------------------------------------------
+    # ---- input from the host -----------------------------------------------------------------------------------------
 
-    def _type(self) -> bytes:
-        """Read one line at the console, if a whole one is there, and return the answer."""
+    def _run_console(self) -> bytes:
+        """Execute one console line, if it is complete, and return the reply."""
         line = self._receiver.line()
         if line is None:
             return b""
-        says, does, numbers = console.answer(line, self.machine, self.errors)
-        match does:
+        text, action, numbers = console.run_line(line, self.machine, self.errors)
+        match action:
             case "reset now":
                 self.reboot()
                 return b""
@@ -224,12 +223,12 @@ class Microcontroller:
                 self.machine.firmware.set_duty(numbers[0], _signed_byte(numbers[1]))
             case "motor":
                 self.machine.firmware.command(int(MotorMode.WHEEL_SPACE), *map(_signed_byte, numbers))
-        return says
+        return text
 
-    def _obey(self) -> None:
-        """Read all that has come; the last control packet acts, the others are lost.
+    def _run_control(self) -> None:
+        """Execute the last control packet received; earlier ones are lost.
 
-        While the recharger drives, a host may leave for the console and switch charging, and nothing else.
+        While the recharger drives, only EXIT and the charging modes have an effect.
         """
         controls = self._receiver.controls()
         if not controls:
@@ -242,19 +241,19 @@ class Microcontroller:
         elif self.recharger is None:
             self.machine.firmware.command(control.mode, control.a, control.b, control.c)
 
-    def _recharge(self, way: Recharger) -> None:
-        """Let the recharger take a step; its requests are commands like a host's."""
+    def _recharge(self, recharger: Recharger) -> None:
+        """Run a step of the recharger; its requests are commands like a host's."""
         own = self.spec.group("ir_light")
         moving = bool(self.machine.firmware.wheels[CLICKS].any())
-        request = way.step(self._raw[own] % 256, moving, self.machine.power.bus_byte, self._packet_rng)
-        if way.state == State.DONE:
+        request = recharger.step(self._raw[own] % 256, moving, self.machine.power.bus_byte, self._packet_rng)
+        if recharger.state == State.DONE:
             self.recharger = None
         elif request is not None:
             self.machine.firmware.command(int(MotorMode.XYTHETA_SPACE), *request)
 
 
 def _signed_byte(number: int) -> int:
-    """Return what C makes of a number that it puts into a signed char."""
+    """Convert a number to C's signed char."""
     return (number + 128) % 256 - 128
 
 
@@ -266,10 +265,10 @@ def build_robot(
     physics: str | None = None,
     awake: bool = False,
 ) -> Microcontroller:
-    """Return a robot in its pen, at the middle of it: `boot` places it elsewhere.
+    """Return a robot in the middle of its pen; `boot` places it elsewhere.
 
     Raises:
-        BackendUnavailable: If PyBullet is asked for and missing.
+        BackendUnavailable: If `physics` is "bullet" and PyBullet is not installed.
         ValueError: If `battery_scale` is not positive.
     """
     spec, pen = spec or critterbot(), pen or load_pen()
@@ -283,7 +282,7 @@ Request = tuple[int, int, int]  # x, y (to the RIGHT), theta in wire units
 
 CYCLES_PER_STEP = 5
 ALTERNATING = (1.0, -1.0, 1.0, -1.0)
-SEEN, NEAR = 10, 150  # of 255: the alternation of infrared light that is the beacon's, and the one beside the dock
+SEEN, NEAR = 10, 150  # alternation of infrared light, 0..255, that means a beacon, and a near one
 DOCKED_BUS = 170  # 0.1 V
 FAST, SLOW, TURN, SLOW_TURN = 20, 8, 10, 4  # wire units
 WANDERING = ((FAST, 0, 0), (-FAST, 0, 0), (0, FAST, 0), (0, -FAST, 0), (0, 0, 0))
@@ -291,20 +290,20 @@ WANDER_STEPS, WIGGLE_STEPS, STANDS_AFTER, GIVES_UP_AFTER = 20, 20, 5, 500
 
 
 class State(Enum):
-    """What it is at."""
+    """Phase of docking."""
 
     WANDER = "looks for the beacon"
     APPROACH = "drives to it"
-    CLOSE = "creeps into the dock"
-    WIGGLE = "feels for the contacts"
-    DONE = "is there"
+    CLOSE = "drives slowly into the dock"
+    WIGGLE = "looks for the contacts"
+    DONE = "docked"
 
 
 class Recharger:
-    """The robot's search for its dock, one step in 50 ms.
+    """The firmware's drive to the dock, in steps of 50 ms.
 
     Attributes:
-        state: What it is at; it ends in DONE.
+        state: Its phase; the last one is DONE.
     """
 
     def __init__(self) -> None:
@@ -314,10 +313,10 @@ class Recharger:
         self._direction: Request = WANDERING[0]
 
     def step(self, ir_light: Floats, is_moving: bool, bus: int, rng: Generator) -> Request | None:
-        """Return what the robot drives now, or None where it says nothing to its motors.
+        """Return the request for the motors, or None for no command.
 
         Args:
-            ir_light: The packet's eight readings, of 256.
+            ir_light: The packet's eight readings, 0..255.
             is_moving: Whether any wheel turns.
             bus: Bus voltage, 0.1 V.
             rng: Source of the direction of a search.
@@ -345,7 +344,7 @@ class Recharger:
         self.state, self._n_steps, self._n_standing = state, 0, 0
 
     def _wander(self, sees: bool, rng: Generator) -> Request:
-        """Drive for a second in one direction, then in another; approach a beacon that is there at its end."""
+        """Drive in random directions, a second each; approach a beacon that is seen at the end of one."""
         if self.state != State.WANDER:
             self._enter(State.WANDER)
         if self._n_steps % WANDER_STEPS == 0:
@@ -355,7 +354,7 @@ class Recharger:
         return self._direction
 
     def _wiggle(self, bus: int) -> Request | None:
-        """Half sideways, half turning, until there is power; search again after 25 s without."""
+        """Alternate sideways motion and turning until the contacts have power; search again after 25 s without."""
         if bus > DOCKED_BUS:
             self._enter(State.DONE)
             return None
