@@ -274,13 +274,13 @@ def test_a_robot_that_obeys_nothing_is_found_by_driving_it() -> None:
     assert lines["safety"].verdict is Verdict.OK
     for drive in ("forward", "reverse", "rotate_clockwise", "rotate_counterclockwise"):
         assert lines[drive].verdict is Verdict.FAIL
-        assert "in 0.6 s in which its wheels were to turn no motor showed a voltage" in lines[drive].text
+        assert "no motor had a voltage" in lines[drive].text
 
 
 def test_a_robot_that_drives_itself_is_not_driven() -> None:
     lines, _ = check(Robot(obeys=lambda _: np.array([0.0, 0.0, 1.0])))
     assert lines["safety"].verdict is Verdict.FAIL
-    assert "at a request to stand it drove its motors" in lines["safety"].text
+    assert "its motors had voltages" in lines["safety"].text
     assert lines["movement"].verdict is Verdict.SKIP
 
 

@@ -41,7 +41,7 @@ class Bare:
         self._speed += 0.1 * (1.1 * wheels[fw.DUTY] * self._free - self._speed)
         wheels[fw.CLICKS] = 4 * self._speed
         wheels[fw.CURRENT] = 0.75 * np.abs(wheels[fw.DUTY] - 0.9 * self._speed)
-        self.receiver.take(data)
+        self.receiver.receive(data)
         for control in self.receiver.controls()[-1:]:
             self.firmware.command(*control[:4])
 

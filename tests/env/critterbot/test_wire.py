@@ -157,7 +157,7 @@ def test_an_unread_bus_voltage_is_sent_as_the_firmware_sends_it() -> None:
         (GOLDEN[:-1], "82 bytes that start with deadbeef"),
         (b"", "0 bytes that start with nothing"),
         (b"\0" + GOLDEN[1:], "83 bytes that start with 00adbeef"),
-        (GOLDEN[:-1] + b"\0", "its CRC says bb00, its bytes bb55"),
+        (GOLDEN[:-1] + b"\0", "CRC bb00"),
     ],
 )
 def test_a_packet_is_refused_in_a_sentence(packet: bytes, sentence: str) -> None:

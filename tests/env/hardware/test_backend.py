@@ -295,7 +295,7 @@ def test_an_unplugged_robot_comes_back_as_a_gap(robot: VirtualRobot, body: Seria
     assert away_s[back + 1 :] == [0.0] * (16 - back)
     assert sum(away_s) == pytest.approx(body.stats.lost_s)
     assert 0.1 * (back - 1) < sum(away_s) < 0.1 * (back + 1)
-    assert body.loss == "the device went away (unplugged, or switched off?)"
+    assert body.loss == "the device disconnected (unplugged, or switched off?)"
     assert robot.controls()[n : n + 3] == [HALT, COAST, HALT]  # as at the first opening
     times = [f.t for f in frames[back:]]
     assert np.diff(times) == pytest.approx(0.1)
@@ -390,7 +390,7 @@ def test_a_robot_that_is_lost_in_the_middle_of_a_reset_is_refused_in_a_sentence(
     """The link's own thread may lose it just after the wheels stood still: then there are no readings."""
     body.reset(RNG)
     monkeypatch.setattr(Link, "last_two", lambda _: ())
-    with pytest.raises(BackendUnavailable, match="went away before its first frame"):
+    with pytest.raises(BackendUnavailable, match="disconnected before its first frame"):
         body.reset(RNG)
     monkeypatch.undo()
     assert marks([body.reset(RNG), *life(body, 2)]) == ["g", "", ""]

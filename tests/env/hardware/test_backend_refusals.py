@@ -80,7 +80,7 @@ def test_no_permission(tmp_path: Path) -> None:
     ("instead", "sentence"),
     [
         (b"", r"nothing comes from .*, not even after `mi on`\. Is the robot switched on"),
-        (b"ok T:21.3 /0.0\n", r"is not the robot: it says 'ok T:21\.3"),
+        (b"ok T:21.3 /0.0\n", r"is not the robot: it sends 'ok T:21\.3"),
         (b"\x9e\x13\xf8\x86\x00\x66", r"bytes came from .* but no packet, .* Wrong baud rate or parity, or not the"),
         (b"\xde\xad\xbe\xef" + bytes(range(79)), r"the checksum of each was wrong"),
         (b"\x10\x00\x00\x00CritterStateDrop", r"sends drops, not the bytes .*: use the drops backend"),
@@ -116,7 +116,7 @@ def test_no_driver_at_that_address() -> None:
 
 def test_an_address_without_a_sense() -> None:
     env = gymnasium.make("horde_env:CritterbotDrops-v0", port="127.0.0.1:robot")
-    with pytest.raises(BackendUnavailable, match="a port is a number from 1 to 65535, not robot"):
+    with pytest.raises(BackendUnavailable, match="the port must be a number from 1 to 65535, not robot"):
         env.reset()
     env.close()
     assert url_of("robot") == "socket://robot:2330"
@@ -128,7 +128,7 @@ def test_an_address_without_a_sense() -> None:
     ("instead", "sentence"),
     [
         (b"", r"nothing comes from socket://.*\. Is the robot switched on"),
-        (b"HTTP/1.1 400 Bad Request\r\n", "is not the robot: it says 'HTTP"),
+        (b"HTTP/1.1 400 Bad Request\r\n", "is not the robot: it sends 'HTTP"),
         (b"\xde\xad\xbe\xef" + bytes(79), "sends the bytes of the serial line, not drops: use the serial backend"),
     ],
     ids=["silence", "web server", "serial line"],

@@ -26,7 +26,7 @@ pytestmark = pytest.mark.hardware
     ("said", "sentence"),
     [
         (b"", r"nothing comes from .*, not even after `mi on`\. Is the robot switched on"),
-        (b"Ubuntu 24.04 tty1\r\nlogin: ", r"is not the robot: it says 'Ubuntu 24.04 tty1\\r\\nlogin: '"),
+        (b"Ubuntu 24.04 tty1\r\nlogin: ", r"is not the robot: it sends 'Ubuntu 24.04 tty1\\r\\nlogin: '"),
         (b"\r\ncritterprompt> ", r"the robot's console answers at .*, but sends no packets.*reset the robot"),
         (
             b"\x80\xf3\x00\x1f" * 40,
@@ -54,18 +54,18 @@ def test_who_is_not_the_robot_is_told_by_what_comes(terminal: Terminal, said: by
     ("url", "sentence"),
     [
         ("/dev/ttyNone7", r"there is no port /dev/ttyNone7\. This machine has .+\."),
-        ("127.0.0.1:2330", r"is no device: write socket://127\.0\.0\.1:2330 .*; a driver needs the drops backend"),
+        ("127.0.0.1:2330", r"there is no device 127"),
         ("/", "/ is not a serial port"),
         ("/dev/null", "/dev/null is not a serial port"),
-        ("socket://127.0.0.1", "names no port: write socket://HOST:PORT"),
-        ("socket://127.0.0.1:", "names no port: write socket://HOST:PORT"),
-        ("rfc2217://robot", "names no port: write rfc2217://HOST:PORT"),
-        ("socket://:2330", "names no host: write socket://HOST:PORT"),
-        ("socket://127.0.0.1:x", "a port is a number from 1 to 65535, not x"),
-        ("socket://127.0.0.1:99999", "a port is a number from 1 to 65535, not 99999"),
-        ("socket://127.0.0.1:0", "a port is a number from 1 to 65535, not 0"),
-        ("socket://127.0.0.1:-1", "a port is a number from 1 to 65535, not -1"),
-        ("socket://::1:2330", r"is no address: write socket://HOST:PORT, with brackets .* as in \[::1\]:2330"),
+        ("socket://127.0.0.1", "has no port: write socket://HOST:PORT"),
+        ("socket://127.0.0.1:", "has no port: write socket://HOST:PORT"),
+        ("rfc2217://robot", "has no port: write rfc2217://HOST:PORT"),
+        ("socket://:2330", "has no host: write socket://HOST:PORT"),
+        ("socket://127.0.0.1:x", "the port must be a number from 1 to 65535, not x"),
+        ("socket://127.0.0.1:99999", "the port must be a number from 1 to 65535, not 99999"),
+        ("socket://127.0.0.1:0", "the port must be a number from 1 to 65535, not 0"),
+        ("socket://127.0.0.1:-1", "the port must be a number from 1 to 65535, not -1"),
+        ("socket://::1:2330", r"invalid address .*: write socket://HOST:PORT, with brackets .* as in \[::1\]:2330"),
         ("socket://127.0.0.1:1", "socket://127.0.0.1:1 cannot be opened: .*Connection refused"),
         ("gopher://robot", "gopher://robot cannot be opened: .*'gopher' not known"),
     ],
@@ -110,7 +110,7 @@ def test_no_permission_advises_a_group_only_where_that_helps_and_gives_no_more(
         open_port(config(str(device)), Ticks(), connect=refuse)
     assert (f"`sudo usermod -aG {group} $USER`" in str(refusal.value)) is helps
     assert ("usermod" in str(refusal.value)) is helps
-    assert ("Is it the robot's port?" in str(refusal.value)) is not helps
+    assert ("ask the administrator" in str(refusal.value)) is not helps
     assert ("which may not read and write it" in str(refusal.value)) is (group == "dialout" and not helps)
 
 
@@ -154,7 +154,7 @@ def test_a_parity_that_the_port_refuses_is_named() -> None:
     def refuse(*_: object, **__: object) -> None:
         raise termios.error(errno.EINVAL, "Invalid argument")
 
-    with pytest.raises(BackendUnavailable, match=r"refuses odd parity, as pseudo terminals do\. Use parity none"):
+    with pytest.raises(BackendUnavailable, match=r"odd parity.* Use parity none"):
         open_port(PortConfig("/dev/pts/7"), Ticks(), connect=refuse)
 
 
@@ -195,9 +195,9 @@ def test_an_unplugged_port_is_lost_for_all_who_use_it(terminal: Terminal) -> Non
     await_reading(p, 1)
     terminal.unplug()
 
-    with pytest.raises(PortLost, match=r"was lost: the device went away .*See that the robot stands"):
+    with pytest.raises(PortLost, match=r"was lost: the device disconnected .*See that the robot stands"):
         p.wait(1, LIMIT_S)
-    with pytest.raises(PortLost, match="the device went away"):
+    with pytest.raises(PortLost, match="the device disconnected"):
         p.write(STOP)
     assert p.wait(0, 0.0) is not None, "what came before stays readable"
     p.close()
@@ -258,7 +258,7 @@ def test_every_way_to_say_unplugged_is_the_same_loss(error: Exception, first: st
     p = open_port(config("/dev/robot"), Ticks(), connect=lambda *_, **__: broken)
     if first == "read":
         broken.read_now.set()
-    with pytest.raises(PortLost, match="the device went away"):
+    with pytest.raises(PortLost, match="the device disconnected"):
         p.wait(0, LIMIT_S) if first == "read" else p.write(STOP)
     broken.read_now.set()
     p.close()

@@ -86,7 +86,7 @@ def test_where_nothing_can_be_written_the_stop_holds_in_this_process(
     latch = EmergencyLatch(path)
     with monkeypatch.context() as patch:
         patch.setattr("tempfile.mkstemp", refuse_writing)
-        with pytest.raises(BackendUnavailable, match=r"this process alone.*Permission denied"):
+        with pytest.raises(BackendUnavailable, match=r"this process only.*Permission denied"):
             latch.set("fire")
     assert latch.reason == "fire"
     assert EmergencyLatch(path).reason == ""
@@ -98,7 +98,7 @@ def test_a_disc_that_fills_up_leaves_no_half_written_stop(path: Path, monkeypatc
     latch = EmergencyLatch(path)
     with monkeypatch.context() as patch:
         patch.setattr(os, "replace", refuse_writing)
-        with pytest.raises(BackendUnavailable, match="this process alone"):
+        with pytest.raises(BackendUnavailable, match="this process only"):
             latch.set("fire")
     assert list(path.parent.iterdir()) == []
 

@@ -187,7 +187,7 @@ def test_a_port_that_vanishes_during_the_handshake(terminal: Terminal) -> None:
     p = open_port(config(terminal.path), Ticks())
     terminal.unplug()
 
-    with pytest.raises(BackendUnavailable, match="was lost before the robot answered: the device went away"):
+    with pytest.raises(BackendUnavailable, match="was lost before the robot answered: the device disconnected"):
         handshake(p, listen_s=LIMIT_S)
 
 
@@ -236,7 +236,7 @@ def test_a_write_that_ran_out_of_time_is_said_again_and_loses_nothing(n_sent: in
 
     assert late.sent == encode_control(asked)[:n_sent] + bytes(53) + encode_control(asked)
     robot = Receiver()
-    robot.take(late.sent)
+    robot.receive(late.sent)
     heard = robot.controls()
     assert heard[-1] == asked
     assert {control[:2] for control in heard} == {(1, 20)}

@@ -43,7 +43,7 @@ def test_a_file_may_say_nothing(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ('prot = "/dev/ttyS0"', "unknown key 'prot'; it may hold backend, port, parity, baudrate, signs, ranges"),
+        ('prot = "/dev/ttyS0"', "unknown key 'prot'"),
         ('backend = "robot"', "backend must be one of"),
         ("port = 3", "port must be a text"),
         ('parity = "mark"', "parity must be one of odd, even, none, not 'mark'"),
@@ -56,7 +56,7 @@ def test_a_file_may_say_nothing(tmp_path: Path) -> None:
         ("[ranges]\nlight_0 = [2, 1]", "ranges.light_0 must be [lowest, highest]"),
         ("[ranges]\nlight_0 = 2", "ranges.light_0"),
         ("[ranges]\nlight_0 = [1, nan]", "ranges.light_0"),
-        ("port = ", "is no TOML"),
+        ("port = ", "not valid TOML"),
     ],
 )
 def test_a_wrong_file_is_refused_by_the_name_of_what_is_wrong(tmp_path: Path, text: str, said: str) -> None:
@@ -70,7 +70,7 @@ def test_a_wrong_file_is_refused_by_the_name_of_what_is_wrong(tmp_path: Path, te
 
 def test_bytes_that_are_no_text_are_refused(tmp_path: Path) -> None:
     (tmp_path / "mine.toml").write_bytes(b'port = "\xff"')
-    with pytest.raises(ValueError, match="is no TOML"):
+    with pytest.raises(ValueError, match="not valid TOML"):
         load(tmp_path / "mine.toml")
 
 

@@ -72,7 +72,7 @@ class Line:
         return b""
 
     def controls(self, data: bytes) -> list[Control]:
-        self.receiver.take(data)
+        self.receiver.receive(data)
         return self.receiver.controls()
 
     def say(self, state: RobotState, t: float) -> bytes:
