@@ -43,25 +43,25 @@ from horde_env.robots.create2.wire import (
 # ---- error messages --------------------------------------------------------------------------------------------------
 
 NOTES = (
-    "The encoders have one channel: their sign is that of the command, so that pushing by hand counts forward and the "
-    "last counts after a reversal run the wrong way.",
-    "A frame's checksum is one byte: damage that keeps it, and every reading in its range, cannot be told.",
+    "The encoders have one channel: their sign is the command's, so pushing by hand counts forward, and the "
+    "last counts after a reversal have the wrong sign.",
+    "A frame's checksum is one byte: damage that keeps it and every reading within its range is not detected.",
     "The robot has no command timeout: if the program and its guardian both die, the wheels turn on.",
 )
 BANNERS = ("Roomba by iRobot", "bl-start", "Soft reset", "bat:")
 
 
-def explain_silence(config: PortConfig, heard: bytes, counts: Counts) -> str:
-    """Say what came instead of the robot's frames."""
+def explain_silence(config: PortConfig, first_bytes: bytes, counts: Counts) -> str:
+    """Return why no frame arrived, by the bytes received."""
     url = config.url
-    if not heard:
+    if not first_bytes:
         return (
             f"nothing comes from {url}. Is the robot asleep or off (press its Clean button once, off the dock), is "
             f"this its port, or is it a Create 1 or Roomba 400 (57600 baud, no such packets) or a model without the "
             f"Open Interface (i, s, j, Create 3)?"
         )
-    text = heard[:80].decode("ascii", errors="replace")
-    if any(banner in heard.decode("ascii", errors="replace") for banner in BANNERS):
+    text = first_bytes[:80].decode("ascii", errors="replace")
+    if any(banner in first_bytes.decode("ascii", errors="replace") for banner in BANNERS):
         return (
             f"the robot at {url} is off and prints {text!r}, but takes no commands: is the wire to its RXD broken, or "
             f"the cable's TX and RX swapped? Take its battery out for ten seconds, then try again."
@@ -72,22 +72,22 @@ def explain_silence(config: PortConfig, heard: bytes, counts: Counts) -> str:
             f"noisy, or shared with another program?"
         )
     if all(character in string.printable for character in text):
-        return f"{url} is not the robot: it says {text!r}."
+        return f"{url} is not the robot: it sends {text!r}."
     return (
-        f"{counts.n_bytes} bytes came from {url} but no frame, the first {heard[:8].hex(' ')}. Wrong baud rate, or not "
-        f"this robot? It was opened at {config.baudrate} baud. A Create 2 at 19200 baud, at which its stream does not "
-        f"fit, is back at 115200 after ten seconds without its battery."
+        f"{counts.n_bytes} bytes came from {url} but no frame, the first {first_bytes[:8].hex(' ')}. Wrong baud rate, "
+        f"or not this robot? It was opened at {config.baudrate} baud. A Create 2 at 19200 baud, too slow for "
+        f"its stream, is back at 115200 after ten seconds without its battery."
     )
 
 
 def explain_parting(config: PortConfig, reason: str) -> str:
-    """Say that a port was lost before the robot had answered."""
+    """Return why the port may have been lost before the robot answered."""
     rival = "" if reason.startswith(NO_ROOM) else " Does another program drive the robot already?"
     return f"{config.url} was lost before the robot answered: {reason}.{rival}"
 
 
 def explain_docked(config: PortConfig) -> str:
-    """Say that the robot stands on its dock."""
+    """Return why a robot on its dock is not driven."""
     return (
         f"the robot at {config.url} stands on its dock, where the modes in which it can be driven discharge it; it was "
         f"left in Passive, charging. Put it on the floor, a metre from the dock, and start again."
@@ -95,43 +95,43 @@ def explain_docked(config: PortConfig) -> str:
 
 
 SWAPPED = (
-    "left and right encoder are swapped, as on some Roomba 500; `horde-robot check --save` keeps that, and they are "
-    "put right from then on"
+    "left and right encoder are swapped, as on some Roomba 500; `horde-robot check --save` stores that, and they are "
+    "corrected from then on"
 )
 
 
 # ---- the body --------------------------------------------------------------------------------------------------------
 
 MODE_S, ANSWER_S, TRIES = 0.03, 0.5, 10
-STARTS, FRAMES_LATER = 4, 2  # before a robot is believed that Passive is 2; after a word, until frames know of it
+STARTS, FRAMES_LATER = 4, 2  # attempts to reach Passive; frames until a command shows in them
 AT_REST_COUNTS = 1.0  # in six ticks
 
 
 class FrameContinuity:
-    """The parser itself knows what lies between two frames; here it hears of silences."""
+    """Forwards silences of the line to the parser, which detects other interruptions itself."""
 
     def __init__(self, parser: FrameParser) -> None:
         self._parser = parser
 
     def forget(self) -> None:
-        """The next frame does not follow from the last one."""
+        """Start a new sequence: frames were lost."""
         self._parser.forget()
 
     def unwrap(self, state: CreateState) -> None:  # noqa: ARG002
-        """Return nothing: this robot's infrared light is characters."""
+        """Return None: this robot's infrared light is characters."""
         return None
 
 
 def open_create(
     connect: Callable[[StreamParser], Port], dialect: Dialect, monotonic: Callable[[], float]
 ) -> Generator[None, None, Port]:
-    """Connect, stop the wheels, learn how the robot reports its mode, and leave it in Safe with two readings.
+    """Connect, stop the wheels, determine the mode offset, and set Safe mode; return the port with two readings.
 
-    Zeros complete whatever command an earlier program left half sent. START stops the wheels in any mode and leads to
-    Passive. A robot that stands on its powered dock stays there, charging: Safe would discharge it.
+    Zeros complete a partial command of an earlier program. START stops the wheels in any mode and sets Passive. A robot
+    on its powered dock stays in Passive and charges: Safe would discharge it.
 
     Raises:
-        BackendUnavailable: If there is no robot, with what is there instead. The port is closed.
+        BackendUnavailable: If no robot answers, with the likely cause. The port is closed.
     """
     parser = dialect.parser()
     assert isinstance(parser, FrameParser)
@@ -166,10 +166,10 @@ def open_create(
 
 
 def _learn_offset(port: Port, parser: FrameParser, monotonic: Callable[[], float]) -> Generator[None, None, None]:
-    """Learn whether the robot reports each mode one too high, by how it reports Passive.
+    """Determine whether the robot reports each mode one too high, by its report of Passive.
 
-    A robot that says 1 does not. One that says 2 does, or is in Safe still: START may be on its way, or have lost its
-    byte. So the frames that tell are those that came well after it, and who says 2 is told it three times.
+    A report of 1 means no. A report of 2 means yes, or that START has not arrived: therefore only frames well after it
+    count, and START is repeated up to three times.
     """
     for _ in range(STARTS):
         number = port.last_two()[-1].number
@@ -184,10 +184,10 @@ def _learn_offset(port: Port, parser: FrameParser, monotonic: Callable[[], float
 
 
 def _await_frames(port: Port, number: int, monotonic: Callable[[], float]) -> Generator[None, None, None]:
-    """Wait for the reading of that number.
+    """Wait for the reading with that number.
 
     Raises:
-        BackendUnavailable: If it does not come.
+        BackendUnavailable: If it does not arrive in `ANSWER_S`.
     """
     end = monotonic() + ANSWER_S
     while port.wait(number - 1, 0.0) is None:
@@ -224,19 +224,19 @@ CREATE2 = Dialect(
     is_free=lambda reading: reading.state.mode == SAFE,
     continuity=FrameContinuity,  # type: ignore[arg-type]
     opening=open_create,
-    stops="It has no timeout of its own: if its wheels turn, lift it.",
+    stops="It has no command timeout: if its wheels turn, lift it.",
 )
 
 
 class CreateBody(PhysicalBody):
     """The Create 2, or a Roomba 500 to 900, at the end of a serial line; see `PhysicalBody`.
 
-    `applied` is False while the robot is not in Safe, or tells other speeds than it was sent. The first frame after its
-    return to Safe is a gap.
+    `applied` is False while the robot is not in Safe, or reports other requested speeds than were sent. The first frame
+    after its return to Safe is a gap.
 
     Args:
-        swapped_encoders: True for a robot that sends the right encoder first.
-        may_stand_on_dock: Begin where the robot stands on its powered dock, too, and drive it off; else refuse that.
+        swapped_encoders: True if the robot sends the right encoder first.
+        may_stand_on_dock: Also start on the powered dock and drive off it; otherwise that is an error.
     """
 
     dialect = CREATE2
@@ -265,10 +265,10 @@ class CreateBody(PhysicalBody):
         self._sent: tuple[int, int] = (0, 0)  # connection and newest frame when the last command was sent
 
     def reset(self, rng: np.random.Generator) -> Frame:
-        """Bring the robot to a stand in Safe, connecting if need be, and return its first frame.
+        """Connect if necessary, stop the robot in Safe mode and return its first frame.
 
         Raises:
-            BackendUnavailable: If there is no robot, or it stands on its dock, where it is left charging.
+            BackendUnavailable: If no robot answers, or it is on its dock and left there to charge.
         """
         self.pilot.reset()
         frame = super().reset(rng)
@@ -282,7 +282,7 @@ class CreateBody(PhysicalBody):
         return create2()
 
     def make_supervisor(self) -> Supervising:
-        """Return what stops it for heat, an empty battery, a stall and the charger's faults."""
+        """Return a supervisor of heat, battery, stalls and charger faults."""
         return CreateSupervisor(self.spec)
 
     def control(self, command: Floats) -> Wheels:
@@ -290,10 +290,10 @@ class CreateBody(PhysicalBody):
         return drive(command, self.spec)
 
     def steer(self, control: Wheels) -> Wheels | None:
-        """Return what the pilot wants in place of a request, where it wants anything.
+        """Return the pilot's override of a request, or the request.
 
-        To a robot that charges, or is on its own way to the dock, as little is said as the guardian's patience allows:
-        a byte that is damaged on its way may be the opcode that puts it to sleep, or resets it.
+        A robot that charges or drives to its dock is sent only the zeros that the guardian needs: a damaged byte may
+        become the opcode for sleep or reset.
         """
         self._sent = self._newest_frame()
         readings = () if self._link is None else self._link.last_two()
@@ -302,33 +302,33 @@ class CreateBody(PhysicalBody):
         return self.pilot.override or control
 
     def is_at_rest(self, reading: Reading) -> bool:
-        """Tell whether no encoder counts."""
+        """Return whether no encoder counts."""
         return bool((np.abs(reading.state.raw[self.spec.group("wheel_velocity")]) <= AT_REST_COUNTS).all())
 
     def send_state_commands(self, link: Link) -> None:
-        """Say what the robot's mode calls for."""
+        """Send the commands that the robot's mode requires."""
         readings = link.last_two()
         if readings and (said := self.pilot.state_commands(readings[-1].state, self._monotonic())):
             link.send(said)
 
     def annotate(self, frame: Frame, control: Wheels | None) -> Frame:
-        """Return a frame that tells whether the robot does what it was told."""
+        """Return `frame` with `applied`, `gap` and `refusal` by the robot's reported mode and speeds."""
         if frame.stale or self._frames is None:
             return frame
         epoch, number = self._newest_frame()
         n_since = number - self._sent[1] if epoch == self._sent[0] else 0
         state = self._frames.mark.newest.state
         obeys, came_back, refusal = self.pilot.judge(state, control, n_since, is_kept_still=bool(self.reason))
-        obeys = obeys and frame.sensor_age_s <= GAP_S  # nobody knows what it has done since
+        obeys = obeys and frame.sensor_age_s <= GAP_S  # its state since then is unknown
         return replace(frame, applied=frame.applied and obeys, gap=frame.gap or came_back, refusal=refusal)
 
     def stop_reason(self, frame: Frame, reading: Reading) -> str:
-        """Return what the supervisor says."""
+        """Return the supervisor's reason."""
         return self.supervisor.judge(frame.values, reading.state.sensors.charging_state, frame.t)
 
     @property
     def mode_offset(self) -> int:
-        """By how much this robot reports each mode too high.
+        """The offset of this robot's reported modes, 0 or 1.
 
         Raises:
             BackendUnavailable: If it is not connected.
@@ -337,7 +337,7 @@ class CreateBody(PhysicalBody):
         return int(state.sensors.mode - state.mode)
 
     def send_zeros(self, n: int) -> None:
-        """Send zeros, which are no opcodes: a robot that passes over them obeys what comes next.
+        """Send zeros, which are not opcodes and which the robot skips.
 
         Raises:
             BackendUnavailable: If it is not connected.
@@ -353,7 +353,7 @@ class CreateBody(PhysicalBody):
         return state
 
     def enable_charging(self, enabled: bool) -> None:
-        """Send the robot to its dock to be charged, or call it away; meanwhile it does nothing that it is asked."""
+        """Send the robot to its dock to charge, or end that; meanwhile requests are not applied."""
         self._charging_wanted = enabled
         self.pilot.charge(enabled)
 
@@ -371,11 +371,11 @@ APART_S = 0.02
 def send_stop(
     config: PortConfig, monotonic: Callable[[], float], sleep: Callable[[float], None], **connect: Any
 ) -> CreateState | None:
-    """Tell the robot to stop and let go of it, and return its state half a second later; None if it sends none.
+    """Stop the robot, set Passive mode, and return its state half a second later; None if it sends none.
 
     Raises:
-        BackendUnavailable: If the port cannot be opened, as while another program drives the robot.
-        PortLost: If it went away before the stop was sent.
+        BackendUnavailable: If the port cannot be opened, for example because another program drives the robot.
+        PortLost: If the port is lost before the stop is sent.
     """
     parser = FrameParser()
     continuity: Any = FrameContinuity(parser)

@@ -1,8 +1,8 @@
-"""A top view of the Create 2: its room where the pose is known, its senses in any case; the parts are `view.render`'s.
+"""A top view of the Create 2 with its sensors, and of its room if the pose is known, drawn with `view.render`.
 
-The body is a disc with its bumper in front. Where a light bumper sees something its beam is red, the stronger the
-nearer; discs under the rim are as bright as the floor that the cliff sensors see; the three receivers show which of the
-dock's beams they hear: the field violet, the buoys green and red.
+The body is a disc with its bumper in front. The beam of a light bumper is the redder the nearer an obstacle is; discs
+under the rim have the brightness measured by the cliff sensors; the three receivers show the dock's beams that they
+receive: the field violet, the buoys green and red.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def painter(spec: RobotSpec, room: Room | None) -> Painter:
 
 
 def draw_room(room: Room, canvas: Canvas, view: View) -> None:
-    """Draw the empty room: floor of its several kinds, furniture, dock, walls."""
+    """Draw the empty room: floor, furniture, dock, walls."""
     wide, deep = 0.5 * room.side_m[0], 0.5 * room.side_m[1]
     x0, y0, x1, y1 = _corners(view, -wide, -deep, wide, deep)
     canvas.rectangle(x0 - 5, y0 - 5, x1 + 5, y1 + 5, INK)
@@ -84,7 +84,7 @@ def draw_room(room: Room, canvas: Canvas, view: View) -> None:
 
 
 def draw_create(canvas: Canvas, view: View, spec: RobotSpec, values: Floats) -> None:
-    """Draw the body and what it senses around it; `values` are all channels in SI units, (n_channels,)."""
+    """Draw the body and its readings; `values` are all channels in SI units, (n_channels,)."""
     radius, readings = float(spec.body["radius_m"]), np.nan_to_num(values)
     for angle, share in zip(spec.angles("light_bump"), readings[spec.group("light_bump")], strict=True):
         way = np.array([[np.cos(angle), np.sin(angle)]])

@@ -1,6 +1,6 @@
-"""What the Create 2 does on its own between episodes: it drives to where there is room; it docks, charges and leaves.
+"""The Create 2's drives between episodes: to a free place, and to the dock, charging and leaving.
 
-The robot has its own way to the dock (opcode 143), which no host can steer: a stay asks for it, watches, asks again.
+The robot docks by its own program (opcode 143), which a host cannot steer: a stay starts it, watches and repeats it.
 """
 
 from __future__ import annotations
@@ -13,21 +13,21 @@ from horde_env.robot import RobotSpec
 
 TIME_LIMIT_S = 2.0
 FORWARD, TURN = 0.199, 1.5148936170212766  # m/s, rad/s: the actions' own
-BLOCKED, LAG_S = 0.5, 0.3  # reading of a light bumper some 0.15 m from a light wall; how long a turn goes on
+BLOCKED, LAG_S = 0.5, 0.3  # light bumper's reading 0.15 m from a light wall; extra duration of a turn
 
-SETTLED_S = 5.0  # docked, in the dock's power and charging for so long counts
-SEEK_S, SEEKS = 300.0, 3  # how long one way to the dock may take, and how many are tried
-MISSED_S = 10.0  # at the dock without charging
-FULL_A, FULL_S = 0.15, 60.0  # less than this into the battery for so long means full
-AWAY_S, TURN_S = 8.0, 2.1  # to be off the dock; to turn by half a turn
+SETTLED_S = 5.0  # the robot counts as docked after charging for this long
+SEEK_S, SEEKS = 300.0, 3  # time limit of one attempt to dock, and number of attempts
+MISSED_S = 10.0  # time at the dock without charging until docking is repeated
+FULL_A, FULL_S = 0.15, 60.0  # the battery is full after this time with a smaller current
+AWAY_S, TURN_S = 8.0, 2.1  # time limit to leave the dock; duration of half a turn
 
 
 class ClearingDrive:
-    """A drive of 2 s to where there is room: away from what is near, then ahead.
+    """A drive of 2 s to a free place: turn from obstacles, then drive ahead.
 
     Args:
         spec: The robot.
-        side_m: Side of the pen, metres; not used: the robot cannot tell where in it it is.
+        side_m: Side of the pen in metres; not used: the robot's position in it is unknown.
     """
 
     def __init__(self, spec: RobotSpec, side_m: float = 0.0) -> None:  # noqa: ARG002
@@ -37,7 +37,7 @@ class ClearingDrive:
         self._side = 0.0
 
     def request(self, observation: Observation) -> Floats | None:
-        """Take the newest observation, scaled, and return the next request (m/s, m/s, rad/s), or None at the end."""
+        """Return the request (m/s, m/s, rad/s) for a scaled observation, or None at the end."""
         if self.n_steps >= self.max_steps:
             return None
         self.n_steps += 1
@@ -55,17 +55,17 @@ class ClearingDrive:
 
 
 class CreateStay(EndableStay):
-    """One stay at the dock: the robot's own way there, the charging, the way off; a function of the frames alone.
+    """One stay at the dock: the robot's own docking, charging, leaving; it depends only on the frames.
 
     Args:
         spec: The robot.
-        body: Sends the robot to its dock, and calls it back.
-        charge_s: How long to stay for charging at most.
+        body: The body, which starts and ends docking.
+        charge_s: Longest time of charging, in seconds.
 
     Attributes:
         docked: Whether the dock was reached.
-        is_charging: Whether the robot is at the dock, or on its own way there.
-        outcome: How it ended, for a log.
+        is_charging: Whether the robot is docking or docked.
+        outcome: The result, for the log.
     """
 
     def __init__(self, spec: RobotSpec, body: Chargeable, charge_s: float) -> None:
@@ -81,7 +81,7 @@ class CreateStay(EndableStay):
         self._is_leaving = False
 
     def request(self, frame: Frame, observation: Observation) -> Floats | None:  # noqa: ARG002
-        """Take the newest frame, raw and scaled, and return the next request (m/s, m/s, rad/s), or None at the end."""
+        """Return the request (m/s, m/s, rad/s) for the newest frame and its scaled observation, or None at the end."""
         if self._is_leaving:
             return self._leave(frame)
         if self.docked:
@@ -89,9 +89,9 @@ class CreateStay(EndableStay):
         return self._seek(frame)
 
     def _seek(self, frame: Frame) -> Floats | None:
-        """Let the robot look for its dock; ask again where it misses the contacts, or takes too long."""
+        """Wait for docking; repeat it if the robot misses the contacts or takes too long."""
         if self._is_ended:
-            return self._begin_to_leave(frame, "the way to the dock was given up")
+            return self._begin_to_leave(frame, "docking was ended early")
         is_there = bool(frame.values[self._docked])
         takes = is_there and frame.values[self._charging] and frame.values[self._current] > 0.0
         self._seek_s += self._period_s
@@ -114,14 +114,14 @@ class CreateStay(EndableStay):
         self._body.enable_charging(True)
 
     def _charge(self, frame: Frame) -> Floats | None:
-        """Stand until the battery takes no more, or the time is up."""
+        """Wait until the battery is full or the time limit is reached."""
         self._charged_s += self._period_s
         is_there = bool(frame.values[self._docked])
         self._missed_s = 0.0 if is_there else self._missed_s + self._period_s
         is_weak = frame.values[self._current] < FULL_A
         self._weak_s = self._weak_s + self._period_s if is_weak else 0.0
         if self._missed_s >= MISSED_S:
-            return self._begin_to_leave(frame, "the dock's power went away")
+            return self._begin_to_leave(frame, "the dock's power failed")
         if self._weak_s >= FULL_S:
             return self._begin_to_leave(frame, "charged")
         if self._is_ended or self._charged_s >= self._charge_s:
@@ -134,7 +134,7 @@ class CreateStay(EndableStay):
         return self._leave(frame)
 
     def _leave(self, frame: Frame) -> Floats | None:
-        """Back off until the dock is gone, then turn away from it."""
+        """Back off until the robot is undocked, then turn by half a turn."""
         self._leaving_s += self._period_s
         is_off = not frame.values[self._docked] and not frame.values[self._blocked]
         if self._turned_s == 0.0 and not (is_off and self._leaving_s >= 1.0):

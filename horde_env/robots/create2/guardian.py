@@ -1,23 +1,22 @@
-"""The guardian: a small process that owns the robot's port and stops the robot when its program no longer speaks.
+"""The guardian: a small process that owns the robot's port and stops the robot when its program is silent.
 
-    life ── socket ── guardian ── port ── robot          python -I -S guardian.py URL BAUD DESCRIPTOR [EMERGENCY FILE]
+    program ── socket ── guardian ── port ── robot       python -I -S guardian.py URL BAUD DESCRIPTOR [EMERGENCY FILE]
 
-The robot has no command timeout: killed or hung, its program leaves the wheels turning. Everything that the program
-says passes through here, and so does everything that the robot says. The guardian says the stop itself
+The robot has no command timeout: a killed or hung program leaves the wheels turning. All bytes between program and
+robot pass through the guardian, which sends the stop itself
 
-    after 0.3 s without a byte from the life        two stops, 20 ms apart; the robot stays in Safe, so that a hiccup
-                                                    costs no change of mode; after 5 s also START, which lets go of it
-    at the life's end, however it came              two stops and START; then the guardian ends
+    after 0.3 s without a byte from the program     two stops, 20 ms apart; the robot stays in Safe, so a short pause
+                                                    does not change the mode; after 5 s also START (Passive)
+    when the program ends for any reason            two stops and START; then the guardian exits
     at any signal that can be caught                likewise
-    while the emergency file is there               and nothing of the life's passes
+    while the emergency file exists                 and no byte of the program passes
 
-It stands in a session of its own, so that Ctrl-C does not reach it, and asks for real-time priority where that is
-allowed. What it cannot stop: its own SIGKILL together with the life's, and a cable that is pulled, or a computer that
-loses its power, while the wheels turn. For these a microcontroller belongs between cable and robot
-(examples/microcontroller/create2_watchdog.py). If the guardian alone is killed, the life notices at once, says the
-stop itself, for which it was given the port, and starts another.
+It runs in a separate session, so Ctrl-C does not reach it, and requests real-time priority. It cannot stop the robot if
+it is killed (SIGKILL) together with the program, or if the cable is pulled or the computer loses power while the wheels
+turn: for these, put a microcontroller between cable and robot (examples/microcontroller/create2_watchdog.py). If only
+the guardian is killed, the program sends the stop itself over the port's descriptor, and starts another guardian.
 
-Nothing but the standard library is imported, and nothing of this package: it takes some 10 MB.
+Only the standard library is imported, because the process runs isolated and takes some 10 MB.
 """
 
 from __future__ import annotations
@@ -35,21 +34,22 @@ import sys
 import termios
 import threading
 import time
+import tty
 from typing import Any
 
 SILENCE_S, LET_GO_S, APART_S, LOOK_S = 0.3, 5.0, 0.02, 0.05
-WAKE_S, WAKE_AGAIN_S, PULSE_S = 1.5, 30.0, 0.1  # of a robot that says nothing: BRC, which cables wire to RTS
+WAKE_S, WAKE_AGAIN_S, PULSE_S = 1.5, 30.0, 0.1  # for a silent robot: pulses of BRC, which cables connect to RTS
 STOP = bytes([0, 0, 0, 0, 145, 0, 0, 0, 0])
 START = bytes([128])
 CHUNK = 4096
-GONE, NO_ROOM = 3, 4  # exit codes: the port has gone; it accepts no bytes
+GONE, NO_ROOM = 3, 4  # exit codes: the port disconnected; it accepts no bytes
 
 
 class Watch:
-    """When to say what: a pure function of what it was told, and of the time in seconds.
+    """Decides what to send and when, without input or output; all times are in seconds.
 
     Attributes:
-        is_stopped: Whether the life was silent for too long, or somebody pressed the emergency stop.
+        is_stopped: Whether the program was silent for too long or the emergency stop is set.
     """
 
     def __init__(self) -> None:
@@ -61,20 +61,20 @@ class Watch:
         self._woken_t = 0.0
 
     def robot_sent(self, t: float) -> None:
-        """Note that bytes came from the robot at `t`, or that its port was opened then."""
+        """Record that the robot sent bytes at `t`, or that its port was opened then."""
         if self._robot_t is None:
             self._woken_t = t
         self._robot_t = t
 
     def must_wake(self, t: float) -> bool:
-        """Return whether the robot must be woken at `t`, once: it is silent, and was not woken for `WAKE_AGAIN_S`."""
+        """Return whether to wake the robot at `t`: it is silent and was not woken for `WAKE_AGAIN_S`."""
         if self._robot_t is None or t - self._robot_t <= WAKE_S or t - self._woken_t <= WAKE_AGAIN_S:
             return False
         self._woken_t = t
         return True
 
     def take(self, data: bytes, t: float) -> bytes:
-        """Take what the life says at `t` and return what passes."""
+        """Return the bytes of the program's `data` at `t` that may pass."""
         self._heard_t = t
         self._has_let_go = False
         if self.is_barred:
@@ -83,12 +83,12 @@ class Watch:
         return data
 
     def bar(self, is_barred: bool, t: float) -> bytes:
-        """Take whether the emergency stop is set, and return what must be said for it."""
+        """Record whether the emergency stop is set, and return the bytes to send for it."""
         before, self.is_barred = self.is_barred, is_barred
         return self._stop(t) if is_barred and not before else b""
 
     def due(self, t: float) -> bytes:
-        """Return what must be said at `t`, once."""
+        """Return the bytes to send at `t`, which count as sent."""
         if self._again_t is not None and t >= self._again_t:
             self._again_t = None
             return STOP
@@ -108,7 +108,7 @@ class Watch:
 
 
 def is_set(emergency: str) -> bool:
-    """Tell whether the emergency file is there; whatever hinders looking counts as set."""
+    """Return whether the emergency file exists; an error of the check counts as set."""
     try:
         os.stat(emergency)
     except FileNotFoundError:
@@ -119,10 +119,10 @@ def is_set(emergency: str) -> bool:
 
 
 def open_port(url: str, baudrate: int) -> int:
-    """Open a device, or a TCP stream, for itself alone; return its descriptor, which does not block.
+    """Open a device exclusively, or a TCP stream; return its non-blocking descriptor.
 
     Raises:
-        OSError: If that is not possible.
+        OSError: If it cannot be opened.
     """
     if url.startswith("socket://"):
         host, _, port = url.removeprefix("socket://").rpartition(":")
@@ -130,17 +130,13 @@ def open_port(url: str, baudrate: int) -> int:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         connection.setblocking(False)
         return connection.detach()
-    import fcntl
-    import termios
-    import tty
-
     descriptor = os.open(url, os.O_RDWR | os.O_NOCTTY | os.O_NONBLOCK)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         tty.setraw(descriptor)
         speed = getattr(termios, f"B{baudrate}", None)
         if speed is None:
-            raise OSError(errno.EINVAL, f"no port has {baudrate} baud")
+            raise OSError(errno.EINVAL, f"baudrate {baudrate} is not supported")
         settings = termios.tcgetattr(descriptor)
         settings[4] = settings[5] = speed
         settings[2] |= termios.CLOCAL | termios.CREAD
@@ -155,7 +151,7 @@ def open_port(url: str, baudrate: int) -> int:
 
 
 def put(descriptor: int, data: bytes, patience_s: float = 0.1) -> int:
-    """Write all of it; return 0, or why that was not possible: `NO_ROOM` in time, or `GONE`."""
+    """Write all bytes; return 0, or `NO_ROOM` after `patience_s`, or `GONE`."""
     end = time.monotonic() + patience_s
     while data:
         try:
@@ -170,17 +166,13 @@ def put(descriptor: int, data: bytes, patience_s: float = 0.1) -> int:
 
 
 def hand_over(life: int, port: int) -> None:
-    """Say "ok" to the life, and give it the port too: for a stop of its own, should this process be killed."""
+    """Send "ok" and the port's descriptor to the program, for its own stop if this process is killed."""
     with contextlib.suppress(OSError), socket.socket(fileno=os.dup(life)) as connection:
         socket.send_fds(connection, [b"ok\n"], [port])
 
 
 def pulse(descriptor: int) -> None:
-    """Pull RTS for a moment, where the port has one."""
-    import fcntl
-    import struct
-    import termios
-
+    """Pulse RTS, if the port has it."""
     bits = struct.pack("I", termios.TIOCM_RTS)
     with contextlib.suppress(OSError):
         fcntl.ioctl(descriptor, termios.TIOCMBIS, bits)
@@ -188,8 +180,8 @@ def pulse(descriptor: int) -> None:
         fcntl.ioctl(descriptor, termios.TIOCMBIC, bits)
 
 
-def last_words(port: int) -> None:
-    """Stop the robot and let go of it."""
+def send_last_bytes(port: int) -> None:
+    """Stop the robot and set Passive mode."""
     put(port, STOP)
     time.sleep(APART_S)
     put(port, STOP + START)
@@ -197,7 +189,7 @@ def last_words(port: int) -> None:
 
 
 def guard(life: int, port: int, ended: int, emergency: str) -> int:
-    """Pass bytes on until the life ends, the port fails, or a signal comes; return `GONE` or `NO_ROOM` for a port."""
+    """Pass bytes until the program ends or a signal arrives (0), or the port fails (`GONE` or `NO_ROOM`)."""
     watch = Watch()
     looked_t = time.monotonic()
     watch.robot_sent(looked_t)
@@ -229,7 +221,7 @@ def guard(life: int, port: int, ended: int, emergency: str) -> int:
 
 
 def read(descriptor: int) -> bytes | None:
-    """Return what has come: b"" where nothing has after all, None at the end of it."""
+    """Return the available bytes, b"" if there are none, None at the end."""
     try:
         return os.read(descriptor, CHUNK) or None
     except BlockingIOError:
@@ -239,20 +231,20 @@ def read(descriptor: int) -> bytes | None:
 
 
 def is_closed(life: int) -> bool:
-    """Tell whether the life has gone: what it leaves unread does not stop its robot."""
+    """Return whether the program has closed its end; a program that only leaves bytes unread has not."""
     poll = select.poll()
     poll.register(life, select.POLLHUP)
     return any(event & (select.POLLHUP | select.POLLERR) for _, event in poll.poll(0))
 
 
 def take_precedence() -> None:
-    """Ask for real-time priority; without the right to it, for none."""
+    """Request real-time priority, without an error if it is not permitted."""
     with contextlib.suppress(OSError, AttributeError):
         os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(10))
 
 
 def main(words: list[str]) -> int:
-    """Run; say "ok" to the life once the port is open, or why it is not."""
+    """Run the guardian; send "ok" to the program once the port is open, or the error."""
     url, baudrate, life, emergency = words[0], int(words[1]), int(words[2]), words[3] if len(words) > 3 else ""
     ended, end = os.pipe()
     os.set_blocking(end, False)
@@ -274,7 +266,7 @@ def main(words: list[str]) -> int:
     try:
         return guard(life, port, ended, emergency)
     finally:
-        last_words(port)
+        send_last_bytes(port)
 
 
 # ---- the life's end of the port --------------------------------------------------------------------------------------
@@ -284,13 +276,13 @@ STARTING_S, LAST_WORDS_S, ENDING_S = 10.0, 0.2, 2.0
 
 
 class GuardedPort:
-    """The life's end of a guarded port: what `Port` needs of pyserial's.
+    """The program's end of a guarded port, with the part of pyserial's interface that `Port` uses.
 
     Args:
         url: A device, or "socket://HOST:PORT".
         baudrate: Bits per second.
         timeout: How long `read` waits for bytes, in seconds.
-        emergency: The file of the emergency stop, which the guardian watches too; none when "".
+        emergency: File of the emergency stop, which the guardian checks too; none when "".
 
     Raises:
         OSError: If the guardian cannot open the port, with its errno.
@@ -298,9 +290,9 @@ class GuardedPort:
 
     def __init__(self, url: str, *, baudrate: int, timeout: float, emergency: str = "") -> None:
         if url.startswith(("rfc2217://", "loop://")):
-            raise OSError(errno.EINVAL, f"a guardian opens devices and socket://HOST:PORT alone, not {url}")
+            raise OSError(errno.EINVAL, f"a guardian opens devices and socket://HOST:PORT only, not {url}")
         self._timeout_s = timeout
-        self._port: int | None = None  # the robot's own, for a stop when the guardian is no more
+        self._port: int | None = None  # the robot's port, for a stop after the guardian has died
         self._letting_go = threading.Lock()
         self._life, theirs = socket.socketpair()
         words = [url, str(baudrate), str(theirs.fileno()), *([emergency] if emergency else [])]
@@ -338,11 +330,11 @@ class GuardedPort:
         return int(struct.unpack("i", room)[0])
 
     def read(self, size: int = 1) -> bytes:
-        """Return what is there, `size` bytes at most, or nothing after the timeout.
+        """Return the available bytes, at most `size`, or none after the timeout.
 
         Raises:
-            BlockingIOError: If the guardian has ended because the port accepts no bytes.
-            OSError: If it has ended for another reason.
+            BlockingIOError: If the guardian ended because the port accepts no bytes.
+            OSError: If it ended for another reason.
         """
         if not select.select([self._life], [], [], self._timeout_s)[0]:
             return b""
@@ -355,7 +347,7 @@ class GuardedPort:
         return data
 
     def write(self, data: bytes) -> int:
-        """Hand bytes to the guardian.
+        """Send bytes to the guardian.
 
         Raises:
             BlockingIOError, OSError: As `read`.
@@ -364,21 +356,21 @@ class GuardedPort:
             self._life.sendall(data)
         except ConnectionError:
             raise self._explained_end() from None
-        except TimeoutError:  # the guardian has not written what it was sent before
+        except TimeoutError:  # the guardian has not written earlier bytes yet
             raise BlockingIOError(errno.EAGAIN, NO_ROOM_TEXT) from None
         return len(data)
 
     def _explained_end(self) -> OSError:
-        """Stop the robot in the place of a guardian that has ended, and return why it has."""
+        """Stop the robot in place of a guardian that has ended, and return the reason."""
         with contextlib.suppress(subprocess.TimeoutExpired):
             self.process.wait(LAST_WORDS_S)
         self._let_go(must_stop=True)
         if self.process.returncode == NO_ROOM:
             return BlockingIOError(errno.EAGAIN, NO_ROOM_TEXT)
-        return OSError(errno.EIO, "the device went away, or its guardian was killed")
+        return OSError(errno.EIO, "the device disconnected, or its guardian was killed")
 
     def _let_go(self, *, must_stop: bool) -> None:
-        """Let go of the port, and say the stop before that where there is no guardian that has said it."""
+        """Close the port's descriptor; send the stop first if no guardian has sent it."""
         with self._letting_go:
             port, self._port = self._port, None
         if port is not None:
@@ -387,9 +379,9 @@ class GuardedPort:
             os.close(port)
 
     def close(self) -> None:
-        """End the connection, at which the guardian stops the robot, and wait for it. Closing twice does nothing.
+        """Close the connection, at which the guardian stops the robot and exits. Closing twice does nothing.
 
-        One that does not end, because it was stopped itself, is killed, and the stop said in its place.
+        A guardian that does not exit is killed, and the stop is sent in its place.
         """
         with contextlib.suppress(OSError):
             self._life.shutdown(socket.SHUT_RDWR)
@@ -408,7 +400,7 @@ def connect_guarded(url: str, **settings: Any) -> GuardedPort:
     """Open a port through a guardian; for `Port(connect=...)`.
 
     Raises:
-        OSError: If that is not possible.
+        OSError: If the port cannot be opened.
     """
     return GuardedPort(
         url,

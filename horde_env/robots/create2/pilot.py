@@ -1,12 +1,12 @@
-"""Pilot: what is said to the robot beside the wheels' commands, and whether it obeys; no port, no threads.
+"""Pilot: keeps the robot in the required mode, and detects ignored commands; without a port or threads.
 
-    drive     it falls out of Safe in silence: said again (131) when the cause has been gone for 0.5 s, once a second at
-              most. While it is held up, or stands on its dock, nothing helps
-    charge    Passive (128), then its own way to the dock (143); neither 131 nor 132 while it stands there
-    leave     Safe; if the powered dock ends Safe, Full for 2 s at most, in which it backs off by itself and its
-              wheel-drop and cliff bits end that at once; then Safe. With a low battery it stays in Passive and charges
+    drive     The robot leaves Safe without a message: 131 is sent again 0.5 s after the cause has ended, at most once a
+              second, and not while a wheel has dropped
+    charge    Passive (128), then its own docking (143); neither 131 nor 132 while it is on the dock
+    leave     Safe; if the powered dock ends Safe, Full for at most 2 s, in which the robot backs off and a dropped
+              wheel or a cliff stops it at once; then Safe. With a low battery it stays in Passive and charges
 
-The same for a real robot, an emulated one and a simulated one.
+The real, the emulated and the simulated robot share it.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from horde_env.robots.create2.wire import FULL, HALT, OFF, PASSIVE, SAFE, STREAM
 
 # ---- obedience -------------------------------------------------------------------------------------------------------
 
-ECHO_FRAMES = 3  # after a command, within which the robot must show that it took it
+ECHO_FRAMES = 3  # until the robot must report a command's speeds
 DEAF_STEPS, MODE_STEPS = 6, 30  # of 0.1 s
 MODES = ("Off", "Passive", "Safe", "Full")
 
 _DEAF = (
     "the robot does not follow its commands: in {} steps its requested wheel speeds (packets 41 and 42: right {}, left "
-    "{} mm/s) were not those that it was sent. Is the wire to its RXD cut, or does another program drive it? It goes "
-    "on with those speeds: lift it to stop it."
+    "{} mm/s) differed from those sent. Is the wire to its RXD cut, or does another program drive it? It keeps those "
+    "speeds: lift it to stop it."
 )
 _DROPPED = (
     "the robot does not follow its commands: a wheel has dropped (packet 7), which ends Safe mode and stops the "
@@ -40,7 +40,7 @@ _WRONG_MODE = (
 
 
 class Compliance:
-    """Judges each step's newest state; a finding holds until a state shows the contrary.
+    """Checks each step's newest state; a fault holds until a state refutes it.
 
     Attributes:
         refusal: The fault, in two sentences; "" while the robot follows its commands.
@@ -56,11 +56,11 @@ class Compliance:
         """Return `refusal` after a step.
 
         Args:
-            state: The newest.
-            mode: The one that the robot was set to.
-            asked: The newest speeds sent; None if none were.
+            state: The newest state.
+            mode: The mode that was set.
+            asked: The newest speeds sent; None without any.
             n_since: Frames since they were sent.
-            is_excused: True if there is a known reason for another mode.
+            is_excused: True if another mode has a known reason.
         """
         if state.mode != mode:
             return self._judge_mode(state, mode, is_excused=is_excused)
@@ -72,7 +72,7 @@ class Compliance:
         return self.refusal
 
     def _judge_mode(self, state: CreateState, mode: int, *, is_excused: bool) -> str:
-        self._n_deaf, self._echo = 0, None  # its return to `mode` will prove that it reads
+        self._n_deaf, self._echo = 0, None  # a return to `mode` will show that it receives
         cause = state.mode, is_held_up(state.sensors)
         self._n_wrong_mode = 0 if is_excused or cause != self._cause else self._n_wrong_mode + 1
         self._cause = cause
@@ -106,28 +106,28 @@ BACKWARDS = Wheels(-199, -199)
 
 
 class Verdict(NamedTuple):
-    """What a step's newest state shows.
+    """The evaluation of a step's newest state.
 
     Attributes:
-        obeys: Whether the robot does what was asked.
-        came_back: Whether it has just come back to Safe, so that the frame does not follow from the last one.
-        refusal: Why it does not do what it was sent (`obedience.Compliance`); "" unless that lasts.
+        applied: Whether the robot executes the request.
+        came_back: Whether it has just returned to Safe, so that the frame is a gap.
+        refusal: Why it ignores its commands (`Compliance`); "" unless that lasts.
     """
 
-    obeys: bool
+    applied: bool
     came_back: bool
     refusal: str
 
 
 class Pilot:
-    """Keeps a robot in the mode that is wanted.
+    """Keeps a robot in the required mode; see the module.
 
     Args:
         spec: The robot: `low_v` and `full_v` of its battery.
 
     Attributes:
-        is_charging: Whether it is at its dock, or on its way there.
-        override: What the wheels are told in place of any request; None where nothing is.
+        is_charging: Whether the robot is docking or docked.
+        override: Wheel speeds sent instead of the request; None without any.
     """
 
     def __init__(self, spec: RobotSpec) -> None:
@@ -135,7 +135,7 @@ class Pilot:
         self.reset()
 
     def reset(self) -> None:
-        """Begin a life: drive."""
+        """Start a run, driving."""
         self.is_charging = False
         self.override: Wheels | None = None
         self._queued = b""
@@ -148,24 +148,24 @@ class Pilot:
         self._compliance = Compliance()
 
     def charge(self, enabled: bool) -> None:
-        """Send it to its dock, once more if it is on its way already; or let it come away."""
+        """Start (or restart) docking, or leave the dock."""
         self.is_charging = enabled
         self.override = None
         self._tries = 0
         self._was_clear = False
         self._asked_t = -math.inf
-        # Passive either way: it must not drive on to the dock while it is called back.
+        # Passive in both cases: it must not continue to dock.
         self._queued = bytes([Op.START, Op.DOCK]) if enabled else bytes([Op.START])
 
     def state_commands(self, state: CreateState, t: float) -> bytes:
-        """Return what must be said now, by the newest state and the time in seconds; b"" where nothing must."""
+        """Return the commands to send now, by the newest state and the time in seconds; b"" if there are none."""
         self._is_low = 1e-3 * state.sensors.voltage < (self._full_v if self._is_low else self._low_v)
         said, self._queued = self._queued, b""
         if said:
             return said
         if state.mode == OFF:
             return bytes([Op.START]) + STREAM_ALL if self._may_ask(t) else b""
-        if self.is_charging:  # a new connection has ended its way there
+        if self.is_charging:  # a new connection has ended docking
             is_docked = state.sensors.charging_sources & 2
             words = [Op.START] if is_docked else [Op.START, Op.DOCK]
             return bytes(words) if state.mode in (SAFE, FULL) and self._may_ask(t) else b""
@@ -178,25 +178,25 @@ class Pilot:
         return self._recover(state.sensors, t)
 
     def judge(self, state: CreateState, asked: Wheels | None, n_since: int, *, is_kept_still: bool) -> Verdict:
-        """Return what a step's newest state shows.
+        """Return the evaluation of a step.
 
         Args:
-            state: The newest.
-            asked: The newest command; None if nothing was asked for.
+            state: The newest state.
+            asked: The newest command; None without one.
             n_since: Frames since it was sent.
-            is_kept_still: Whether the host keeps the robot from moving, and said why.
+            is_kept_still: Whether the supervisor or the latch keeps the robot still.
         """
         is_safe = state.mode == SAFE
         came_back, self._was_safe = is_safe and not self._was_safe, is_safe
         echo = Wheels(state.sensors.requested_right, state.sensors.requested_left)
-        obeys = is_safe and self.override is None and (echo == asked or n_since < ECHO_FRAMES)
+        applied = is_safe and self.override is None and (echo == asked or n_since < ECHO_FRAMES)
         mode = PASSIVE if self.is_charging else SAFE
-        # A robot that is lifted sees no floor either.
+        # A lifted robot reports cliffs too.
         is_at_cliff = is_over_a_cliff(state.sensors) and not is_held_up(state.sensors)
         is_excused = is_kept_still or is_at_cliff or bool(state.sensors.charging_sources & 2)
         asked = asked if self.override is None else None
         refusal = self._compliance.judge(state, mode, asked, n_since, is_excused=is_excused)
-        return Verdict(obeys, came_back, refusal)
+        return Verdict(applied, came_back, refusal)
 
     def _may_ask(self, t: float) -> bool:
         if abs(t - self._asked_t) < AGAIN_S:
@@ -220,7 +220,7 @@ class Pilot:
         return bytes([Op.SAFE])
 
     def _come_off(self, sensors: Sensors, t: float) -> bytes:
-        """Say what ends Full; nothing while it may go on."""
+        """Return the commands that end Full; none while it may continue."""
         if is_held_up(sensors) or is_over_a_cliff(sensors):
             self.override = None
             return drive_direct(HALT) + bytes([Op.START])
@@ -231,6 +231,6 @@ class Pilot:
 
 
 def is_over_a_cliff(sensors: Sensors) -> bool:
-    """Tell whether one of the four sees no floor."""
+    """Return whether one of the four cliff sensors is set."""
     s = sensors
     return bool(s.cliff_left or s.cliff_front_left or s.cliff_front_right or s.cliff_right)

@@ -1,4 +1,4 @@
-"""A room with furniture, a dock, and floor of several kinds, from a layout file."""
+"""The room of the Create 2: furniture, dock and floor, from a layout file."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ CORNERS = 48  # of the round body's outline
 
 
 class Dock(NamedTuple):
-    """The dock: the middle of its face, where it looks (radians), its size along the face and behind it (metres)."""
+    """The dock: centre of its face, direction (radians), size along the face and behind it (metres)."""
 
     x: float
     y: float
@@ -28,18 +28,18 @@ class Dock(NamedTuple):
 
 @dataclass(frozen=True)
 class Room:
-    """What the robot meets.
+    """The robot's surroundings.
 
     Attributes:
         side_m: Inner sides along x and y.
         boxes: Furniture: centre x, y, size x, y, reflectance; shape (n, 5).
         reflectance: Of the walls.
-        dock: Where it charges.
+        dock: The dock.
         patches: Floor that differs: x0, y0, x1, y1, brightness, roughness, drag (A), dirt (1/s); shape (n, 8).
-        sills: Where a wheel drops for a moment: x0, y0, x1, y1; shape (n, 4).
-        brightness, spread: Cliff signal of the bare floor, and how much the sensors differ.
+        sills: Places where a wheel drops briefly: x0, y0, x1, y1; shape (n, 4).
+        brightness, spread: Cliff signal of the bare floor, and its standard deviation between sensors.
         temperature_k: Of the air.
-        lifts_per_h, buttons_per_h: How often somebody lifts the robot, or presses a button.
+        lifts_per_h, buttons_per_h: Rates at which the robot is lifted or a button pressed.
     """
 
     side_m: tuple[float, float]
@@ -55,7 +55,7 @@ class Room:
     buttons_per_h: float
 
     def segments(self) -> Floats:
-        """Return all that can be hit: x0, y0, x1, y1, reflectance, is-dock; shape (n, 6); the dock's face is last."""
+        """Return all obstacles: x0, y0, x1, y1, reflectance, is-dock; shape (n, 6); the dock's face is last."""
         wide, deep = 0.5 * self.side_m[0], 0.5 * self.side_m[1]
         rows = _outline(-wide, -deep, wide, deep, self.reflectance)
         for x, y, size_x, size_y, reflectance in self.boxes:
@@ -82,19 +82,19 @@ def load_room(layout: str | Path | None = None) -> Room:
     """Return the room of a layout file; that of `assets/room.toml` when None.
 
     Raises:
-        ValueError: If the file is missing or no TOML, lacks an entry, or holds what is no number; one sentence says so.
+        ValueError: If the file is missing or not TOML, lacks an entry, or has an invalid value.
     """
     path = asset("create2", "room.toml") if layout is None else Path(layout)
     try:
         return _room(tomllib.loads(path.read_text(encoding="utf-8")))
     except OSError as error:
-        raise ValueError(f"the layout {path} cannot be read: {error.strerror or error}") from None
+        raise ValueError(f"cannot read the layout {path}: {error.strerror or error}") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ValueError(f"the layout {path} is no TOML: {error}") from None
+        raise ValueError(f"the layout {path} is not valid TOML: {error}") from None
     except KeyError as error:
         raise ValueError(f"the layout {path} lacks the entry {error}; the default room.toml has all of them") from None
     except (TypeError, IndexError) as error:
-        raise ValueError(f"the layout {path} holds what does not belong there: {error}") from None
+        raise ValueError(f"the layout {path} has an invalid value: {error}") from None
 
 
 def _room(t: dict[str, Any]) -> Room:
@@ -122,7 +122,9 @@ def _room(t: dict[str, Any]) -> Room:
         buttons_per_h=float(visits["buttons"]),
     )
     if min(room.side_m) < 1.0:
-        raise ValueError(f"a room of {room.side_m[0]} m x {room.side_m[1]} m is too small: 1 m is the least")
+        raise ValueError(
+            f"a room of {room.side_m[0]} m x {room.side_m[1]} m is too small: each side must be at least 1 m"
+        )
     return room
 
 

@@ -1,7 +1,7 @@
-"""What stops the robot beside its own triggers: heat, an empty battery, a stalled wheel, a fault of the charger.
+"""Supervisor: stops the robot for heat, an empty battery, a stalled wheel or a charger fault, not for bumps.
 
-Each condition has two thresholds, with a margin between stopping and going on, as the Critterbot's
-(`robots.critterbot.safety`). A bump is the world, not a fault.
+These are in addition to the robot's own triggers. Each condition has one threshold for stopping and another for moving
+again.
 """
 
 from __future__ import annotations
@@ -10,16 +10,16 @@ from horde_env.backend import Floats
 from horde_env.robot import RobotSpec, create2
 from horde_env.robots.create2.wire import CHARGING_FAULT
 
-HOT_K, COOL_K = 273.15 + 55.0, 273.15 + 50.0  # 60 C was seen while charging hard, so that only driving counts
+HOT_K, COOL_K = 273.15 + 55.0, 273.15 + 50.0  # while driving only: 60 C occurs while charging
 LOW_V, RECOVERED_V, SMOOTHED_S = 13.2, 13.8, 5.0
 STALLED_S, RESTED_S = 0.3, 1.0
 
 
 class CreateSupervisor:
-    """Judges every frame; remembers what stopped the robot until that is over by a margin.
+    """Decides from each frame whether the robot may move.
 
     Args:
-        spec: The robot, for the places of its channels; the Create 2 when None.
+        spec: The robot, for the indices of its channels; the Create 2 when None.
     """
 
     def __init__(self, spec: RobotSpec | None = None) -> None:
@@ -33,7 +33,7 @@ class CreateSupervisor:
         self._hot = self._low = self._stalled = ""
 
     def judge(self, values: Floats, charge_state: int, t: float) -> str:
-        """Return "" while the robot may move, else why not: words that stay the same while the reason does.
+        """Return why the robot must not move, "" if it may; the text stays the same while the reason does.
 
         Args:
             values: All channels in SI units, shape (n_channels,).
@@ -64,14 +64,14 @@ class CreateSupervisor:
             self._low = f"the battery has less than {LOW_V} V over {SMOOTHED_S:g} s; put the robot on its dock"
 
     def _judge_stall(self, is_over: bool, t: float) -> None:
-        if t < self._rest_until - RESTED_S - STALLED_S:  # a new connection: its time begins again
+        if t < self._rest_until - RESTED_S - STALLED_S:  # a new connection: its time starts again
             self._rest_until = float("-inf")
         self._stalled_t = (
             (t if self._stalled_t is None or t < self._stalled_t else self._stalled_t) if is_over else None
         )
         if self._stalled_t is not None and t - self._stalled_t >= STALLED_S:
             self._stalled, self._rest_until = (
-                "a wheel's motor draws too much; the robot rests for a second",
+                "a wheel motor's current is too high; the robot pauses for a second",
                 t + RESTED_S,
             )
         elif t >= self._rest_until:

@@ -1,7 +1,7 @@
-"""Frames out of a stream of bytes, and what lies between two of them: counts over six ticks, the mode put right.
+"""Frames in a stream of bytes, wheel speeds as counts over six ticks, and the mode without its offset.
 
-Text is passed over as any other byte is: the banner of a reset, the battery line of a robot in Off, charging reports in
-the middle of the stream.
+Text in the stream is skipped as other bytes are: the banner of a reset, the battery line of a robot in Off, charging
+reports.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from horde_env.robots.create2.wire import (
     is_sound,
 )
 
-N_TICKS = 6  # over which wheel speeds are taken: a step of 0.1 s has 6 or 7
+N_TICKS = 6  # of wheel speeds: a step of 0.1 s has 6 or 7
 BANNERS = (b"Roomba by iRobot!", b"bl-start", b"Soft reset!")
 
 
 class CreateState(NamedTuple):
-    """What one frame says.
+    """The content of one frame.
 
     Attributes:
         raw: The channels in the order of RobotSpec, shape (55,); read-only.
         sensors: The frame itself.
-        mode: 0 off, 1 passive, 2 safe, 3 full: packet 35, less 1 at a robot that reports it one too high.
-        breaks: How often so far the frames did not follow from one another, or the robot told that it was reset.
+        mode: 0 off, 1 passive, 2 safe, 3 full: packet 35 minus the robot's offset.
+        breaks: Number of interruptions of the sequence and of resets so far.
     """
 
     raw: Floats
@@ -43,18 +43,18 @@ class CreateState(NamedTuple):
 
 
 class FrameParser(PacketFinder):
-    """Turns the robot's stream into states.
+    """Parses the robot's stream into states.
 
-    Wheel speeds are differences of encoders over ticks, never over time: six frames back, or as many as there are since
-    the last break, scaled to six. Frames lost to damage count as ticks, by their bytes.
+    Wheel speeds are differences of the encoders over six ticks, not over time; with fewer frames since the last
+    interruption they are scaled to six. Damaged frames count as ticks, by their bytes.
 
     Args:
-        swapped_encoders: True for a robot that sends the right one first, as some Roomba 500 do.
+        swapped_encoders: True if the robot sends the right one first, as some Roomba 500 do.
 
     Attributes:
-        mode_offset: 1 at a robot that reports each mode one too high, else 0; whoever opens the connection finds out.
+        mode_offset: 1 if the robot reports each mode one too high, else 0; set when the connection is opened.
         newest: The last state; None before the first.
-        text: The last bytes that belonged to no frame, for banners.
+        text: The last bytes outside frames, for banners.
     """
 
     header, size = HEADER, FRAME_SIZE
@@ -71,15 +71,15 @@ class FrameParser(PacketFinder):
         self._text = b""
 
     def is_sound(self, packet: bytes) -> bool:
-        """Tell whether a candidate of the right size and header is a frame."""
+        """Return whether a candidate of the right size and header is a valid frame."""
         return is_sound(packet)
 
     def feed(self, data: bytes) -> list[CreateState]:
-        """Take the next bytes and return the states that are now complete, in their order."""
-        self._listen(data)
+        """Add bytes and return the states that are now complete, in order."""
+        self._find_banner(data)
         states = []
         while data:
-            n = self.n_wanted  # so that each call completes one frame at most, and what it skipped lay before that
+            n = self.n_wanted  # each call completes at most one frame, and the bytes that it skips precede it
             for frame in self.find(data[:n]):
                 n_lost = round((self.skipped_bytes - self._told) / self.size)
                 self._told = self.skipped_bytes
@@ -88,12 +88,12 @@ class FrameParser(PacketFinder):
         return states
 
     def forget(self) -> None:
-        """Begin anew: the next frame does not follow from the last one."""
+        """Start a new sequence."""
         self._history.clear()
         self.breaks += 1
 
-    def _listen(self, data: bytes) -> None:
-        """Notice a robot that says that it was reset."""
+    def _find_banner(self, data: bytes) -> None:
+        """Detect a reset by its banner."""
         heard = self._text + data
         if any(heard.count(banner) > self._text.count(banner) for banner in BANNERS):
             self.forget()

@@ -1,9 +1,14 @@
-"""What the robot sends: sensor packets 7 to 58 in one group, framed, 64 times a second. Pure functions.
+"""The robot's protocol, as pure functions: frames of sensor packets 7 to 58, 64 times a second, and commands.
 
-    19 | 81 | 100 | 80 bytes of readings | checksum        the sum of all 84 bytes is 0 modulo 256
+    frame     19 | 81 | 100 | 80 bytes of readings | checksum        the sum of all 84 bytes is 0 modulo 256
+    command   opcode | operands; no checksum, no length, no reply
 
-Numbers of two bytes have their high byte first. There is no counter and no CRC: two damages may cancel in the sum, so
-that what no firmware ever sends is refused as well (`is_sound`).
+Numbers of two bytes have their high byte first. Frames have no counter and no CRC: two errors may cancel in the sum, so
+readings out of range are rejected too (`is_sound`).
+
+After a lost byte of a command, the robot takes the next opcode for an operand. Therefore four zeros precede each wheel
+command: as operands they are speed 0, as opcodes nothing. And no byte of a speed is an active opcode (128..173, or 7,
+reset): -113 mm/s is FF 8F, and 8F sends a robot to its dock.
 
 Source: iRobot Create 2 Open Interface Specification based on the Roomba 600 (2016); the checksum includes the header,
 against that text's example.
@@ -33,7 +38,7 @@ CHARGES, CHARGING_FAULT = (1, 2, 3), 5  # states in which current flows; a fault
 
 
 class Sensors(NamedTuple):
-    """Packets 7 to 58 as the wire has them: integers in its own units (mV, mA, mAh, degrees C, mm, counts)."""
+    """Packets 7 to 58 in wire units: integers (mV, mA, mAh, degrees C, mm, counts)."""
 
     bumps: int = 0  # bits: bump right, bump left, wheel drop right, wheel drop left
     wall: int = 0
@@ -107,7 +112,7 @@ GROUPS = {
 }
 _GROUP_LAYOUTS = {n: struct.Struct(">" + CODES[first - 7 : last - 6]) for n, (first, last) in GROUPS.items()}
 
-# What firmware can send in packets whose range is narrower than their bytes.
+# Largest and smallest values that the firmware sends.
 _MOST = Sensors(
     bumps=15, wall=1, cliff_left=1, cliff_front_left=1, cliff_front_right=1, cliff_right=1, virtual_wall=1,
     overcurrents=31, dirt=255, unused_16=0, ir_omni=255, buttons=255, distance=32767, angle=32767, charging_state=6,
@@ -136,7 +141,7 @@ _CLIFFS = _slice("cliff_left", "cliff_right")
 
 
 def decode(data: bytes) -> Sensors:
-    """Return what the 80 bytes of group 100 say."""
+    """Decode the 80 bytes of group 100."""
     return Sensors(*_LAYOUT.unpack(data))
 
 
@@ -150,7 +155,7 @@ def encode(sensors: Sensors) -> bytes:
 
 
 def encode_packet(sensors: Sensors, number: int) -> bytes:
-    """Return the bare bytes of a packet, or of a group of them; nothing for a number that there is not."""
+    """Return the bytes of a packet or group; b"" for an unknown number."""
     if number in GROUPS:
         first, last = GROUPS[number]
         return _GROUP_LAYOUTS[number].pack(*sensors[first - 7 : last - 6])
@@ -158,17 +163,17 @@ def encode_packet(sensors: Sensors, number: int) -> bytes:
 
 
 def frame_of(sensors: Sensors, numbers: tuple[int, ...] = (GROUP,)) -> bytes:
-    """Return the frame that streams these packets or groups."""
+    """Return a frame with these packets or groups."""
     body = b"".join(bytes([number]) + encode_packet(sensors, number) for number in numbers)
     start = bytes([19, len(body) % 256]) + body
     return start + bytes([-sum(start) % 256])
 
 
 def is_sound(frame: bytes) -> bool:
-    """Tell whether 84 bytes that start with the header are a frame that a robot sent.
+    """Return whether 84 bytes that start with the header are a valid frame.
 
-    The checksum is one byte: one random frame in 256 fits. Ranges refuse all but one in 10^40 of those; what changes
-    readings within their range and keeps the sum cannot be told.
+    One random frame in 256 has a valid checksum; the ranges of the packets reject all but one in 10^40 of those. Damage
+    within the ranges that keeps the sum is not detected.
     """
     if sum(frame) % 256:
         return False
@@ -177,12 +182,12 @@ def is_sound(frame: bytes) -> bool:
 
 
 def difference(new: int, old: int) -> int:
-    """Return by how many counts an encoder went on; it wraps at 32767, in either direction."""
+    """Return the difference of two encoder counts, which wrap at 32767 in both directions."""
     return (new - old + 32768) % 65536 - 32768
 
 
 def loudness(signal: int) -> int:
-    """Return a light bumper's channel of a signal of 0..4095: round(1023 log2(1 + signal) / 12).
+    """Return a light bumper's channel for a signal of 0..4095: round(1023 log2(1 + signal) / 12).
 
     >>> [loudness(s) for s in (0, 5, 30, 125, 1000, 4095)]
     [0, 220, 422, 595, 850, 1023]
@@ -194,7 +199,7 @@ _LOUDNESS = [round(1023 * log2(1 + signal) / 12) for signal in range(4096)]
 
 
 def beams(character: int) -> tuple[int, int, int]:
-    """Return which of the dock's beams an infrared character holds: force field, green buoy, red buoy.
+    """Return the dock's beams in an infrared character: force field, green buoy, red buoy.
 
     A 500 or 600 dock sends A0 + (1 field, 4 green, 8 red), a Discovery dock F0 + (2 field, 4 green, 8 red); 162 (A2)
     is a virtual wall, 160 and 240 nothing.
@@ -219,9 +224,9 @@ def channels(sensors: Sensors, counts_left: int, counts_right: int, mode: int) -
 
     Args:
         sensors: The newest frame.
-        counts_left: What the left encoder counted over the last six ticks.
-        counts_right: The same of the right one.
-        mode: Packet 35, put right (`stream`).
+        counts_left: Counts of the left encoder over the last six ticks.
+        counts_right: Counts of the right one.
+        mode: Packet 35 without its offset (`stream`).
     """
     s = sensors
     row = tuple(s)
@@ -308,25 +313,25 @@ OPERANDS = {
     Op.DRIVE_DIRECT: 4, Op.DRIVE_PWM: 4, Op.PAUSE_STREAM: 1, Op.SCHEDULE_LEDS: 2, Op.DIGITS_RAW: 4,
     Op.DIGITS_ASCII: 4, Op.BUTTONS: 1, Op.SCHEDULE: 15, Op.DAY_TIME: 3,
 }  # fmt: skip
-"""How many bytes follow an opcode; none where it is not named. 140, 148 and 149 tell their own length."""
+"""Number of operand bytes of an opcode; 0 if not listed. 140, 148 and 149 include their length."""
 
 FASTEST = 500  # mm/s of a wheel
 
 
 class Wheels(NamedTuple):
-    """Speeds that the wheels are asked for, mm/s."""
+    """Requested wheel speeds, mm/s."""
 
     right: int
     left: int
 
 
 PAD = bytes(4)
-FILL = bytes(40)  # completes any command that an earlier program left half sent: the longest has 35 bytes
+FILL = bytes(40)  # completes a partial command of an earlier program: the longest has 35 bytes
 STREAM_ALL = bytes([Op.STREAM, 1, GROUP])
 
 
 def drive_direct(wheels: Wheels | None) -> bytes:
-    """Return the padded command that asks for two wheel speeds; a zero for None: the host lives, and asks for nothing.
+    """Return the padded command for two wheel speeds; a zero for None, which only shows that the host runs.
 
     >>> drive_direct(Wheels(-199, -199)).hex(" ")
     '00 00 00 00 91 ff 39 ff 39'
@@ -345,7 +350,7 @@ STOP_BYTES = drive_direct(HALT)
 
 
 def is_harmless(speed: int) -> bool:
-    """Tell whether no byte of a speed, in either direction, is an opcode that acts."""
+    """Return whether no byte of a speed, in either direction, is an active opcode."""
     both = speed.to_bytes(2, "big", signed=True) + (-speed).to_bytes(2, "big", signed=True)
     return not any(byte == Op.RESET or Op.START <= byte <= Op.STOP for byte in both)
 
@@ -359,7 +364,7 @@ _HARMLESS = _nearest_harmless()
 
 
 def harmless(speed_mm_s: float) -> int:
-    """Return the nearest speed whose bytes are no opcodes, mm/s, -500..500; the slower of two.
+    """Return the nearest speed without active opcodes in its bytes, mm/s, -500..500; the slower of two.
 
     >>> [harmless(speed) for speed in (199.0, -178.0, 113.0, -129.0, 3.4, 1000.0)]
     [199, -178, 82, -174, 3, 500]
@@ -371,7 +376,7 @@ def harmless(speed_mm_s: float) -> int:
 def drive(request: Floats, spec: RobotSpec) -> Wheels:
     """Return the wheel speeds for a velocity: left = forward - yaw b / 2, right = forward + yaw b / 2.
 
-    A pair that exceeds what a wheel can do is slowed down as a whole, so that the way keeps its shape.
+    Both speeds are scaled down together if one exceeds the wheels' limit, so the path keeps its shape.
 
     Args:
         request: Forward m/s, leftward m/s (ignored: it cannot), counter-clockwise rad/s, shape (3,).

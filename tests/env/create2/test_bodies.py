@@ -345,7 +345,7 @@ def test_a_robot_on_its_dock_is_left_charging() -> None:
     [
         (b"", "asleep or off"),
         (b"bat:   min 3  sec 0  mV 16977\r\n", "is off and prints"),
-        (b"login: ", "is not the robot: it says"),
+        (b"login: ", "is not the robot"),
         (b"\xf3\x9c\x80\x1f" * 8, "19200 baud"),
     ],
 )

@@ -158,7 +158,7 @@ def test_a_guardian_ends_when_its_port_goes_away() -> None:
         port = GuardedPort(url, baudrate=115200, timeout=0.05)
         try:
             emulator.inject("unplug", 60.0)
-            with pytest.raises(OSError, match="the device went away"):
+            with pytest.raises(OSError, match="the device disconnected"):
                 wait_for(lambda: port.read(4096) is None, 5.0)
             wait_for(lambda: port.process.poll() is not None, 2.0)
         finally:

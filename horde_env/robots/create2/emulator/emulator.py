@@ -1,4 +1,4 @@
-"""The Create 2 without the Create 2: its program over its body in a room, on a line that a host plugs into.
+"""The emulated Create 2: its program and simulated body behind lines for hosts.
 
 with CreateEmulator(seed=0) as robot:
     path = robot.open_pty()        # or listen()
@@ -26,7 +26,7 @@ from horde_env.robots.create2.simulator.firmware import Firmware
 from horde_env.robots.create2.simulator.machine import Machine, check_physics
 from horde_env.robots.create2.wire import FRAME_SIZE, PASSIVE, SAFE, TICK_S
 
-REBOOT_S = 5.0  # of banner and silence
+REBOOT_S = 5.0  # duration of the banner
 TEXT = b"\r\nnvm-write 57 us\r\nbattery-current-zero 252\r\n"
 SAG_V = 3.0
 BUTTONS = {"clean": 1, "spot": 2, "dock": 4}  # bits of packet 18
@@ -34,10 +34,10 @@ BUTTONS = {"clean": 1, "spot": 2, "dock": 4}  # bits of packet 18
 
 @dataclass(frozen=True, slots=True)
 class CreateFaultRates(FaultRates):
-    """How often each fault begins, per second of the robot's time.
+    """Rate of each fault, per second of the robot's time.
 
-    Beside those of any line: `low_battery` and `stuck_wheel`, and this robot's own: `lift` (wheels drop), `cliff`,
-    `sleep`, `mode` (it leaves Safe in silence), `text` (in the middle of the stream). `heat` is none of its.
+    In addition to `FaultRates`: `lift` (wheels drop), `cliff`, `sleep`, `mode` (it leaves Safe without a message),
+    `text` (within the stream). `heat` has no effect.
 
     Raises:
         ValueError: If a rate is negative or above 100.
@@ -51,7 +51,7 @@ class CreateFaultRates(FaultRates):
 
 
 class CreateRobot:
-    """The robot's program as an emulator plays it.
+    """The robot's program as a `RobotProgram`.
 
     Args:
         firmware: The program.
@@ -63,7 +63,7 @@ class CreateRobot:
     def __init__(self, firmware: Firmware) -> None:
         self.firmware = firmware
         self.n_cycles = 0
-        self.extra = b""  # text that a fault puts into the stream
+        self.extra = b""  # text that a fault inserts into the stream
         self._reboot_until = 0
 
     @property
@@ -73,16 +73,16 @@ class CreateRobot:
 
     @property
     def is_hung(self) -> bool:
-        """Whether it boots."""
+        """True while the robot boots."""
         return self.n_cycles < self._reboot_until
 
     def hang(self) -> None:
-        """Let it lose its supply for a moment: off, with the banner."""
+        """Interrupt its supply: it is off and prints the banner."""
         self._reboot_until = self.n_cycles + round(REBOOT_S / TICK_S)
         self.firmware.reset()
 
     def receive(self, data: bytes, errors: int = 0) -> None:  # noqa: ARG002
-        """Take bytes off the line; while it boots nobody does."""
+        """Receive bytes; they are lost while it boots."""
         if not self.is_hung:
             self.firmware.receive(data)
 
@@ -95,7 +95,7 @@ class CreateRobot:
         self.firmware.wake()
 
     def cycle(self, look: bool = True) -> bytes:  # noqa: ARG002
-        """Let 1/64 s pass and return what the robot puts on its line."""
+        """Run 1/64 s and return the bytes that the robot sends."""
         self.n_cycles += 1
         said, self.extra = self.extra, b""
         return said + self.firmware.tick()
@@ -105,7 +105,7 @@ class CreateRobot:
 
 
 class CreateFaults(LineFaults):
-    """What goes wrong with the Create 2; see `LineFaults`."""
+    """The Create 2's faults; see `LineFaults`."""
 
     tick_s, packet_size = TICK_S, FRAME_SIZE
     lasting_s = {  # noqa: RUF012
@@ -122,7 +122,7 @@ class CreateFaults(LineFaults):
     }
 
     def begin(self, kind: str) -> None:
-        """Let a lasting fault of the robot itself begin."""
+        """Start a lasting fault of the robot itself."""
         robot: CreateRobot = self._robot
         machine, firmware = robot.machine, robot.firmware
         if kind == "low_battery":
@@ -141,7 +141,7 @@ class CreateFaults(LineFaults):
             robot.extra = TEXT
 
     def end(self, kind: str) -> None:
-        """Let it end."""
+        """End a lasting fault of the robot itself."""
         robot: CreateRobot = self._robot
         machine = robot.machine
         if kind == "low_battery":
@@ -157,21 +157,21 @@ class CreateFaults(LineFaults):
 
 
 def slight_delays(rng: Generator, sd_s: float = 2e-4) -> Iterator[float]:
-    """Yield for ever how long after its instant a packet comes that only a host's scheduler delays, in seconds."""
+    """Yield endlessly a packet's delay by the host's scheduler, in seconds."""
     while True:
         yield from (abs(wait_s) for wait_s in rng.normal(0.0, sd_s, 256).tolist())
 
 
 class CreateEmulator(RobotEmulator):
-    """The Create 2 in its room, with its faults, on any number of lines; it is switched on at a random pose, in Off.
+    """The Create 2 at a random pose in its room, in Off, with faults, on any number of lines; see `RobotEmulator`.
 
     Args:
-        seed: Of everything random: pose, noise, faults, jitter.
+        seed: Seed of pose, noise, faults and jitter.
         spec: The robot; the Create 2 by default.
-        room: Where it is; `assets/room.toml` by default.
+        room: The room; `assets/room.toml` by default.
         battery_scale: Factor on the battery's capacity.
-        faults: Rates of the faults that come by themselves; none by default.
-        mode_offset: 1 for a robot that reports each mode one too high.
+        faults: Rates of random faults; none by default.
+        mode_offset: 1 if the robot reports each mode one too high.
 
     Raises:
         ValueError: If `battery_scale` is not positive.
@@ -207,18 +207,18 @@ EMULATOR = CreateEmulator
 
 
 class EmulatedCreate(EmulatedRobot):
-    """The Create 2's body over an emulated one; see `EmulatedRobot`.
+    """The Create 2's body connected to an emulated Create 2; see `EmulatedRobot`.
 
     Args:
         spec: The robot; the Create 2 when None.
-        room: Where it lives; that of `layout` when None.
+        room: The room; that of `layout` when None.
         layout: The room's file; `assets/room.toml` when None.
         faults: Rates per second of faults, as "loss=0.5,lift=0.01" (`CreateFaultRates.parse`).
         physics: "planar" or None: it has no other engine.
         **common: speed, seed, battery_scale, settings and latch of `EmulatedRobot`.
 
     Raises:
-        ValueError: If an argument makes no sense.
+        ValueError: If an argument is out of range.
     """
 
     batch = 1
@@ -250,14 +250,20 @@ class EmulatedCreate(EmulatedRobot):
             faults=self._faults,
         )
 
-    def connect(self, url: str, **time_of: Any) -> CreateBody:
-        """Return the host's side."""
+    def connect(self, url: str, **time_arguments: Any) -> CreateBody:
+        """Return the physical body on the line `url`."""
         config = PortConfig(url, parity="none")
         return CreateBody(
-            config, self.clock, self.spec, settings=self._settings, latch=self._latch, may_stand_on_dock=True, **time_of
+            config,
+            self.clock,
+            self.spec,
+            settings=self._settings,
+            latch=self._latch,
+            may_stand_on_dock=True,
+            **time_arguments,
         )
 
     def pose(self) -> tuple[float, float, float]:
-        """Return where the robot is: metres, and a heading in radians."""
+        """Return the robot's true pose: metres and a heading in radians."""
         pose: tuple[float, float, float] = self.emulator.robot.machine.pose
         return pose

@@ -1,6 +1,6 @@
 """SimulatedCreate: the Create 2 in its room as a Backend. Time is virtual: as fast as it computes.
 
-Its program (`firmware`) is told what the real one would be told, by the same pilot; only the line between is left out.
+Its program (`firmware`) receives the same bytes as the real robot, from the same pilot, without a line between.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from horde_env.robots.create2.simulator.machine import MOST_TICKS, Machine, chec
 from horde_env.robots.create2.stream import CreateState
 from horde_env.robots.create2.wire import HALT, SAFE, STREAM_ALL, TICK_S, Op, drive, drive_direct
 
-SETTLING_TICKS = 4  # after switching on, before the first frame
+SETTLING_TICKS = 4  # between switching on and the first frame
 
 
 class SimulatedCreate(Backend):
@@ -33,7 +33,7 @@ class SimulatedCreate(Backend):
 
     Args:
         spec: The robot; the Create 2 by default.
-        room: Where it lives; that of `layout` when None.
+        room: The room; that of `layout` when None.
         layout: The room's file; `assets/room.toml` when None.
         battery_scale: Factor on the battery's capacity, which by default lasts four hours of wandering.
         physics: "planar" or None: it has no other engine.
@@ -120,18 +120,18 @@ class SimulatedCreate(Backend):
         state = self._live(firmware, n)
         is_kept_still = bool(self._stop_reason)
         verdict = self.pilot.judge(state, asked, n, is_kept_still=is_kept_still)
-        applied = verdict.obeys and before.mode == SAFE and not is_kept_still
+        applied = verdict.applied and before.mode == SAFE and not is_kept_still
         share = self.spec.shares(command)
         frame = self._frame(n, share, applied=applied, gap=verdict.came_back, refusal=verdict.refusal)
         self._stop_reason = self._supervisor.judge(frame.values, state.sensors.charging_state, frame.t)
         return frame
 
     def enable_charging(self, enabled: bool) -> None:
-        """Send the robot to its dock to be charged, or call it away; meanwhile it does nothing that it is asked."""
+        """Send the robot to its dock to charge, or end that; meanwhile requests are not applied."""
         self.pilot.charge(enabled)
 
     def close(self) -> None:
-        """Let go of the simulation. Closing twice does nothing."""
+        """Free the simulation. Closing twice does nothing."""
         self._firmware = self._machine = None
 
     @property
@@ -139,7 +139,7 @@ class SimulatedCreate(Backend):
         return self.firmware.n_ticks * TICK_S
 
     def _live(self, firmware: Firmware, n: int) -> CreateState:
-        """Let ticks pass and return the state after the last one; `_raw` has the channels of each."""
+        """Run ticks and return the state after the last one; write each tick's channels to `_raw`."""
         firmware.run(n, self._raw)
         firmware.forget_way()
         state = self._state = CreateState(self._raw[n - 1], firmware.report(), firmware.mode, 0)
@@ -151,6 +151,6 @@ class SimulatedCreate(Backend):
         values[self._request] = share
         x, y, heading = self.machine.pose
         extras = {"x_m": x, "y_m": y, "heading_rad": heading}
-        # The frame's own time is that of the period: frames come up to a tick before its end.
+        # The frame has the period's end as its time, although the last tick may end up to a tick earlier.
         t = self._n_steps * self.period_s
         return Frame(values=values, t=t, applied=applied, gap=gap, extras=extras, refusal=refusal)

@@ -1,12 +1,12 @@
-"""Firmware: the robot's program as its serial line shows it; no threads and no time. One call of `tick` is 1/64 s.
+"""Firmware: the robot's program behind its serial line, without threads or real time. One call of `tick` is 1/64 s.
 
-    off       prints text, a battery line each second on its dock; takes 7 and 128 alone
-    passive   senses, charges, drives by itself where it was told to; falls asleep after 5 min without a byte
-    safe      obeys; falls to passive, motors off, for a cliff ahead, a wheel that drops, a charger
-    full      obeys, whatever happens
+    off       prints text, on its dock a battery line each second; accepts only 7 and 128
+    passive   senses, charges, cleans or docks by its own program; sleeps after 5 min without a byte
+    safe      executes commands; a cliff ahead, a dropped wheel or a charger stop it and set passive
+    full      executes commands without these checks
 
-It has no command timeout: the last speeds hold until something else is said. Commands that the mode does not allow are
-swallowed with their operands; unknown bytes, 0 among them, are passed over.
+It has no command timeout: the last speeds hold until the next command. Commands that the mode does not allow, and
+unknown bytes, including 0, are skipped.
 
 Source: iRobot Create 2 Open Interface Specification based on the Roomba 600 (2016); the texts are those of a robot with
 firmware stm32-3.7.1.
@@ -26,10 +26,8 @@ from horde_env.robots.create2.simulator.world import BASE_M, BUMP_L, BUMP_R
 from horde_env.robots.create2.wire import (
     FASTEST,
     FULL,
-    GROUPS,
     OFF,
     OPERANDS,
-    PACKETS,
     PASSIVE,
     SAFE,
     TICK_S,
@@ -40,7 +38,7 @@ from horde_env.robots.create2.wire import (
 )
 
 SLEEP_S = 300.0
-LINE_BYTES = 180  # what the line carries in a tick
+LINE_BYTES = 180  # capacity of the line in a tick
 BOOT_S = 5.0
 BANNER = (
     (0.015, b"Soft reset!\n"),
@@ -68,14 +66,14 @@ class Firmware:
 
     Args:
         machine: The body in its room.
-        rng: Of what its own drives draw.
-        mode_offset: 1 for a robot that reports each mode one too high.
+        rng: Source of the random numbers of docking and cleaning.
+        mode_offset: 1 if the robot reports each mode one too high.
 
     Attributes:
         mode: OFF, PASSIVE, SAFE or FULL.
-        is_asleep: Whether it answers nothing until `wake`.
+        is_asleep: Whether it sleeps until `wake`.
         requested: Wheel speeds of the last command, right and left, mm/s.
-        n_ticks: Since it was made.
+        n_ticks: Ticks since its creation.
     """
 
     def __init__(self, machine: Machine, rng: Generator, *, mode_offset: int = 0) -> None:
@@ -103,7 +101,7 @@ class Firmware:
 
     @property
     def is_driven(self) -> bool:
-        """Whether a command that still holds turns a wheel."""
+        """True if the last command turns a wheel."""
         return self.mode in (SAFE, FULL) and any(self.requested)
 
     def wake(self) -> None:
@@ -113,7 +111,7 @@ class Firmware:
             self.rouse()
 
     def press(self, bits: int) -> None:
-        """Press buttons, bits as in packet 18: they wake it from sleep; in Passive they start or end its own drives."""
+        """Press buttons, bits as in packet 18: wakes it from sleep; in Passive starts or ends its own drives."""
         if self.is_asleep:
             self.rouse()
             return
@@ -128,25 +126,25 @@ class Firmware:
             self._clear()
 
     def fall_asleep(self) -> None:
-        """Say and hear nothing until `wake`."""
+        """Sleep until `wake`."""
         self._enter(PASSIVE)
         self._sleep()
 
     def leave(self, mode: int) -> None:
-        """Change the mode in silence, as a trigger does."""
+        """Change the mode without a message, as a trigger does."""
         self._enter(mode)
 
     def reset(self) -> None:
-        """Do what opcode 7 does, or a battery that was taken out: off, with the banner."""
+        """Reset, as opcode 7 or a removed battery does: off, with the banner."""
         self.mode, self.is_asleep = OFF, False
         self._clear()
         self._boot_tick = self.n_ticks
         self._texts = deque((self.n_ticks + max(round(s / TICK_S), 1), text) for s, text in BANNER)
 
-    # ---- what comes in -----------------------------------------------------------------------------------------------
+    # ---- input -------------------------------------------------------------------------------------------------------
 
     def receive(self, data: bytes) -> None:
-        """Take bytes off the line; a command may come in pieces."""
+        """Receive bytes; a command may arrive in parts."""
         if self.is_asleep:
             return
         self._pending += data
@@ -162,17 +160,17 @@ class Firmware:
                 return
             operands = bytes(self._pending[1 : 1 + size])
             del self._pending[: 1 + size]
-            self._obey(opcode, operands)
+            self._execute(opcode, operands)
 
     def _operands(self, opcode: int) -> int | None:
-        """Return how many bytes follow an opcode, None while that is not known yet."""
+        """Return the number of operand bytes of an opcode, None until it is known."""
         if opcode in (Op.STREAM, Op.QUERY_LIST):
             return 1 + self._pending[1] if len(self._pending) > 1 else None
         if opcode == Op.SONG:
             return 2 + 2 * min(self._pending[2], 16) if len(self._pending) > 2 else None
         return OPERANDS.get(opcode, 0)  # type: ignore[call-overload, no-any-return]
 
-    def _obey(self, opcode: int, operands: bytes) -> None:
+    def _execute(self, opcode: int, operands: bytes) -> None:
         if self.mode == OFF and opcode not in ALWAYS:
             return
         if opcode in IN_CONTROL and self.mode not in (SAFE, FULL):
@@ -210,7 +208,7 @@ class Firmware:
             self._enter({Op.START: PASSIVE, Op.FULL: FULL}.get(Op(opcode), SAFE))
 
     def _enter(self, mode: int) -> None:
-        """Change the mode; the wheels stop where they are no longer under control."""
+        """Change the mode; stop the wheels unless they stay under control."""
         if mode not in (SAFE, FULL) or self.mode not in (SAFE, FULL):
             self.requested, self.velocity_radius = (0, 0), (0, 0)
         self.mode, self._own, self._idle_s = mode, None, 0.0
@@ -231,15 +229,15 @@ class Firmware:
             self.velocity_radius = first, second
             self.requested = _arc(_limited(first), second)
 
-    # ---- what goes on ------------------------------------------------------------------------------------------------
+    # ---- time and output ---------------------------------------------------------------------------------------------
 
     def tick(self) -> bytes:
-        """Let 1/64 s pass and return what the robot puts on its line."""
+        """Run 1/64 s and return the bytes that the robot sends."""
         self.advance()
         return self.say()
 
     def advance(self) -> None:
-        """Let 1/64 s pass."""
+        """Run 1/64 s."""
         self.n_ticks += 1
         machine = self.machine
         if self._own is not None and self.mode == PASSIVE:
@@ -259,10 +257,10 @@ class Firmware:
                 self._sleep()
 
     def run(self, n: int, raw: Floats) -> None:
-        """Let ticks pass, as `advance` and `sensors` do, of a robot that nobody pauses the stream of.
+        """Run ticks as `advance` and `sensors` do, with the stream always on.
 
         Args:
-            n: How many.
+            n: Number of ticks.
             raw: Receives the channels of each tick, shape (n, 55) or more rows.
         """
         machine = self.machine
@@ -281,7 +279,7 @@ class Firmware:
             self._was_docked = machine.is_docked
 
     def sensors(self) -> Sensors:
-        """Return what the robot would send now, its rules obeyed: a trigger leaves Safe before it is told."""
+        """Return the sensors as the robot would send them now; a trigger first ends Safe."""
         self._sense()
         return self.report()
 
@@ -292,7 +290,7 @@ class Firmware:
         self._was_docked = self.machine.is_docked
 
     def report(self) -> Sensors:
-        """Return what the sensors read last, with what the program knows."""
+        """Return the last sensor readings with the program's own packets."""
         left, right = self._travel
         per_count = 1000.0 * 0.000444565
         packets = self.machine.packets.tolist()
@@ -312,7 +310,7 @@ class Firmware:
         return Sensors(*packets)
 
     def say(self) -> bytes:
-        """Return what goes out in this tick: answers, a frame of the stream, text."""
+        """Return the output of this tick: replies, a frame of the stream, text."""
         if self.is_asleep:
             return b""
         said = b""
@@ -329,7 +327,7 @@ class Firmware:
         return said
 
     def forget_way(self) -> None:
-        """Clear distance and angle, as each reading of them does."""
+        """Clear distance and angle, as each report of them does."""
         self._travel = [0.0, 0.0]
 
     def _text(self) -> bytes:
@@ -356,13 +354,8 @@ class Firmware:
         return any(n in (19, 20) or n in (0, 2, 6, 100) for n in numbers)
 
 
-def is_packet(number: int) -> bool:
-    """Tell whether there is a packet, or a group, of this number."""
-    return number in PACKETS or number in GROUPS
-
-
 def _arc(velocity: int, radius: int) -> tuple[int, int]:
-    """Return the wheel speeds, right and left, of opcode 137."""
+    """Return the wheel speeds of opcode 137, right and left."""
     if radius in STRAIGHT or radius == 0:
         return velocity, velocity
     if radius in (1, -1):
@@ -391,19 +384,19 @@ BACK_S, TURN_S, ASIDE_S = 0.7, (0.5, 1.6), (1.0, 2.5)
 
 
 class OwnDrive:
-    """One drive of the robot's own.
+    """One drive of the robot's own program.
 
     Args:
-        to_dock: To the dock, or cleaning.
+        to_dock: True for docking, False for cleaning.
     """
 
     def __init__(self, to_dock: bool) -> None:
         self._to_dock = to_dock
-        self._held: list[tuple[float, float, float]] = []  # for how long (s), forward (m/s), yaw (rad/s)
+        self._held: list[tuple[float, float, float]] = []  # remaining time (s), forward (m/s), yaw (rad/s)
         self._is_lined_up = False
 
     def wheels(self, machine: Machine, bumped: bool, rng: Generator) -> tuple[float, float]:
-        """Return what it asks of the wheels now, left and right, m/s."""
+        """Return the requests of the wheels, left and right, m/s."""
         if self._to_dock and machine.is_docked:
             return 0.0, 0.0
         if bumped and not self._held:
@@ -442,7 +435,7 @@ class OwnDrive:
 
 
 def is_bumped(machine: Machine) -> bool:
-    """Tell whether the bumper is pressed now."""
+    """Return whether the bumper is pressed."""
     found = machine._found
     return bool(found[BUMP_L] or found[BUMP_R])
 

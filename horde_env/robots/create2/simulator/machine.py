@@ -1,4 +1,4 @@
-"""Machine: the robot without its rules: body, battery, eyes and switches in a room, one tick of 1/64 s at a time."""
+"""Machine: the robot without its program: body, battery and sensors in a room, one tick of 1/64 s at a time."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ OFFSETS = (0.0, 32.0)  # of the light signals
 LIFT_S, BUTTON_S = (0.8, 2.0), 1 / 6
 REACH_M = 0.1  # more than the robot moves in MOST_TICKS
 DRIVEN, CHARGEABLE = (SAFE, FULL), (OFF, PASSIVE)  # modes
-MOST_TICKS = 10  # in one `run`
-START_M = 0.45  # of clear floor around the place where a life begins
+MOST_TICKS = 10  # of one `run`
+START_M = 0.45  # clear floor around the start
 
 
 def check_physics(physics: str | None) -> None:
@@ -34,8 +34,8 @@ class Machine:
     """A robot in its room.
 
     Args:
-        spec: The robot: where its sensors look.
-        room: Where it is; `assets/room.toml` when None.
+        spec: The robot, for the positions of its sensors.
+        room: The room; `assets/room.toml` when None.
         battery_scale: Factor on the battery's capacity.
 
     Raises:
@@ -43,16 +43,16 @@ class Machine:
 
     Attributes:
         state: Pose, wheels, currents: see `world`.
-        amounts, marks: Battery, timers and contacts: see `tick`, whose constants are their places.
-        packets: What the sensors read last: packets 7 to 58, shape (52,).
+        amounts, marks: Battery, timers and contacts, indexed by the constants of `tick`.
+        packets: The last readings: packets 7 to 58, shape (52,).
         charge_ah, volts, amps, temperature_k: Of the battery.
         is_docked: Whether it touches the dock's contacts, and the dock has power.
         is_charging: Whether the dock charges the battery.
-        dock_has_power: The dock's plug.
-        stuck: 1 if something holds the left wheel, 2 the right one, 0 neither.
-        lifted_s, cliff_s: For how much longer somebody holds it up, or it stands at an edge.
-        sag_v: What a bad battery lacks, V.
-        n_ticks: Since it was placed.
+        dock_has_power: Whether the dock has power.
+        stuck: 1 if the left wheel is blocked, 2 the right one, 0 neither.
+        lifted_s, cliff_s: Remaining time of being lifted, and of being at an edge, in seconds.
+        sag_v: Voltage drop of a bad battery, V.
+        n_ticks: Ticks since `place`.
     """
 
     charge_ah: float = number_of("amounts", tick.CHARGE_AH, float)
@@ -97,7 +97,7 @@ class Machine:
         self.place(0.0, 0.0, 0.0, np.random.default_rng(0))
 
     def place(self, x: float, y: float, heading: float, rng: Generator) -> None:
-        """Put the robot at rest at a pose (metres, radians), battery full; `rng` is the source of all its noise."""
+        """Place the robot at rest at a pose (metres, radians), battery full; `rng` is the source of all noise."""
         self._rng = rng
         self.state[:] = 0.0
         self.state[:3] = x, y, heading
@@ -121,7 +121,7 @@ class Machine:
         self.amounts[tick.FLOOR : tick.FLOOR + 4] = self.room.spread * rng.standard_normal(4)
 
     def place_freely(self, rng: Generator) -> None:
-        """Put the robot at a random pose with room around it."""
+        """Place the robot at a random pose with free floor around it."""
         wide, deep = (0.5 * side - START_M for side in self.room.side_m)
         for _ in range(10_000):
             x, y = float(rng.uniform(-wide, wide)), float(rng.uniform(-deep, deep))
@@ -132,17 +132,17 @@ class Machine:
 
     @property
     def pose(self) -> tuple[float, float, float]:
-        """Where it is: metres, and radians in (-pi, pi]."""
+        """The pose: metres, and radians in (-pi, pi]."""
         x, y, heading = self.state[:3].tolist()
         return x, y, math.pi - (math.pi - heading) % (2.0 * math.pi)
 
     def tick(self, left: float, right: float, *, may_charge: bool, is_awake: bool = True) -> None:
-        """Let 1/64 s pass.
+        """Run one tick.
 
         Args:
-            left: What the left wheel is asked for, m/s.
-            right: The same of the right one.
-            may_charge: Whether the rules let the dock charge the battery.
+            left: Request of the left wheel, m/s.
+            right: Request of the right wheel, m/s.
+            may_charge: Whether the mode permits charging.
             is_awake: Whether the robot is on.
         """
         wheels, chances, _, _ = self._draws[0]
@@ -151,18 +151,18 @@ class Machine:
         self._pass(0, left, right, may_charge, is_awake)
 
     def read(self) -> Ints:
-        """Return packets 7 to 58 as the sensors read them now, shape (52,); the robot's program fills in the others.
+        """Return packets 7 to 58 as the sensors read them now, shape (52,); the program's own packets are not set.
 
         The array is `packets`.
         """
         return self._read(0)
 
     def run(self, n: int, rules: Rules, raw: Floats) -> int:
-        """Let ticks of 1/64 s pass as `tick` and `read` do, drawing the same numbers, in as few calls as possible.
+        """Run ticks as `tick` and `read` do, with the same random numbers, in as few calls as possible.
 
         Args:
-            n: How many, at most MOST_TICKS.
-            rules: What the robot's program does; see `tick.Rules`.
+            n: Number of ticks, at most MOST_TICKS.
+            rules: The program's state; see `tick.Rules`.
             raw: Receives the channels of each tick, shape (n, 55) or more rows.
 
         Returns:
@@ -204,7 +204,7 @@ class Machine:
         return self.packets
 
     def _pass(self, k: int, left: float, right: float, may_charge: bool, is_awake: bool) -> None:
-        """Let a tick pass under the draws of row `k`; arguments as of `tick`."""
+        """Run a tick with the random numbers of row `k`; arguments as of `tick`."""
         self.n_ticks += 1
         noise, chances, _, _ = self._draws[k]
         drag, dirt_per_s = tick.floor_under(self.state[world.X], self.state[world.Y], self.room.patches)
@@ -219,7 +219,7 @@ class Machine:
             self.marks[tick.DIRT] = int(self._rng.integers(20, 200))
 
     def _dirt_chance(self) -> float:
-        """Return the most dirt in a tick that the body's coming MOST_TICKS can meet."""
+        """Return the largest chance of dirt in a tick that the body can reach in MOST_TICKS."""
         x, y = self.state[:2].tolist()
         near = [
             dirt_per_s * TICK_S
@@ -234,5 +234,5 @@ class Machine:
 
     @property
     def is_full(self) -> bool:
-        """Whether no more goes into the battery."""
+        """True if the battery is full."""
         return self.charge_ah >= tick.FULL_SHARE * self.capacity_ah

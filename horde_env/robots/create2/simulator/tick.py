@@ -1,7 +1,7 @@
-"""A tick of 1/64 s beside the body's motion (`world`), in kernels: battery, floor, dock, and what the sensors read.
+"""Kernels of a tick of 1/64 s, except the body's motion (`world`): battery, floor, dock and sensors.
 
-`Machine` holds the arrays that the kernels change, `amounts` (float64) and `marks` (int64); the constants below are
-their places. `live` runs all ticks of a step of the planar engine in one call.
+`Machine` holds the arrays that the kernels change, `amounts` (float64) and `marks` (int64), indexed by the constants
+below. `live` runs several ticks in one call.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
 RESISTANCE_OHM, CHARGE_A = 0.25, 1.2
-REST_A, AWAKE_A, DRIVE_A = -0.05, -0.22, -0.10  # asleep; awake; awake and driving, beside the wheels' own
-# Twelve cells at rest by their share of charge; NiMH stays flat for long.
+REST_A, AWAKE_A, DRIVE_A = -0.05, -0.22, -0.10  # asleep; awake; in addition while driving, without the wheels' own
+# Voltage of twelve NiMH cells at rest by their charge.
 CHARGED, AT_REST_V = np.array([0.0, 0.05, 0.2, 0.5, 0.9, 1.0]), np.array([12.0, 13.0, 14.1, 14.7, 15.3, 15.9])
 CHARGING_V = 1.1  # above rest
 FULL_SHARE = 0.995
@@ -47,25 +47,25 @@ CLIFF_BELOW = 300
 OVERCURRENT_A, OVERCURRENT_S = 1.0, 0.25
 LIGHT_SD, CLIPPED_SD, CLIFF_SD = 1.6, 0.2, 9.0
 
-EMITTER_M = 0.06  # before the dock's face
+EMITTER_M = 0.06  # in front of the dock's face
 FIELD_M, BEAM_M, OMNI_BEAM_M = 0.61, 1.5, 1.2
 GREEN_DEG, RED_DEG = (-25.0, 5.0), (-5.0, 25.0)  # seen from the dock, counter-clockwise; 10 degrees overlap
 FIELD_BIT, GREEN_BIT, RED_BIT = 1, 4, 8
 RECEIVERS = ((0.15, 0.0, 0.0, math.pi), (0.15, 0.03, 0.35, 0.9), (0.15, -0.03, -0.35, 0.9))  # x, y, looks, half width
-DROPOUT = 0.04  # share of ticks in which a character is missed
+DROPOUT = 0.04  # share of ticks without the character
 CONTACT_M, CONTACT_RAD = 0.03, math.radians(8.0)
 SILL_DROP_S = 0.12
 
-# Places in `amounts`: of the battery; seconds that are left (SILL_S, LIFTED_S, CLIFF_S, BUTTON_S) or passed (OVER_S, of
+# Indices of `amounts`: battery; seconds that are left (SILL_S, LIFTED_S, CLIFF_S, BUTTON_S) or passed (OVER_S, of
 # two wheels); the six light signals without noise, and the pose at which they were computed; each sensor's own offset.
 CHARGE_AH, CAPACITY_AH, VOLTS, AMPS, KELVIN, SAG_V, SILL_S, LIFTED_S, CLIFF_S, BUTTON_S, OVER_S = range(11)
 LIGHT, SEEN_AT, FLOOR, OFFSET, ROOM_KELVIN, BRIGHTNESS, N_AMOUNTS = 12, 18, 21, 25, 31, 32, 33
-# Places in `marks`; `NEAR` holds six bits; from HISTORY on, the encoders, left and right, of the last N_HISTORY ticks.
+# Indices of `marks`; `NEAR` holds six bits; from HISTORY on, the encoders, left and right, of the last N_HISTORY ticks.
 IS_DOCKED, HAS_POWER, IS_CHARGING, STUCK, ON_SILL, BUTTON, DIRT, NEAR, N_HISTORY, HISTORY = range(10)
 N_MARKS = HISTORY + 2 * (N_TICKS + 1)
 
 Scene = tuple[Floats, Floats, Floats, Floats, Floats, Floats]
-"""Segments and patches and sills of the room, the dock (x, y, direction), directions of lights, places of cliffs."""
+"""Segments, patches and sills of the room, dock (x, y, direction), directions of lights, positions of cliff sensors."""
 Rules = tuple[float, float, int, bool]  # the wheels' requests, left and right, m/s; the mode; docked a tick ago
 
 Chances = tuple[float, float, float]  # of being lifted, of a button, of dirt; in a tick
@@ -85,7 +85,7 @@ _TURN = 2.0 * math.pi
 
 @kernel
 def remainder(angle: float) -> float:
-    """Return an angle less whole turns, in [-pi, pi]."""
+    """Return an angle modulo 2 pi, in [-pi, pi]."""
     return float(angle - _TURN * np.rint(angle / _TURN))
 
 
@@ -106,7 +106,7 @@ def floor_under(x: float, y: float, patches: Floats) -> tuple[float, float]:
 
 @kernel_over(world)
 def pass_time(state: Floats, scene: Scene, amounts: Floats, marks: Ints, may_charge: bool, is_awake: bool) -> None:
-    """Advance timers, contacts and battery by a tick after which the body is where `state` says."""
+    """Advance timers, contacts and battery by a tick; `state` is the one after it."""
     for i in (SILL_S, LIFTED_S, CLIFF_S, BUTTON_S):
         amounts[i] = max(amounts[i] - TICK_S, 0.0)
     marks[DIRT] = max(marks[DIRT] - 8, 0)
@@ -166,14 +166,14 @@ def sense(
     uniform: Floats,
     out: Ints,
 ) -> None:
-    """Write packets 7 to 58 as the body's sensors read them; what the robot's program fills in stays.
+    """Write packets 7 to 58 as the sensors read them; the program's own packets stay unchanged.
 
     Args:
         state: See `world`.
         found: See `world`.
-        scene: What can be sensed.
-        amounts: See above; the light signals are computed anew if the pose is another.
-        marks: See above; the robot's own judgement of the light signals is changed.
+        scene: See `Scene`.
+        amounts: See above; the light signals are recomputed if the pose has changed.
+        marks: See above; the bits of near obstacles are changed.
         normal: Standard normals, shape (12,).
         uniform: For the dropouts of three receivers, shape (3,).
         out: Receives the packets in the order of `Sensors`, shape (52,).
@@ -209,13 +209,13 @@ def sense(
 
 @kernel
 def wrapped(count: int) -> int:
-    """Return a count as two bytes hold it, in -32768..32767."""
+    """Return a count as a signed 16-bit number."""
     return (count + 32768) % 65536 - 32768
 
 
 @kernel
 def read_lights(amounts: Floats, marks: Ints, normal: Floats, out: Ints) -> None:
-    """Write the light signals and the robot's own judgement of them; arguments as of `sense`."""
+    """Write the light signals and the bits of near obstacles; arguments as of `sense`."""
     near = 0
     for i in range(6):
         light = amounts[LIGHT + i]
@@ -233,7 +233,7 @@ def read_lights(amounts: Floats, marks: Ints, normal: Floats, out: Ints) -> None
 
 @kernel
 def read_floor(state: Floats, scene: Scene, amounts: Floats, normal: Floats, out: Ints) -> None:
-    """Write the four cliff signals and what the robot makes of them; `normal` (4,), the rest as of `sense`."""
+    """Write the four cliff signals and bits; `normal` (4,), the rest as of `sense`."""
     patches, cliffs = scene[1], scene[5]
     c, s = math.cos(state[HEADING]), math.sin(state[HEADING])
     for i in range(4):
@@ -278,13 +278,13 @@ def read_infrared(
 
 @kernel
 def is_triggered(packets: Ints, was_docked: bool, right: float, left: float) -> bool:
-    """Return whether Safe ends: a wheel drop, a charger that was not there a tick ago, a cliff on the way.
+    """Return whether Safe ends: a dropped wheel, a charger that is new in this tick, or a cliff ahead.
 
     Args:
         packets: In the order of `Sensors`, shape (52,).
         was_docked: Whether the robot was on its dock a tick ago.
-        right: Speed that is asked of the right wheel, in the unit of `left`.
-        left: The same of the left wheel.
+        right: Request of the right wheel, in the unit of `left`.
+        left: Request of the left wheel.
     """
     if packets[BUMPS] & 12 != 0 or (packets[SOURCES] & 2 != 0 and not was_docked):
         return True
@@ -296,12 +296,12 @@ def is_triggered(packets: Ints, was_docked: bool, right: float, left: float) -> 
 
 @kernel
 def follow(packets: Ints, marks: Ints, mode: int, out: Floats) -> None:
-    """Write the raw channels of a tick, which follows the last one; see `stream.FrameParser.follow`.
+    """Write the raw channels of the next tick; see `stream.FrameParser.follow`.
 
     Args:
-        packets: Those of the tick, shape (52,).
+        packets: The tick's packets, shape (52,).
         marks: See above; the encoders' history is changed.
-        mode: The robot's.
+        mode: The robot's mode.
         out: Receives the channels in the order of `wire.channels`, shape (55,).
     """
     n = marks[N_HISTORY]
@@ -340,7 +340,7 @@ def follow(packets: Ints, marks: Ints, mode: int, out: Floats) -> None:
 
 @kernel
 def conclude(packets: Ints, marks: Ints, rules: Rules, raw: Floats) -> int:
-    """Write the channels of a tick that was sensed, shape (55,), and return the mode after it; see `live`."""
+    """Write the channels of a tick after `sense`, shape (55,), and return the mode after it; see `live`."""
     left, right, mode, was_docked = rules
     if mode == SAFE and is_triggered(packets, was_docked, right, left):
         mode = PASSIVE
@@ -362,19 +362,19 @@ def live(
     packets: Ints,
     raw: Floats,
 ) -> int:
-    """Run ticks of the planar engine in which nobody lifts the robot, presses a button or drops dirt.
+    """Run ticks without lifting, buttons or new dirt.
 
     Args:
-        n: How many.
+        n: Number of ticks.
         state: See `world`.
         found: See `world`.
-        scene: What can be met and sensed.
+        scene: See `Scene`.
         amounts: See above.
         marks: See above.
-        rules: What the robot's program does.
+        rules: The program's state; see `Rules`.
         normal: Standard normals: two of the wheels, twelve of the sensors, in each tick; shape (n, 14) or more rows.
-        uniform: Three of what happens, which are not looked at, and three of the receivers; shape (n, 6) or more rows.
-        packets: Receives those of the last tick, shape (52,).
+        uniform: Three for events, not used here, and three for the receivers; shape (n, 6) or more rows.
+        packets: Receives the packets of the last tick, shape (52,).
         raw: Receives the channels of each tick, shape (n, 55) or more rows.
 
     Returns:
@@ -396,18 +396,18 @@ def live(
 
 @drawing_kernel
 def draw(rng: Generator, n: int, chances: Chances, has_power: bool, normal: Floats, uniform: Floats) -> int:
-    """Draw the numbers of ticks until something happens, as `Machine.tick` and `Machine.read` draw them.
+    """Draw the random numbers of ticks until an event, as `Machine.tick` and `Machine.read` draw them.
 
     Args:
         rng: The source.
-        n: Of how many ticks.
+        n: Number of ticks.
         chances: Of being lifted, of a button and of dirt in a tick.
-        has_power: Whether the dock sends, so that receivers may miss a character.
+        has_power: Whether the dock sends, so receivers may miss a character.
         normal: See `live`.
         uniform: See `live`.
 
     Returns:
-        How many ticks are complete. If fewer than `n`, two normals and three uniforms of the next one are drawn too.
+        Number of complete ticks. If fewer than `n`, two normals and three uniforms of the next one are drawn too.
     """
     for k in range(n):
         for i in range(2):

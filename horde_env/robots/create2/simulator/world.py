@@ -1,10 +1,10 @@
-"""The world of one tick, 1/64 s, in two kernels: how the body moves, and what its eyes meet. Planar; a round body.
+"""Kernels of the motion of a round body in the plane in one tick, 1/64 s, and of its light sensors.
 
-The wheels follow their targets at a limited acceleration and the body follows the wheels, until something is in the
-way: then it slides along it, its wheels slip, and their motors draw a current.
+The wheels follow their requests with a limited acceleration, and the body follows the wheels until it meets an
+obstacle: then it slides along it, its wheels slip, and their motors' currents rise.
 
-Source: figures measured on two robots by the RoombaCI project: steady speeds against requests, 2 m/s^2, light signals
-by distance; the rest is said where it stands.
+Source: measurements of two robots by the RoombaCI project: steady speeds against requests, 2 m/s^2, light signals by
+distance.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ RADIUS_M, BASE_M, COUNT_M = 0.174, 0.235, 0.000444565
 SLEW_M_S = 2.0 * TICK_S  # change of a wheel's speed in one tick
 
 # The state: pose (metres, radians), rim speeds (m/s), encoder counts (with fraction), currents (A), for how long
-# each wheel has been held (s), direction of the last command of each (+-1).
+# each wheel has been blocked (s), direction of the last command of each (+-1).
 X, Y, HEADING, LEFT, RIGHT, COUNT_L, COUNT_R, AMP_L, AMP_R, HELD_L, HELD_R, SIGN_L, SIGN_R = range(13)
 N_STATE = 13
 
-# What `move` finds: bumps left and right (0 or 1), the way gone forward in the tick (m), touching the dock's face.
+# Output of `move`: bumps left and right (0 or 1), distance moved forward in the tick (m), contact with the dock's face.
 BUMP_L, BUMP_R, AHEAD, AT_DOCK = range(4)
 N_FOUND = 4
 
-# Steady speed by encoders against the request, m/s: slow requests are not obeyed, fast ones nearly.
+# Steady speed by encoders against the request, m/s: slow requests are exceeded, fast ones nearly reached.
 ASKED = np.array([0.0, 0.028, 0.050, 0.078, 0.100, 0.149, 0.199, 0.500])
 REACHED = np.array([0.0, 0.048, 0.066, 0.097, 0.116, 0.141, 0.189, 0.475])
 
-BUMP_SIDE = math.radians(25.0)  # within this of forward both switches close
+BUMP_SIDE = math.radians(25.0)  # both switches close within this angle of forward
 IDLE_A, DRIVE_A_S_M, HOLD_A, SLIP_A, GRIP_A, STALL_S, SMOOTHED = 0.03, 0.45, 0.45, 0.25, 0.75, 1.5, 0.3
 
 # Light signal against a flat light wall by distance (m): logarithms of 1 + s, means of the two central sensors.
@@ -76,7 +76,7 @@ def is_beyond(x: float, y: float, reach: float, row: Floats) -> bool:
 
 @kernel
 def hit(x: float, y: float, dx: float, dy: float, row: Floats) -> float:
-    """Return how far a ray (x, y) + t (dx, dy) goes until it meets a segment; inf where it does not."""
+    """Return the distance t along a ray (x, y) + t (dx, dy) to a segment; inf if they do not meet."""
     ax, ay = row[2] - row[0], row[3] - row[1]
     cross = dx * ay - dy * ax
     if abs(cross) < 1e-12:
@@ -91,17 +91,17 @@ def hit(x: float, y: float, dx: float, dy: float, row: Floats) -> float:
 def move(
     state: Floats, left: float, right: float, noise: Floats, drag: float, stuck: int, segments: Floats, found: Floats
 ) -> None:
-    """Let one tick pass in the plane.
+    """Move the body for one tick.
 
     Args:
         state: See above; changed in place.
-        left: What the left wheel is asked for, m/s.
-        right: The same of the right one.
+        left: Request of the left wheel, m/s.
+        right: Request of the right wheel, m/s.
         noise: Two standard normals.
-        drag: Current that the floor costs each wheel, A.
-        stuck: 1 where something holds the left wheel, 2 the right one, 0 neither.
-        segments: What can be hit (`Room.segments`).
-        found: Receives what was met, shape (4,).
+        drag: Additional current of each wheel by the floor, A.
+        stuck: 1 if the left wheel is blocked, 2 the right one, 0 neither.
+        segments: The obstacles (`Room.segments`).
+        found: Receives the contacts, shape (4,); see above.
     """
     turn_wheels(state, left, right, noise, stuck)
     vx, vy, yaw_rate = wanted(state)
@@ -116,7 +116,7 @@ def move(
 
 @kernel
 def turn_wheels(state: Floats, left: float, right: float, noise: Floats, stuck: int) -> None:
-    """Let the wheels follow what they are asked for; arguments as of `move`."""
+    """Accelerate the wheels towards their requests; arguments as of `move`."""
     asked = (left, right)
     for i in range(2):
         goal = math.copysign(between(abs(asked[i]), ASKED, REACHED), asked[i]) * (1.0 + 0.02 * noise[i])
@@ -129,10 +129,10 @@ def turn_wheels(state: Floats, left: float, right: float, noise: Floats, stuck: 
 
 @kernel
 def wanted(state: Floats) -> tuple[float, float, float]:
-    """Return the velocity that the wheels would give a free body: m/s of the world, rad/s."""
+    """Return the velocity of a free body with these wheel speeds: m/s in world axes, rad/s."""
     v, yaw_rate = 0.5 * (state[LEFT] + state[RIGHT]), (state[RIGHT] - state[LEFT]) / BASE_M
     middle = state[HEADING] + 0.5 * yaw_rate * TICK_S
-    # In a spin the encoders say some 1.7 % more than a compass.
+    # In a spin the encoders report 1.7 % more than a compass.
     return v * math.cos(middle), v * math.sin(middle), yaw_rate / 1.017
 
 
@@ -148,7 +148,7 @@ def feel(
     before_heading: float,
     found: Floats,
 ) -> None:
-    """Let motors and encoders tell of a tick after which the body is where `state` says, and was at a pose before it.
+    """Update motor currents and encoder counts from the poses before and after a tick.
 
     The other arguments are those of `move`.
     """
@@ -167,13 +167,13 @@ def feel(
         most = GRIP_A if drag > 0.0 or stuck == 1 + i else SLIP_A  # on a hard floor wheels slip before they stall
         amps += held_i * (HOLD_A + most * min(state[HELD_L + i] / STALL_S, 1.0))
         state[AMP_L + i] += SMOOTHED * (amps - state[AMP_L + i])
-        # One channel: the encoder cannot tell forward from backward, and takes the command's word for it.
+        # One channel: the encoder does not measure the direction and uses the sign of the command.
         state[COUNT_L + i] += state[SIGN_L + i] * abs(speed) * TICK_S / COUNT_M
 
 
 @kernel
 def press(state: Floats, x: float, y: float, found: Floats) -> None:
-    """Close the bumper's switches for a touch at a point of the world."""
+    """Close the bumper's switches for a contact at a point of the world."""
     angle = math.atan2(y - state[Y], x - state[X]) - state[HEADING]
     angle = math.atan2(math.sin(angle), math.cos(angle))
     if abs(angle) < 0.5 * math.pi:
@@ -183,7 +183,7 @@ def press(state: Floats, x: float, y: float, found: Floats) -> None:
 
 @kernel
 def _push_out(state: Floats, segments: Floats, found: Floats) -> None:
-    """Keep the round body out of all that stands there; note where on the bumper it is touched."""
+    """Push the round body out of obstacles and record the contacts of its bumper."""
     for _ in range(3):
         is_free = True
         for k in range(segments.shape[0]):
@@ -249,7 +249,7 @@ def look(x: float, y: float, heading: float, angles: Floats, segments: Floats, o
 
 @kernel
 def is_hidden(x: float, y: float, to_x: float, to_y: float, segments: Floats) -> bool:
-    """Tell whether anything but the dock stands between two points."""
+    """Return whether an obstacle other than the dock is between two points."""
     dx, dy = to_x - x, to_y - y
     for j in range(segments.shape[0] - 3):  # noqa: SIM110  the last three are the dock; a kernel has no any()
         if hit(x, y, dx, dy, segments[j]) < 1.0:
