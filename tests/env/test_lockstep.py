@@ -18,7 +18,7 @@ from horde_env.errors import BackendUnavailable, PortLost
 from horde_env.hardware.port import Port
 from horde_env.hardware.settings import LinkSettings, PortConfig
 from horde_env.robots.critterbot import stream
-from horde_env.robots.critterbot.body import SERIAL, SerialBody, send_stop, start_packets, turns
+from horde_env.robots.critterbot.body import SERIAL, SerialBody, send_stop, turns
 from horde_env.robots.critterbot.emulator.emulator import Emulator
 from horde_env.robots.critterbot.stream import StateParser
 from horde_env.robots.critterbot.wire import Control, drive, encode_control
@@ -102,15 +102,6 @@ def test_the_same_seed_gives_the_same_life_through_real_bytes(line: str) -> None
         assert another.life(60) != life
 
 
-def test_the_same_seed_gives_the_same_faults() -> None:
-    rates = FaultRates(loss=2.0, flip=2.0, burst=1.0, stall=0.2, stuck_wheel=0.2, low_battery=0.2)
-    with Host(seed=4, faults=rates) as one, Host(seed=4, faults=rates) as other:
-        assert one.life(100) == other.life(100)
-        assert one.emulator.fault_counts == other.emulator.fault_counts
-        assert one.port.counts == other.port.counts
-        assert one.port.counts.crc_errors > 0
-
-
 @pytest.mark.parametrize("line", ["pty", "socket"])
 def test_a_command_acts_in_its_own_step(line: str) -> None:
     """Read at the end of the first cycle, it drives for nine of ten: 90 % of the simulator's step, and not the next."""
@@ -146,17 +137,6 @@ def test_the_last_two_packets_before_a_deadline_are_made_anew() -> None:
         for _ in range(2):
             host.step(Control(0))
         assert looks == ([False] * 8 + [True] * 2) * 2
-
-
-def test_a_robot_at_its_console_is_woken_by_the_steps_of_rouse() -> None:
-    with Emulator(seed=0) as emulator:
-        clock = LockstepClock(emulator)
-        port = open_port(PortConfig(emulator.open_pty(), parity="none"), clock.monotonic, connect=clock.connect)
-        for _ in start_packets(port, clock.monotonic):
-            clock.sleep(0.01)
-        assert port.last_two()[-1].state.raw[0] == pytest.approx(165, abs=3)
-        assert emulator.t == pytest.approx(0.14, abs=0.03)  # 0.1 s of listening, then three lines at the console
-        port.close()
 
 
 OWN_WAYS = {
@@ -304,40 +284,3 @@ def test_an_emulator_that_runs_by_itself_is_refused() -> None:
 def test_a_period_must_be_whole_cycles() -> None:
     with Emulator() as emulator, pytest.raises(ValueError, match="period_s"):
         LockstepClock(emulator, 0.025)
-
-
-def test_a_whole_life_through_faults_is_the_same_twice() -> None:
-    """The real body on top: reconnections, console, supervisor; every frame alike, no bad packet, and it lives on."""
-    rates = FaultRates.parse("all=0.1,loss=2,flip=2,burst=2")
-
-    def life() -> tuple[list[Any], Any]:
-        with Emulator(seed=6, faults=rates) as emulator:
-            clock = LockstepClock(emulator)
-            body = SerialBody(
-                PortConfig(emulator.open_pty(), parity="none"),
-                clock,
-                settings=LinkSettings(threaded=False),
-                monotonic=clock.monotonic,
-                sleep=clock.sleep,
-                connect=clock.connect,
-            )
-            body.reset(np.random.default_rng(0))
-            frames = []
-            for k in range(250):
-                if k == 100:
-                    emulator.inject("unplug")
-                clock.begin()
-                frame = body.exchange(SPEC.requests[k // 8 % 5])
-                clock.wait()
-                frames.append((frame.values.tobytes(), frame.t, frame.gap, frame.stale, frame.applied))
-            stats = body.stats
-            body.close()
-            return frames, (stats, emulator.fault_counts)
-
-    frames, (stats, counts) = life()
-    assert life() == (frames, (stats, counts))
-    assert stats.crc_errors > 10
-    assert stats.losses - 1 <= stats.reconnects <= stats.losses  # it may end while the robot is away
-    assert stats.reconnects > 0
-    assert counts["unplug"] > 0
-    assert sum(applied for *_, applied in frames) > 100

@@ -19,13 +19,12 @@ from numpy.random import default_rng
 
 from horde_env.commands.serving import serve
 from horde_env.emulation.lines import PtyLine, SocketLine
-from horde_env.errors import BackendUnavailable, PortLost
+from horde_env.errors import BackendUnavailable
 from horde_env.hardware.port import serial_for_url
 from horde_env.robot import critterbot
 from horde_env.robots.critterbot import stream, wire
 from horde_env.robots.critterbot.emulator.driver import DropsLine, PacketCutter
 from horde_env.robots.critterbot.emulator.emulator import LATE_MS, Emulator, packet_delays
-from horde_env.robots.critterbot.stream import StateParser
 from horde_env.robots.critterbot.wire import Control, encode_control
 from tests.env.critterbot.emulated import setpoints
 from tests.env.hardware.packets import GOLDEN
@@ -91,25 +90,6 @@ def test_the_drop_server_is_read_by_the_drops_parser(emulator: Emulator) -> None
         assert parser.newest is not None
         assert parser.newest.source == stream.DataSource.ROBOT
         assert not np.any(parser.newest.state.raw[SPEC.group("ir_light")] > 255)
-
-
-def test_a_hundred_packets_come_per_second_of_the_robots(emulator: Emulator) -> None:
-    """Counted where they leave, between two of its own instants, so that a busy machine changes nothing."""
-    url = emulator.open_pty()
-    emulator.start(speed=10.0)
-
-    def now() -> tuple[float, int]:
-        with emulator._lock:
-            return emulator.t, emulator.lines[0].n_sent
-
-    with open_port(config(url), time.monotonic) as port:
-        handshake(port)
-        t, n = now()
-        until(lambda: emulator.t > t + 2.0)
-        end, n_end = now()
-        assert (n_end - n) / wire.STATE_SIZE == pytest.approx(100 * (end - t), abs=3)
-        until(lambda: port.counts.n_bytes >= n_end)
-        assert port.counts.crc_errors == 0
 
 
 def test_the_gaps_are_those_of_the_real_robots_log() -> None:
@@ -375,21 +355,6 @@ def test_a_host_that_reads_nothing_gets_whole_drops_when_it_does(driver: tuple[D
 # ---- the thread ------------------------------------------------------------------------------------------------------
 
 
-def test_unplugged_in_real_time_a_port_is_lost_and_back_under_the_same_name(emulator: Emulator) -> None:
-    path = emulator.open_pty()
-    emulator.start(speed=5.0)
-    port = open_port(config(path), time.monotonic)
-    handshake(port)
-    emulator.inject("unplug", for_s=1.0)
-    with pytest.raises(PortLost, match="disconnected"):
-        until(lambda: port.wait(10**9, 0.05))
-    port.close()
-    until(lambda: os.path.exists(path))
-    with open_port(config(path), time.monotonic) as port:
-        handshake(port, listen_s=LIMIT_S)
-    assert emulator.fault_counts["unplug"] == 1
-
-
 def test_a_port_that_was_taken_while_it_was_unplugged_is_tried_again(emulator: Emulator) -> None:
     """The robot must not die of it, nor cut off the host of its other line at each attempt."""
     terminal, url = emulator.open_pty(), emulator.listen()
@@ -501,15 +466,3 @@ def test_serve_does_not_outlive_its_robot(monkeypatch: pytest.MonkeyPatch) -> No
 def test_serve_refuses_what_makes_no_sense(wrong: dict[str, Any], sentence: str) -> None:
     with pytest.raises(ValueError, match=sentence):
         serve(**wrong)
-
-
-def test_a_parser_of_ours_reads_what_two_hosts_in_a_row_are_sent(emulator: Emulator) -> None:
-    url = emulator.listen()
-    emulator.start(speed=5.0)
-    for _ in range(2):
-        with socket.create_connection(address(url)) as host:
-            host.settimeout(LIMIT_S)
-            host.sendall(b"\rmi on\r")
-            parser = StateParser()
-            while parser.packets < 10:
-                parser.feed(host.recv(1000))

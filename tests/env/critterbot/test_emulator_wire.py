@@ -52,16 +52,6 @@ def test_cr_mi_on_cr_starts_the_packets() -> None:
     assert all(is_packet(asleep.cycle()) for _ in range(10))
 
 
-def test_a_line_without_its_end_is_no_command() -> None:
-    asleep = robot(awake=False)
-    asleep.cycle()
-    asleep.receive(b"mi on")
-    assert b"".join(asleep.cycle() for _ in range(10)) == b""
-    asleep.receive(b"\r")
-    assert asleep.cycle() == b"\rcritterprompt> "
-    assert is_packet(asleep.cycle())
-
-
 @pytest.mark.parametrize(
     ("line", "answer"),
     [
@@ -147,12 +137,6 @@ def test_the_console_clears_its_error_flags() -> None:
 @pytest.mark.parametrize("line", [b"mi on", b"  mi   on", b"mi on now please"])
 def test_the_console_looks_at_the_first_two_words(line: bytes) -> None:
     asleep, _ = console(line)
-    assert is_packet(asleep.cycle())
-
-
-def test_a_longer_line_than_the_console_takes_counts_by_its_end() -> None:
-    asleep, said = console(b"x" * 255 + b"mi on", n=2)
-    assert said.startswith(b"\rcritterprompt> ")
     assert is_packet(asleep.cycle())
 
 
@@ -334,15 +318,6 @@ def test_repeated_packets_keep_the_beacons_rhythm() -> None:
     assert np.max(levels) < 256
 
 
-def test_the_same_seed_gives_the_same_bytes_and_another_one_others() -> None:
-    def life(seed: int) -> bytes:
-        it = robot(seed)
-        return b"".join(wire.encode_state(drive(it, 1, MotorMode.XYTHETA_SPACE, 10, 0, 3)) for _ in range(60))
-
-    assert life(3) == life(3)
-    assert life(3) != life(4)
-
-
 # ---- control packets -------------------------------------------------------------------------------------------------
 
 
@@ -363,21 +338,6 @@ def test_nine_and_57_bytes_and_the_leds() -> None:
     awake.receive(custom)
     awake.cycle()
     assert awake.control == Control(0, 3, 4, 5, LedMode.CUSTOM)
-
-
-def test_a_custom_led_packet_moves_the_robot_before_its_leds_are_there() -> None:
-    """And what comes then is taken for colours: a stop among it is not heard."""
-    awake = robot()
-    awake.receive(encode_control(Control(0, 7, 7, 7, LedMode.CUSTOM, bytes(48)))[:9])
-    awake.cycle()
-    say(awake, *STOP)
-    listen(awake, 8)
-    assert setpoints(awake) == [7, 7, 7]
-    awake.receive(bytes(39))
-    awake.cycle()
-    say(awake, *STOP)
-    listen(awake, 9)
-    assert setpoints(awake) == [0, 0, 0]
 
 
 def test_a_packet_split_in_time_acts_once_its_five_bytes_are_there() -> None:

@@ -38,14 +38,6 @@ def test_the_estimate_is_off_by_3_of_1023() -> None:
     assert np.mean(error == 0) >= 1 / 16
 
 
-def test_the_golden_readings_are_scrambled_as_the_driver_does_it() -> None:
-    """37 is 1001 01 in bits, and 9 | 1 = 9; 946 is 11101100 10, and 236 | 2 = 238."""
-    scrambled = stream.scramble_ir_distance(np.array([37.0, 946.0]))
-
-    assert scrambled.tolist() == [9, 238]
-    np.testing.assert_allclose(stream.restore_ir_distance(scrambled).estimate, [32 + 10 / 3, 944 + 20 / 3])
-
-
 @pytest.mark.skipif(not LOG.exists(), reason="the real robot's log is not part of the repository")
 def test_the_real_log_was_scrambled() -> None:
     """HH | ll of two uniform pairs of bits is 0, 1, 2, 3 with 1/16, 3/16, 3/16, 9/16; unscrambled, 1/4 each."""

@@ -79,11 +79,6 @@ def test_a_byte_that_breaks_the_header_is_not_looked_at_again(before: bytes, n_t
     assert len(heard(Receiver(), before + STOP)) == n_taken
 
 
-def test_a_control_is_taken_when_its_five_bytes_are_there() -> None:
-    robot = Receiver()
-    assert [len(heard(robot, bytes([byte]))) for byte in PLAIN] == [0] * 8 + [1]
-
-
 def test_a_custom_led_packet_acts_at_once_and_the_next_48_bytes_are_its_leds() -> None:
     """Be they what they may: of a stop that follows a cut one the robot makes colours, and then takes the next."""
     robot = Receiver()

@@ -22,7 +22,6 @@ from horde_env.hardware.latch import EmergencyLatch
 from horde_env.hardware.settings import PortConfig
 from horde_env.robot import critterbot
 from horde_env.robots.critterbot.body import SerialBody
-from horde_env.robots.critterbot.stream import url_of
 from tests.env.hardware.bodies import behind_a_driver, drops_body, on_a_line, serial_body
 from tests.env.hardware.virtual import VirtualRobot
 
@@ -112,16 +111,6 @@ def test_no_driver_at_that_address() -> None:
     with pytest.raises(BackendUnavailable, match=rf"socket://127.0.0.1:{free} cannot be opened: .*refused"):
         env.reset()
     env.close()
-
-
-def test_an_address_without_a_sense() -> None:
-    env = gymnasium.make("horde_env:CritterbotDrops-v0", port="127.0.0.1:robot")
-    with pytest.raises(BackendUnavailable, match="the port must be a number from 1 to 65535, not robot"):
-        env.reset()
-    env.close()
-    assert url_of("robot") == "socket://robot:2330"
-    assert url_of("[::1]") == "socket://[::1]:2330"
-    assert url_of("[::1]:2324") == url_of("socket://[::1]:2324") == "socket://[::1]:2324"
 
 
 @pytest.mark.parametrize(

@@ -75,14 +75,6 @@ def test_a_port_that_cannot_be_opened_says_why(url: str, sentence: str) -> None:
         open_port(config(url), Ticks())
 
 
-def test_a_port_in_use_says_so(terminal: Terminal) -> None:
-    with (
-        open_port(config(terminal.path), Ticks()),
-        pytest.raises(BackendUnavailable, match="is in use by another program"),
-    ):
-        open_port(config(terminal.path), Ticks())
-
-
 @pytest.mark.parametrize(
     ("group", "mode", "helps"),
     [

@@ -29,19 +29,6 @@ def sent_by(keep: KeepAlive, hand: Hand, ticks: range, tick_s: float) -> dict[in
     return sent
 
 
-def test_a_command_is_repeated_until_it_is_too_old_and_then_a_stop_is() -> None:
-    """In 64ths of a second, which add up exactly: repeated every 4, too old after 22. The first stop may be lost."""
-    hand = Hand()
-    keep = KeepAlive(STOP, DUTY_0, repeat_s=4 / 64, hold_s=22 / 64, monotonic=hand, ramp_s=RAMP_S)
-    keep.renew(b"forward")
-
-    sent = sent_by(keep, hand, range(1, 36), 1 / 64)
-    assert sent == dict.fromkeys([4, 8, 12, 16, 20], b"forward") | dict.fromkeys([23, 27, 31, 35], STOP)
-    assert (keep.lapsed, keep.n_lapses) == (True, 1)
-    keep.renew(b"forward")
-    assert not keep.lapsed
-
-
 def test_a_stop_never_becomes_too_old() -> None:
     hand = Hand()
     keep = KeepAlive(STOP, DUTY_0, repeat_s=0.05, hold_s=0.35, monotonic=hand, ramp_s=RAMP_S)

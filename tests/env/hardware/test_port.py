@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 import socket
-import threading
 from typing import Any
 
-import numpy as np
 import pytest
 import serial
 
 from horde_env.errors import BackendUnavailable, PortLost
 from horde_env.hardware.port import serial_for_url
-from horde_env.hardware.stream import aggregate
-from horde_env.robots.critterbot import stream, wire
 from horde_env.robots.critterbot.emulator.console import Receiver
-from horde_env.robots.critterbot.stream import StateParser
-from horde_env.robots.critterbot.wire import STOP, WAKE, Control, RobotState, drive, encode_control
+from horde_env.robots.critterbot.wire import STOP, Control, encode_control
 from tests.env.hardware.packets import GOLDEN, SPEC, packet_of
 from tests.env.hardware.peers import LIMIT_S, Terminal, Ticks, await_reading, config, handshake, open_port
 
@@ -66,22 +61,6 @@ def test_the_same_over_a_socket() -> None:
         p.close()
 
 
-def test_drops_come_through_the_same_port_unasked() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        parser = stream.StateDropParser()
-        p = open_port(config(f"socket://127.0.0.1:{server.getsockname()[1]}"), Ticks(), parser=parser)
-        driver, _ = server.accept()
-        with driver:
-            driver.sendall(stream.encode_state_drop(stream.drop_of(wire.decode_state(GOLDEN), 12.5)))
-            reading = handshake(p, wake=b"")
-            assert reading.state.raw[0] == 165
-            assert parser.newest is not None
-            assert parser.newest.time_s == 12.5
-            p.write(stream.encode_control_drop(drive(np.array([0.35, 0, 0]), SPEC)))
-            assert stream.decode_control_drop(driver.recv(94)) == Control(1, 20)
-        p.close()
-
-
 def test_lost_bytes_are_told_with_the_next_reading(terminal: Terminal) -> None:
     with open_port(config(terminal.path), Ticks()) as p:
         terminal.say(GOLDEN)
@@ -121,39 +100,6 @@ def test_bytes_that_terminals_like_to_change_come_through(terminal: Terminal) ->
         assert await_reading(p, 1).state.raw[SPEC.group("thermal")].tolist() == odd
 
 
-def test_ir_light_is_the_mean_of_the_last_two_packets_and_nothing_else_is() -> None:
-    """The beacon by turns 20 and 300; 300 is sent as 44. Newest: 300. Mean without unwrapping: 32. Right: 160."""
-    ramp = [level for bright in (*range(20, 300, 28), 300) for level in (20, bright)]
-    with open_port(config("loop://"), Ticks()) as p:
-        for i, level in enumerate(ramp):
-            p.write(packet_of(ir_light_2=level, light_1=i))
-        await_reading(p, len(ramp))
-        raw = aggregate(p.last_two(), SPEC)
-        newest = p.last_two()[-1]
-
-    assert raw[SPEC.index("ir_light_2")] == 160
-    assert raw[SPEC.index("light_1")] == len(ramp) - 1
-    assert newest.state.raw[SPEC.index("ir_light_2")] == 44
-    assert aggregate((newest,), SPEC)[SPEC.index("ir_light_2")] == 300
-
-
-def test_ir_light_is_not_guessed_across_lost_packets(terminal: Terminal) -> None:
-    """200, then 60 after a loss: by continuity 60 would be 316, a guess that no later packet could correct."""
-    with open_port(config(terminal.path), Ticks()) as p:
-        for packet in (packet_of(ir_light_0=200), packet_of(ir_light_0=200), GOLDEN[:60] * 2, packet_of(ir_light_0=60)):
-            terminal.say(packet)
-        assert await_reading(p, 3).ir_light[0] == 60
-
-
-def test_ir_light_is_guessed_across_one_lost_packet(terminal: Terminal) -> None:
-    """It climbed to 300, sent as 44; the packet before the last is damaged. Forgetting would make it 44."""
-    with open_port(config(terminal.path), Ticks()) as p:
-        for level in (100, 150, 200, 250, 300):
-            terminal.say(packet_of(ir_light_0=level))
-        terminal.say(GOLDEN[:60] + packet_of(ir_light_0=300))
-        assert await_reading(p, 6).ir_light[0] == 300
-
-
 # ---- the handshake ---------------------------------------------------------------------------------------------------
 
 
@@ -165,49 +111,12 @@ def test_a_robot_that_already_talks_is_not_woken(terminal: Terminal) -> None:
         assert terminal.hear(1) == b"!"
 
 
-def test_a_robot_at_its_console_is_woken(terminal: Terminal) -> None:
-    """After a reset: a prompt, no packets. CR "mi on" CR starts them; before, its own way to the dock is ended."""
-    heard: list[bytes] = []
-
-    def console() -> None:
-        terminal.say(b"Critterbot\rcritterprompt> ")
-        heard.append(terminal.hear(len(WAKE)))
-        terminal.say(b"mi on\r" + GOLDEN)
-
-    robot = threading.Thread(target=console)
-    with open_port(config(terminal.path), Ticks()) as p:
-        robot.start()
-        assert handshake(p, listen_s=0.01, patience_s=LIMIT_S).number == 1
-        robot.join()
-
-    assert heard == [b"\rrecharge stop\rmi on\r"] == [WAKE]
-
-
 def test_a_port_that_vanishes_during_the_handshake(terminal: Terminal) -> None:
     p = open_port(config(terminal.path), Ticks())
     terminal.unplug()
 
     with pytest.raises(BackendUnavailable, match="was lost before the robot answered: the device disconnected"):
         handshake(p, listen_s=LIMIT_S)
-
-
-def test_a_command_cut_short_is_completed_before_the_next() -> None:
-    """Ctrl-C in the middle of a write: the robot may hold a half packet, which 53 zeros complete, whatever it is."""
-    ports: list[Any] = []
-
-    def connect(*arguments: Any, **settings: Any) -> Any:
-        ports.append(serial.serial_for_url(*arguments, **settings))
-        return ports[0]
-
-    written: list[bytes] = []
-    with open_port(config("loop://"), Ticks(), connect=connect) as p:
-        ports[0].write = _interrupted
-        with pytest.raises(KeyboardInterrupt):
-            p.write(STOP)
-        ports[0].write = written.append
-        p.write(STOP)
-        p.write(STOP)
-        assert written == [bytes(53) + STOP, STOP]
 
 
 class BusyMachine:
@@ -279,31 +188,3 @@ def test_a_closed_port_leaves_no_thread() -> None:
 
 
 # ---- load ------------------------------------------------------------------------------------------------------------
-
-
-def test_a_bad_line_through_a_terminal_delivers_every_whole_packet(terminal: Terminal) -> None:
-    """2,000 packets, one in ten damaged, through the kernel and the thread: the rest come, in order, none else."""
-    rng = np.random.default_rng(4)
-    seen: list[float] = []
-
-    class Watching(StateParser):
-        def feed(self, data: bytes) -> list[RobotState]:
-            states = super().feed(data)
-            seen.extend(state.raw[SPEC.index("thermal_0")] for state in states)
-            return states
-
-    whole = []
-    with open_port(config(terminal.path), Ticks(), parser=Watching()) as p:
-        for i in range(2_000):
-            packet = packet_of(thermal_0=i)
-            if rng.random() < 0.1:
-                where = int(rng.integers(4, 80))
-                packet = packet[:where] + packet[where + int(rng.integers(1, 3)) :]
-            else:
-                whole.append(i)
-            terminal.say(packet)
-        terminal.say(GOLDEN)
-        await_reading(p, len(whole) + 1)
-
-    assert seen[:-1] == whole
-    assert p.counts.crc_errors >= 150
