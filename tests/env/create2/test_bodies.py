@@ -80,7 +80,7 @@ def test_no_message_promises_that_this_robot_stops_by_itself() -> None:
     from horde_env.robots.create2.body import CreateBody
 
     lost = str(BackendLost("/dev/ttyUSB0", 31.0, 30.0, 7, stops=CreateBody.dialect.stops))
-    assert "no timeout of its own" in lost
+    assert "no command timeout" in lost
     assert "stops by itself" not in lost
     assert "stops by itself 0.5 s" in str(BackendLost("/dev/ttyUSB0", 31.0, 30.0, 7))
 
