@@ -1,4 +1,4 @@
-"""The environment over an emulated robot: the whole way through bytes, port and reader thread."""
+"""The environment over an emulated robot, through bytes and port."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_a_life_with_faults_goes_on_and_counts_them() -> None:
         env.reset(seed=0)
         before = env.unwrapped.backend.body.stats.crc_errors
         infos = [env.step(i // 7 % 5)[4] for i in range(1_500)]
-        while infos[-1]["stale"] or not infos[-1]["applied"]:  # it may end while the robot is away
+        while infos[-1]["stale"] or not infos[-1]["applied"]:  # it may end while the robot is disconnected
             assert len(infos) < 1_600
             infos.append(env.step(0)[4])
         counts, stats = env.unwrapped.backend.emulator.fault_counts, env.unwrapped.backend.body.stats

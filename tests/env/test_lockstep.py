@@ -1,4 +1,4 @@
-"""An emulated robot and its host on one virtual clock: the same bytes every time, through real ports and threads."""
+"""An emulated robot and its host on one virtual clock: the same bytes every time, through real ports."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ LINES: dict[str, Callable[[Emulator], str]] = {
 
 
 class Host:
-    """A host that sends a command at the beginning of each step, and what it hears."""
+    """A host that sends a command at the start of each step and returns the readings."""
 
     def __init__(self, line: str = "pty", seed: int = 0, **rest: Any) -> None:
         self.emulator = Emulator(seed=seed, awake=True, **rest)
@@ -181,7 +181,7 @@ def test_a_body_ends_the_way_to_the_dock_of_a_robot_that_it_finds_at_its_console
 
 @pytest.mark.parametrize("line", LINES)
 def test_unplugged_the_port_is_lost_and_replugged_it_is_back(line: str) -> None:
-    """At the same name, after exactly the time that it was told; the robot has stopped in between."""
+    """At the same name, after exactly the requested time; the robot has stopped in between."""
     with Host(line) as host:
         for _ in range(5):
             host.step(Control(1, 20))

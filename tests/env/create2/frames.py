@@ -1,4 +1,4 @@
-"""A frame with a different number in each place, as two published drivers decode it, and what it says."""
+"""A frame with a different number in each place, and its content as two published drivers decode it."""
 
 from __future__ import annotations
 

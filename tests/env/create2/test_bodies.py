@@ -112,7 +112,7 @@ def test_a_lifted_robot_is_not_applied_within_two_frames_and_comes_back_as_a_gap
     assert applied[0] == 0
     back = applied.index(1)
     assert 15 <= back <= 21
-    assert told[back - 1]["gap"] == 1  # seen in Safe again; what it does from here on was asked
+    assert told[back - 1]["gap"] == 1  # seen in Safe again; from here on commands are applied
     assert all(applied[back:])
     assert sum(info["gap"] for info in told) == 1
 
@@ -192,7 +192,7 @@ def test_a_start_that_is_lost_is_not_taken_for_another_way_to_count_modes(n_lost
 
 @pytest.mark.hardware
 def test_a_robot_that_was_put_to_sleep_is_woken_by_its_cable(emulated: tuple[PenEnv, EmulatedCreate]) -> None:
-    """Opcode 133, as a damaged byte may be: it says and hears nothing until RTS, wired to BRC, falls."""
+    """Opcode 133, which a damaged byte may be: it sleeps until RTS, wired to BRC, falls."""
     env, body = emulated
     env.step(0)
     body.emulator.robot.receive(bytes([133]))
@@ -359,7 +359,7 @@ def test_a_robot_that_sends_no_frames_is_explained(said: bytes, sentence: str) -
 
 @pytest.mark.hardware
 def test_nothing_is_learned_across_a_fault() -> None:
-    """Five minutes with every kind of fault: while the robot is held, away or silent no frame claims to be whole."""
+    """Five minutes with every kind of fault: no frame is whole while the robot is held, disconnected or silent."""
     body = EmulatedCreate(faults="loss=0.1,flip=0.1,burst=0.02,stall=0.02,unplug=0.01,reboot=0.005,lift=0.03,"
                           "cliff=0.03,sleep=0.005,mode=0.03,text=0.05,stuck_wheel=0.02")  # fmt: skip
     env = PenEnv(body, body.clock, spec=SPEC)

@@ -56,7 +56,7 @@ print("said", bot.request_oi_mode(), bot.request_voltage(), bot.request_charge()
 
 
 def driven_by(robot: CreateEmulator, client: str, script: str) -> list[str]:
-    """Let a program of its own drive the robot in a square; return the words of the last line that it says."""
+    """Run a separate program that drives the robot in a square; return the words of the last line of its output."""
     pytest.importorskip(client)
     url, machine = robot.open_pty(), robot.robot.machine
     robot.start()
@@ -71,7 +71,7 @@ def driven_by(robot: CreateEmulator, client: str, script: str) -> list[str]:
 @pytest.mark.slow
 @pytest.mark.hardware
 def test_pycreate2_drives_a_square_and_reads_all_sensors(robot: CreateEmulator) -> None:
-    """Four sides of 0.3 m and four right angles, by its own clock; home to 0.25 m, and let go of in Off (173)."""
+    """Four sides of 0.3 m and four right angles, by its own clock; back within 0.25 m, and in Off (173) at the end."""
     mode, voltage, cliff = map(float, driven_by(robot, "pycreate2", PYCREATE2))
     assert mode == 2
     assert voltage == pytest.approx(1000 * robot.robot.machine.volts, abs=500)

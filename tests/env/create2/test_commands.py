@@ -1,4 +1,4 @@
-"""horde-robot and `horde learn` with a Create 2, and what they refuse."""
+"""horde-robot and `horde learn` with a Create 2, and their errors."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ def test_another_robot_at_the_port_is_told_by_its_bytes(capsys: pytest.CaptureFi
 
 @pytest.mark.hardware
 def test_a_port_that_accepts_no_bytes_is_not_called_gone(capsys: pytest.CaptureFixture[str]) -> None:
-    """A pseudo terminal that is full, for nobody reads at its other end.
+    """A pseudo terminal that is full because its other end is not read.
 
     The kernel moves written bytes on to that end by itself, which makes room again: it is full when not even one byte
     found room for half a second.
@@ -155,7 +155,7 @@ def test_a_port_that_accepts_no_bytes_is_not_called_gone(capsys: pytest.CaptureF
     os.close(theirs)
     os.close(ours)
     assert "it accepts no bytes" in (said := capsys.readouterr().err)
-    assert "went away" not in said
+    assert "disconnected" not in said
 
 
 @pytest.mark.hardware

@@ -18,7 +18,7 @@ PX_PER_M = 0.9 * 480 / 3.0
 
 
 def places(picture: np.ndarray, colour: tuple[float, float, float]) -> tuple[np.ndarray, int]:
-    """Return the middle of what is drawn in a colour in the room, pixels, and how many pixels that is."""
+    """Return the centre and the number of pixels of a colour in the room."""
     near = (np.abs(picture[:, :480].astype(int) - np.rint(np.array(colour) * 255)) <= 2).all(axis=-1)
     rows, columns = np.nonzero(near)
     return np.array([columns.mean(), rows.mean()]) if rows.size else np.full(2, np.nan), rows.size

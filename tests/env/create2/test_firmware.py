@@ -37,7 +37,7 @@ def test_pycreate2s_start_up_is_answered_in_every_mode() -> None:
 
 
 def test_off_hears_nothing_but_start_and_remembers_nothing() -> None:
-    """What was asked for in Off is not answered when it has started either."""
+    """A request in Off is not answered after START either."""
     firmware = robot()
     firmware.receive(bytes([142, 100]) + STREAM_ALL + SAFE_OP + FULL_OP)
     assert firmware.mode == OFF
@@ -147,7 +147,7 @@ def test_it_sleeps_after_five_minutes_in_passive_and_wakes_by_brc() -> None:
 
 
 def test_its_buttons_wake_it_and_act_in_passive_alone() -> None:
-    """Clean begins to clean, and ends that; in Safe only packet 18 tells of it; a robot that sleeps wakes, in Off."""
+    """Clean starts and ends cleaning; in Safe it only shows in packet 18; a sleeping robot wakes, in Off."""
     firmware = robot()
     firmware.receive(START)
     places = [firmware.machine.pose]

@@ -34,7 +34,7 @@ while True:
 
 
 def test_a_silent_life_is_stopped_twice_and_let_go_of_after_five_seconds() -> None:
-    """At 0.3 s two stops 20 ms apart, nothing more until 5 s, and passing goes on as soon as the life speaks."""
+    """At 0.3 s two stops 20 ms apart, nothing more until 5 s, and bytes pass again as soon as the program sends any."""
     watch = Watch()
     assert watch.due(100.0) == b""  # a life that has not begun is not silent
     assert watch.take(b"abc", 0.0) == b"abc"
@@ -127,7 +127,7 @@ def _is_dead(pid: int) -> bool:
 
 @pytest.mark.parametrize("signum", [signal.SIGKILL, signal.SIGSTOP])
 def test_a_life_says_the_stop_itself_when_its_guardian_is_no_more(signum: int) -> None:
-    """Killed, it is noticed by the next read; stopped, by who closes the port. The port is free afterwards."""
+    """A killed guardian is detected by the next read, a stopped one by `close`. The port is free afterwards."""
     with robot() as (emulator, url):
         port, firmware = GuardedPort(url, baudrate=115200, timeout=0.05), emulator.robot.firmware
         port.write(FORWARD)
@@ -143,7 +143,7 @@ def test_a_life_says_the_stop_itself_when_its_guardian_is_no_more(signum: int) -
 
 
 def test_signals_to_the_lifes_terminal_do_not_reach_its_guardian() -> None:
-    """Ctrl-C and Ctrl-Z go to each process of a session's foreground group; the guardian leads a session of its own."""
+    """Ctrl-C and Ctrl-Z go to each process of a session's foreground group; the guardian leads a separate session."""
     with robot() as (_, url):
         port = GuardedPort(url, baudrate=115200, timeout=0.05)
         try:
@@ -153,7 +153,7 @@ def test_signals_to_the_lifes_terminal_do_not_reach_its_guardian() -> None:
 
 
 def test_a_guardian_ends_when_its_port_goes_away() -> None:
-    """A life that only listens is told so, too."""
+    """A program that only reads gets the error too."""
     with robot() as (emulator, url):
         port = GuardedPort(url, baudrate=115200, timeout=0.05)
         try:
@@ -166,7 +166,7 @@ def test_a_guardian_ends_when_its_port_goes_away() -> None:
 
 
 def test_a_port_that_accepts_no_bytes_is_told_from_one_that_went_away() -> None:
-    """Nobody reads at the other end of a pseudo terminal, into which some kilobytes fit."""
+    """The other end of a pseudo terminal, which holds some kilobytes, is not read."""
     theirs, ours = os.openpty()
     tty.setraw(ours)
     port = GuardedPort(os.ttyname(ours), baudrate=115200, timeout=0.05)

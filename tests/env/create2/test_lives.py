@@ -16,7 +16,7 @@ BEGIN_S = 10.0  # of the robot's time
 
 
 def live(fault: str, for_s: float, steps: int, out: Path, monkeypatch: pytest.MonkeyPatch) -> int:
-    """Live so many steps, with a fault from the tenth second on, and return the exit code."""
+    """Run `n` steps with a fault from the tenth second on, and return the exit code."""
     switch_on = EmulatedCreate.switch_on
 
     def switched_on(body: EmulatedCreate, seed: int) -> CreateEmulator:

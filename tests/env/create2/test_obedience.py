@@ -27,7 +27,7 @@ def state(echo: Wheels = STAND, mode: int = SAFE, **packets: int) -> CreateState
 
 
 def judged(*steps: tuple[Wheels | None, CreateState], told: int = SAFE, n_since: int = 6, **excuse: bool) -> str:
-    """What is found after each step: d(eaf), l(ifted), m(ode), or "." for nothing."""
+    """Return the fault after each step: d(eaf), l(ifted), m(ode), or "." for none."""
     rule, found = Compliance(), ""
     for asked, seen in steps:
         refusal = rule.judge(seen, told, asked, n_since, is_excused=excuse.get("is_excused", False))

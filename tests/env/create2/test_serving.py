@@ -22,7 +22,7 @@ SAY_WITHIN_S = 30.0
 
 
 class Served(NamedTuple):
-    """An emulated robot: its pseudo terminal, its address, what it says, and where to type."""
+    """A served robot: its pseudo terminal, address, output and input."""
 
     path: str
     url: str
@@ -53,7 +53,7 @@ def url(served: Served) -> str:
 
 
 def test_frames_come_over_tcp_as_over_a_serial_line(url: str) -> None:
-    """START, then a stream: 84 bytes, 64 times a second, in Passive; after SAFE they tell that."""
+    """START, then a stream: 84 bytes, 64 times a second, in Passive; after SAFE they report Safe."""
     assert url.startswith("socket://127.0.0.1:")
     with serial.serial_for_url(url, timeout=5.0) as port:
         port.write(bytes([128, 148, 1, 100]))
@@ -73,7 +73,7 @@ def test_its_folder_bears_its_name(served: Served) -> None:
 
 
 def test_a_robot_that_powered_down_is_woken_by_its_clean_button(served: Served) -> None:
-    """Opcode 133: silent, START or not. Awake it is in Off and takes START; a stream must be asked for anew."""
+    """Opcode 133: silent, START or not. Awake it is in Off and accepts START; a stream must be requested again."""
     with serial.serial_for_url(served.url, timeout=1.0) as port:
         port.write(bytes([128, 148, 1, 100]))
         port.read_until(HEADER)
@@ -94,7 +94,7 @@ def test_a_robot_that_powered_down_is_woken_by_its_clean_button(served: Served) 
 
 
 def test_faults_may_be_typed(served: Served) -> None:
-    """Packet 7 tells of the wheel drop while it lasts; what is neither fault nor button is named."""
+    """Packet 7 reports the wheel drop while it lasts; an unknown word is named in an error."""
     with serial.serial_for_url(served.url, timeout=5.0) as port:
         port.write(bytes([128, 148, 1, 7]))
         os.write(served.typed, b"\nlift 600\nlift up\ndance\nclean up now\n")

@@ -34,7 +34,7 @@ def quiet(machine: Machine) -> Sensors:
 
 
 def robot(room=ROOM, seed: int = 0) -> Firmware:
-    """Return a robot in Safe that streams, at a free place of its own."""
+    """Return a streaming robot in Safe at a random free place."""
     machine, rng = Machine(SPEC, room), np.random.default_rng(seed)
     machine.place_freely(rng)
     firmware = Firmware(machine, rng)
@@ -181,7 +181,7 @@ def test_green_lies_on_the_left_of_a_robot_that_faces_its_dock(aside_m: float, c
     """0.9 m before the dock, `aside_m` to the robot's own left; both beams in the middle (figure of the OI, 2016)."""
     machine, dock = Machine(SPEC, ROOM), ROOM.dock
     ahead = np.array([math.cos(dock.direction), math.sin(dock.direction)])
-    left = np.array([ahead[1], -ahead[0]])  # of one who looks at the dock
+    left = np.array([ahead[1], -ahead[0]])  # of a robot that faces the dock
     x, y = np.array([dock.x, dock.y]) + 0.9 * ahead + aside_m * left
     machine.place(float(x), float(y), dock.direction + math.pi, np.random.default_rng(0))
     assert quiet(machine).ir_omni == character

@@ -108,7 +108,7 @@ def test_actions_are_the_golden_commands(action: str, data: str) -> None:
 
 
 def test_no_byte_of_a_speed_is_an_opcode() -> None:
-    """Whatever is asked for: neither 7 nor 128..173, in either direction; the list is create2.md's."""
+    """No request gives a byte 7 or 128..173, in either direction; create2.md lists the speeds."""
     free = [range(1, 7), range(8, 83), range(174, 249), range(250, 263), range(264, 339), range(430, 501)]
     assert [s for s in range(1, 501) if is_harmless(s)] == [s for r in free for s in r]
     for speed in range(-700, 701):
@@ -187,7 +187,7 @@ def test_a_robot_that_reports_each_mode_one_too_high_is_read_one_lower() -> None
 
 
 def fuzzed(seed: int, n_frames: int) -> tuple[bytes, set[bytes]]:
-    """A stream whose frames are cut, flipped, filled with noise and text; and what was sent."""
+    """Return a stream with cut and flipped frames, noise and text, and the frames sent."""
     rng = np.random.default_rng(seed)
     stream, sent = bytearray(), set()
     for _ in range(n_frames):

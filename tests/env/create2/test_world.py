@@ -54,7 +54,7 @@ def test_light_falls_with_the_distance_as_it_was_measured() -> None:
 
 
 def test_nothing_gets_into_a_wall_whatever_it_is_asked() -> None:
-    """The centre keeps the radius from all segments; both switches close head-on, one where it is touched aside."""
+    """The centre keeps the radius from all segments; both switches close head-on, one for a contact on its side."""
     segments, found, rng = load_room().segments(), np.zeros(4), np.random.default_rng(0)
     state = np.zeros(world.N_STATE)
     for _ in range(64 * 60):

@@ -17,7 +17,7 @@ VELOCITY, DUTY = SPEC.group("motor_velocity"), SPEC.group("motor_voltage")
 def robot(
     seed: int = 0, *, awake: bool = True, x: float = 0.0, y: float = 0.0, heading: float = 0.0
 ) -> Microcontroller:
-    """Return a robot that stands in its pen, with motors whose voltage cap has grown."""
+    """Return a robot at rest in its pen, with the motors' full voltage cap."""
     robot = build_robot(awake=awake)
     robot.boot(np.random.default_rng(seed), x, y, heading)
     if awake:
@@ -45,12 +45,12 @@ def listen(robot: Microcontroller, n: int) -> list[RobotState]:
 
 
 def setpoints(robot: Microcontroller) -> list[int]:
-    """Return what the wheels are told now, wheel units or duties."""
+    """Return the wheels' setpoints, wheel units or duties."""
     return [int(v) for v in robot.machine.firmware.wheels[firmware.SETPOINT]]
 
 
 def is_packet(data: bytes) -> bool:
-    """Tell whether `data` is one state packet and nothing else."""
+    """Return whether `data` is exactly one state packet."""
     return len(data) == wire.STATE_SIZE and data.startswith(wire.HEADER) and wire.is_sound(data)
 
 

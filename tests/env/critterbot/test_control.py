@@ -1,4 +1,4 @@
-"""Control packets: what the robot is told, in bytes and in SI units."""
+"""Control packets, in bytes and in SI units."""
 
 from __future__ import annotations
 

@@ -238,7 +238,7 @@ def test_a_drop_of_a_packet_that_lost_a_byte_is_refused() -> None:
         ({"monitor_state": [0]}, 1),  # before June 2011
         ({"monitor_state": [0x41]}, 0),  # free to drive, and too hot to
         ({"monitor_state": [0x20]}, 0),
-        ({"monitor_state": [0x20], "data_source": [1]}, 1),  # the original simulator says what it likes
+        ({"monitor_state": [0x20], "data_source": [1]}, 1),  # the original simulator sends any value
         ({"cycle_time": [9]}, 1),  # in 2010 the processor's load
     ],
 )

@@ -1,4 +1,4 @@
-"""What goes wrong with the emulated robot: on demand and at random, and always counted."""
+"""Faults of the emulated robot, on request and random, each counted."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_damage_waits_for_traffic() -> None:
 
 
 def test_damage_without_traffic_does_not_heap_up() -> None:
-    """A console to which nobody types, for weeks: two faults a second would be a million in six days."""
+    """An idle console for weeks: two faults a second would be a million in six days."""
     _, faults = faulty()
     for _ in range(1_000):
         faults.inject("flip")
@@ -117,7 +117,7 @@ def test_a_watchdog_resets_a_hanging_robot_after_3_s_and_it_is_back_at_the_conso
 
 
 def test_the_motor_boards_stop_a_robot_that_hangs_0_6_s_after_its_last_word() -> None:
-    """They go on with the last setpoint till then, whatever comes over the line."""
+    """Until then they keep the last setpoint, whatever the host sends."""
     it, faults = faulty()
     cycles(it, faults, 60, MotorMode.WHEEL_SPACE, 20, 20, 20)
     faults.inject("reboot")

@@ -1,4 +1,4 @@
-"""Where hosts plug in, in real time: pseudo terminals, sockets, stream. Whoever waits here has a limit."""
+"""The emulator's lines in real time: pseudo terminals, sockets, drops. All waits have a limit."""
 
 from __future__ import annotations
 
@@ -275,7 +275,7 @@ def test_our_host_gets_each_drop_when_it_is_sent_though_the_driver_waits_for_ack
 
 
 def test_the_driver_takes_the_79_bytes_after_a_header_for_a_packet() -> None:
-    """Whatever they are, and however the header came: DE 00 AD BE EF is one, for the match goes on where it was."""
+    """Whatever they are, and however the header came: DE 00 AD BE EF is one, because the match does not restart."""
     wrong_crc = GOLDEN[:-1] + b"!"
     assert PacketCutter().cut(wrong_crc + GOLDEN) == [wrong_crc, GOLDEN]
     assert PacketCutter().cut(b"\xde\0\0\xad\xbe" + b"junk" + GOLDEN[3:]) == [GOLDEN]
@@ -442,7 +442,7 @@ def test_serve_tells_where_it_is_and_ends_when_told() -> None:
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 def test_serve_does_not_outlive_its_robot(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A robot whose thread has died would look like one that is switched off, for ever."""
+    """A dead thread would look like a robot that is switched off."""
 
     def die(*_: Any, **__: Any) -> bytes:
         raise ZeroDivisionError("a bug in the emulator")

@@ -80,7 +80,7 @@ def test_the_console_enables_charging_and_resets() -> None:
 
 
 def console(line: bytes, n: int = 1) -> tuple[Microcontroller, bytes]:
-    """Return a robot at its console whose motors may have full duty, `n` cycles after a line was typed."""
+    """Return a robot at its console with full duty allowed, `n` cycles after a line was typed."""
     asleep = robot(awake=False)
     for _ in range(130):
         asleep.cycle(look=False)
@@ -89,7 +89,7 @@ def console(line: bytes, n: int = 1) -> tuple[Microcontroller, bytes]:
 
 
 def test_the_consoles_motor_with_three_numbers_drives_for_half_a_second() -> None:
-    """By a ramp; no prompt and no packet tells when it is over."""
+    """By a ramp; neither a prompt nor a packet reports its end."""
     asleep, said = console(b"motor 20 20 20")
     assert said == b"\rcritterprompt> "
     for _ in range(49):
@@ -102,7 +102,7 @@ def test_the_consoles_motor_with_three_numbers_drives_for_half_a_second() -> Non
 
 
 def test_the_consoles_motor_with_two_numbers_is_the_duty_of_one_wheel() -> None:
-    """Until the timeout, which has not been told of it: it comes every 50 cycles, the next in cycle 150.
+    """Until the timeout, which it does not restart: the timeout comes every 50 cycles, the next in cycle 150.
 
     Numbers are signed bytes, and duties 100 at most.
     """

@@ -27,7 +27,7 @@ def heard(robot: Receiver, data: bytes) -> list[Control]:
 
 
 def at_place(place: int) -> Receiver:
-    """Return a robot whose next byte comes to a place of its ring."""
+    """Return a robot with the next byte at a given place of its ring."""
     robot = Receiver()
     robot.receive(bytes(place))
     robot.controls()
@@ -80,7 +80,7 @@ def test_a_byte_that_breaks_the_header_is_not_looked_at_again(before: bytes, n_t
 
 
 def test_a_custom_led_packet_acts_at_once_and_the_next_48_bytes_are_its_leds() -> None:
-    """Be they what they may: of a stop that follows a cut one the robot makes colours, and then takes the next."""
+    """Whatever their values: a stop after a partial packet is read as colours, and the next one acts."""
     robot = Receiver()
     assert heard(robot, CUSTOM[:9]) == [ASKED._replace(led_mode=LedMode.CUSTOM)]
     assert robot.leds == bytes(48)
@@ -110,7 +110,7 @@ def test_across_the_end_of_the_ring_a_packet_acts_with_four_of_its_five_bytes(pl
 
 
 def test_a_byte_that_was_not_there_takes_no_place_in_the_ring() -> None:
-    """A ring later the end is where it was: a packet that begins nine bytes before it waits for its fifth byte."""
+    """A packet that begins nine bytes before the ring's end waits for its fifth byte."""
     robot = at_place(RING - 8)
     heard(robot, PLAIN[:8])
     heard(robot, PLAIN[8:] + bytes(RING - 10))
@@ -126,7 +126,7 @@ def test_elsewhere_in_the_ring_it_waits_for_the_fifth(place: int) -> None:
 
 
 def test_across_the_end_of_the_ring_leds_are_taken_a_byte_too_early_and_their_last_is_junk() -> None:
-    """Where that one begins a header, the next packet is lost: DE DE AD BE EF."""
+    """If that byte begins a header, the next packet is lost: DE DE AD BE EF."""
     robot = at_place(RING - 30)
     heard(robot, CUSTOM[:56])
     assert robot.leds == bytes([200] * 47) + b"\xff"

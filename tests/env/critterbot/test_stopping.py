@@ -62,7 +62,7 @@ def anything(rng: np.random.Generator) -> bytes:
 
 
 def some_state(seed: int) -> Bare:
-    """Return a robot after a history of its own, mid-ramp or not, awaiting anything."""
+    """Return a robot after random commands, perhaps in a ramp or in the middle of a packet."""
     rng = np.random.default_rng(seed)
     robot = Bare(rng)
     for _ in range(rng.integers(1, 8)):
@@ -73,7 +73,7 @@ def some_state(seed: int) -> Bare:
 
 
 def runs_on(robot: Bare, words: Words) -> bool:
-    """Tell whether anything drives the robot when the words should have stopped it."""
+    """Return whether the robot is still driven when the packets should have stopped it."""
     driven = []
     for k in range(WATCHED):
         robot.cycle(words.get(k, b""))
@@ -85,7 +85,7 @@ def runs_on(robot: Bare, words: Words) -> bool:
 
 
 class Mouth:
-    """A port that notes what is written, and its time."""
+    """A port that records writes and their times."""
 
     lost, counts, config, in_waiting = "", Counts(), PortConfig("nowhere"), 0
 
@@ -106,7 +106,7 @@ class Mouth:
         return b""
 
     def close(self) -> None:
-        """Let nothing go."""
+        """Do nothing."""
 
 
 def closing_a_link() -> Words:
@@ -149,7 +149,7 @@ N_STATES = [120, pytest.param(4_000, marks=pytest.mark.slow)]
 @pytest.mark.parametrize("n", N_STATES)
 @pytest.mark.parametrize("words", SAID)
 def test_no_state_goes_on_after_the_projects_words(words: str, n: int) -> None:
-    """Neither told to drive nor driven from 1.5 s after the first word on, which is 1.1 s after the last one."""
+    """No setpoint and no motion from 1.5 s after the first packet on, which is 1.1 s after the last one."""
     said = SAID[words]()
     assert [seed for seed in range(n) if runs_on(some_state(seed), said)] == []
 

@@ -61,7 +61,7 @@ def test_the_groups_are_those_of_the_observation() -> None:
 
 
 def test_the_range_of_every_channel_is_the_range_of_its_bits() -> None:
-    """But for the PWM duty, whose -128 the motor controllers never send, and IR light."""
+    """Except the PWM duty (the motor controllers never send -128) and IR light."""
     low, high = SPEC.raw_low[:53].copy(), SPEC.raw_high[:53]
     low[SPEC.group("motor_voltage")] = -128
 
@@ -120,7 +120,7 @@ def test_any_one_or_two_flipped_bits_are_noticed() -> None:
 
 
 def test_a_line_stuck_at_zero_is_not_a_robot() -> None:
-    """The CRC of zeros is zero: only the bus voltage, which is never sent as 0, gives it away."""
+    """The CRC of zeros is zero: only the bus voltage, which is never sent as 0, shows the error."""
     stuck = wire.HEADER + bytes(79)
 
     assert oracle.crc_bit_by_bit(stuck[4:]) == 0

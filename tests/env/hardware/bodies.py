@@ -1,4 +1,4 @@
-"""Bodies over a virtual robot, for the contract and for the tests of what is beyond it."""
+"""Bodies over a virtual robot, for the contract's tests and others."""
 
 from __future__ import annotations
 

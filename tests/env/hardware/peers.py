@@ -1,4 +1,4 @@
-"""The other end of a port: a clock, a pseudo terminal, and how to wait for what it does."""
+"""The other end of a port: a clock, a pseudo terminal, and waiting for readings."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LIMIT_S = 10.0  # for what takes milliseconds: reached only by a test that fails
 
 
 class Ticks:
-    """A clock that goes on by 10 ms whenever it is asked."""
+    """A clock that advances by 10 ms at each reading."""
 
     def __init__(self) -> None:
         self.n = 0
@@ -52,7 +52,7 @@ class Terminal:
         return data
 
     def unplug(self) -> None:
-        """Let the device vanish."""
+        """Remove the device."""
         for end in ("robot", "_ours"):
             descriptor, _ = getattr(self, end), setattr(self, end, -1)
             if descriptor >= 0:

@@ -57,7 +57,7 @@ def marks(frames: list[Frame]) -> list[str]:
 
 
 def test_opening_stops_the_motors_twice_over_and_forbids_charging(robot: VirtualRobot, body: SerialBody) -> None:
-    """Velocity 0, duty 0, velocity 0, then no charging, each in a cycle of its own, and nothing that moves."""
+    """Velocity 0, duty 0, velocity 0, then no charging, each in a separate cycle, without motion."""
     body.reset(RNG)
 
     assert robot.controls() == [HALT, COAST, HALT, NO_CHARGING]
@@ -123,7 +123,7 @@ def test_a_reset_waits_until_the_wheels_stand_still(robot: VirtualRobot, body: S
     assert max(map(abs, robot.setpoints)) <= 1
     assert np.abs(frame.values[SPEC.group("motor_velocity")]).max() <= 0.0176 + 1e-9
     assert frame.t == 0.0
-    assert body.stats.packets > connection  # the same connection goes on
+    assert body.stats.packets > connection  # the same connection continues
 
 
 # ---- frames ----------------------------------------------------------------------------------------------------------
@@ -187,7 +187,7 @@ def test_one_bad_packet_is_counted_and_is_no_gap(robot: VirtualRobot, body: Seri
 
 @pytest.mark.parametrize(("n_lost", "gap"), [(4, False), (5, True), (9, True)])
 def test_packets_that_are_missing_make_a_gap(robot: VirtualRobot, body: SerialBody, n_lost: int, gap: bool) -> None:
-    """Without a trace on the line: only the time that has passed tells. Four leave a hole of the robot's own jitter."""
+    """Only the elapsed time shows missing packets; a gap of four is within the robot's own jitter."""
     body.reset(RNG)
     spoil_packets(robot, set(range(11, 11 + n_lost)), lambda _: b"")
 
@@ -274,7 +274,7 @@ def spoil_packets(robot: VirtualRobot, which: set[int], change: Any) -> None:
 
 
 def test_an_unplugged_robot_comes_back_as_a_gap(robot: VirtualRobot, body: SerialBody) -> None:
-    """Stale and not applied while it is away, each at its deadline; one gap; then as before."""
+    """While disconnected, frames are stale and not applied, each at its deadline; then one gap, then as before."""
     body.reset(RNG)
     life(body, 3)
     start, n = robot.now, len(robot.received)
@@ -420,7 +420,7 @@ def test_attempts_are_bounded_too(robot: VirtualRobot) -> None:
 
 
 def test_only_what_was_asked_after_the_return_moves_the_robot(robot: VirtualRobot, body: SerialBody) -> None:
-    """While it is away the agent goes on asking: none of that is played when it is back."""
+    """Commands sent while it is disconnected are not sent when it is back."""
     body.reset(RNG)
     robot.unplug()
     life(body, 3)
@@ -436,7 +436,7 @@ def test_only_what_was_asked_after_the_return_moves_the_robot(robot: VirtualRobo
 
 
 def hang(robot: VirtualRobot, body: SerialBody, seconds: float) -> None:
-    """Let the link go on as in a thread of its own while the program asks for nothing."""
+    """Call `tend` as the link's thread does, without commands."""
     assert body._link is not None
     end = robot.now + seconds - 1e-9
     while robot.now < end:
@@ -445,7 +445,7 @@ def hang(robot: VirtualRobot, body: SerialBody, seconds: float) -> None:
 
 
 def test_a_link_is_told_to_stop_before_it_is_given_up(robot: VirtualRobot, body: SerialBody) -> None:
-    """Its answers have stopped, but it may hear: it is told at once, not with the next exchange's reconnection."""
+    """Its packets have stopped, but it may receive: the stop is sent at once, not at the reconnection."""
     body.reset(RNG)
     life(body, 3)
     robot.silent = True
@@ -505,7 +505,7 @@ def test_a_lapse_of_the_keep_alive_is_told(robot: VirtualRobot, body: SerialBody
 
 
 def test_the_supervisor_sees_every_new_frame_once_and_no_old_one(robot: VirtualRobot) -> None:
-    """An old frame says nothing about now: to count it as news would let its time decide what it does not know."""
+    """A stale frame has no information on the present, so it must not end a condition by its time."""
     judged: list[float] = []
 
     class Witness:
@@ -556,7 +556,7 @@ def test_a_robot_that_charges_is_not_driven(robot: VirtualRobot, body: SerialBod
 
 
 def test_a_robot_that_is_let_go_within_a_step_has_not_done_that_step(robot: VirtualRobot) -> None:
-    """Nobody supervises it here; its charger held it for the first half of the step."""
+    """Without a supervisor; the charger held it for the first half of the step."""
 
     class Trusting:
         def judge(self, values: Any, charge_state: int, t: float) -> str:
@@ -572,7 +572,7 @@ def test_a_robot_that_is_let_go_within_a_step_has_not_done_that_step(robot: Virt
 
 
 def test_a_reset_in_which_the_robot_must_not_move_says_so_and_stops_it(robot: VirtualRobot, body: SerialBody) -> None:
-    """A bus of 12.0 V stops it by our own rule, of which the robot knows nothing."""
+    """A bus of 12.0 V stops it by the supervisor's rule, not the robot's."""
     robot.raw[SPEC.index("bus_voltage")] = 120
     assert not body.reset(RNG).applied
     assert "bus voltage 12.0 V is below 12.5 V" in body.reason
@@ -621,7 +621,7 @@ def test_an_emergency_stop_holds_until_it_is_cleared(robot: VirtualRobot, tmp_pa
 def test_a_stop_is_answered_once_and_by_nobody_whose_stop_did_not_leave(
     robot: VirtualRobot, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Writing takes time, and around a lost link nobody has stopped anything."""
+    """Writing takes time, and without a link nothing was stopped."""
     answers: list[float] = []
     monkeypatch.setattr(EmergencyLatch, "answer", lambda _: answers.append(robot.now))
     latch = EmergencyLatch(tmp_path / "stop")

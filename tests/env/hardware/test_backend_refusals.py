@@ -50,7 +50,7 @@ def test_no_such_port() -> None:
 
 
 def test_a_port_in_use(robot: VirtualRobot) -> None:
-    """A second program drives the robot already: it goes on, undisturbed."""
+    """A second program drives the robot already and is not disturbed."""
     first, second = serial_body(robot), serial_body(robot)
     first.reset(RNG)
     n, reader = len(robot.received), robot._reader

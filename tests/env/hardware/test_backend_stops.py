@@ -1,4 +1,4 @@
-"""A robot stands still soon after whoever drove it is gone: in real time, with real threads, processes and signals."""
+"""A robot stops soon after its program has ended: in real time, with real threads, processes and signals."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ for i in range(1_000):
 
 @pytest.mark.parametrize("how", ["SIGINT", *(pytest.param(how, marks=pytest.mark.slow) for how in SLOWLY)])
 def test_a_program_that_is_gone_leaves_a_robot_at_rest(robot: VirtualRobot, how: str, tmp_path: Path) -> None:
-    """Nobody closes the environment. Where Python still runs, it says stop; else the robot's own 0.5 s are over."""
+    """Without `close`. If Python still runs, it sends the stop; else the robot's 0.5 s timeout stops it."""
     environment = {**os.environ, "XDG_STATE_HOME": str(tmp_path / "state"), "PYTHONPATH": os.getcwd()}
     arguments = [sys.executable, "-c", SCRIPT, robot.line.url, how]
     with subprocess.Popen(arguments, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as program:

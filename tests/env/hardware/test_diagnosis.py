@@ -89,7 +89,7 @@ def test_a_port_that_cannot_be_opened_says_why(url: str, sentence: str) -> None:
 def test_no_permission_advises_a_group_only_where_that_helps_and_gives_no_more(
     group: str, mode: int, helps: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """/dev/ttyS0 of a bare machine belongs to root; who joins that group, or disk's, may do anything."""
+    """/dev/ttyS0 of a bare machine belongs to root; a member of that group, or of disk, may do anything."""
     device = tmp_path / "ttyS0"
     device.touch()
     device.chmod(mode)
@@ -125,7 +125,7 @@ def test_no_permission_advises_a_group_only_where_that_helps_and_gives_no_more(
 def test_who_parts_before_the_robot_answers_is_guessed_by_what_it_said(
     url: str, heard: bytes, woken: bool, sentence: str
 ) -> None:
-    """The robot's own driver cuts off who does not send whole drops, as nobody does who speaks its serial line."""
+    """The robot's own driver disconnects hosts that do not send whole drops, such as those of its serial line."""
     assert re.search(sentence + "$", explain_parting(config(url), heard, "gone", woken).rstrip("."))
 
 
@@ -191,13 +191,13 @@ def test_an_unplugged_port_is_lost_for_all_who_use_it(terminal: Terminal) -> Non
         p.wait(1, LIMIT_S)
     with pytest.raises(PortLost, match="the device disconnected"):
         p.write(STOP)
-    assert p.wait(0, 0.0) is not None, "what came before stays readable"
+    assert p.wait(0, 0.0) is not None, "earlier readings stay readable"
     p.close()
     p.close()
 
 
 def test_a_port_without_room_is_lost_after_the_write_timeout(terminal: Terminal) -> None:
-    """A terminal that nobody reads is full after some kilobytes and would block for ever."""
+    """A terminal without a reader is full after some kilobytes and would block without end."""
     with open_port(config(terminal.path, write_timeout_s=0.05), Ticks()) as p:
         with pytest.raises(PortLost, match=r"accepts no bytes.*\(waited 0\.05 s, twice\)"):
             p.write(STOP * 100_000)

@@ -20,7 +20,7 @@ class Hand:
 
 
 def sent_by(keep: KeepAlive, hand: Hand, ticks: range, tick_s: float) -> dict[int, bytes]:
-    """Return what is due at each tick, where something is."""
+    """Return the bytes due at each tick that has any."""
     sent = {}
     for i in ticks:
         hand.t = i * tick_s
@@ -38,7 +38,7 @@ def test_a_stop_never_becomes_too_old() -> None:
 
 
 def test_a_stop_brakes_while_its_ramp_lasts_and_is_duty_0_from_then_on() -> None:
-    """Renewing a stop at 10 Hz, as a policy that stands still does, does not begin it anew; a command ends it."""
+    """Repeating a stop at 10 Hz, as a policy that stands still does, does not restart its ramp; a command ends it."""
     hand = Hand()
     keep = KeepAlive(STOP, DUTY_0, repeat_s=3 / 64, hold_s=22 / 64, monotonic=hand, ramp_s=RAMP_S)
     keep.renew(b"forward")
@@ -73,8 +73,8 @@ def last_words(which: list[Control]) -> dict[int, bytes]:
 def test_a_stop_damaged_into_a_duty_does_not_drive_on(damaged_from: int) -> None:
     """A burst makes mode 2 of the first repetition from that cycle on: while the robot brakes, or while it stands.
 
-    A ramp of 20 cycles goes on and overrules the duties. When it is over, and only velocity 0 is repeated, the wheels
-    go on at 40 units for ever. With duty 0 they are at zero when RAMP_S and two repetitions have passed.
+    A ramp of 20 cycles continues and overrules the duties. After it, if only velocity 0 is repeated, the wheels turn at
+    40 units without end. With duty 0 they are at zero when RAMP_S and two repetitions have passed.
     """
     pytest.importorskip("pybullet")
     from tests.env.critterbot.emulated import robot, say, setpoints
@@ -114,7 +114,7 @@ def test_a_stop_damaged_into_a_duty_does_not_drive_on(damaged_from: int) -> None
 @pytest.mark.sim
 @pytest.mark.parametrize("damaged", [0, 1, 2])
 def test_the_last_words_end_a_runaway_whichever_of_them_was_damaged(damaged: int) -> None:
-    """Then the line is silent, and the robot on its own. The second word comes while the ramp of the first goes on."""
+    """Then the line is silent. The second packet arrives during the ramp of the first."""
     pytest.importorskip("pybullet")
     from tests.env.critterbot.emulated import robot, say, setpoints
 

@@ -1,4 +1,4 @@
-"""The port: over loop://, a pseudo terminal and a socket. Whoever waits, waits for an event."""
+"""The port over loop://, a pseudo terminal and a socket."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_lost_bytes_are_told_with_the_next_reading(terminal: Terminal) -> None:
 
 
 def test_continuity_of_ir_light_reaches_over_one_lost_packet_and_no_further() -> None:
-    """After 250 the byte 10 stands for 266; after two lost packets nobody knows, and it is taken as it is."""
+    """After 250 the byte 10 means 266; after two lost packets it is not changed."""
     high, low, lost = packet_of(ir_light_2=250), packet_of(ir_light_2=10), GOLDEN[:-1] + b"\x00"
     for n_lost, level in ((0, 266.0), (1, 266.0), (2, 10.0)):
         with open_port(config("loop://"), Ticks()) as p:
@@ -120,7 +120,7 @@ def test_a_port_that_vanishes_during_the_handshake(terminal: Terminal) -> None:
 
 
 class BusyMachine:
-    """A port whose first writes are late, as pyserial says after a whole write too, having sent `n_sent` bytes."""
+    """A port that reports its first writes as late after `n_sent` bytes; pyserial does so after a whole write too."""
 
     def __init__(self, n_late: int, n_sent: int) -> None:
         self.n_late, self.n_sent, self.sent = n_late, n_sent, b""
@@ -135,7 +135,7 @@ class BusyMachine:
 
 @pytest.mark.parametrize("n_sent", [0, 6, 9])
 def test_a_write_that_ran_out_of_time_is_said_again_and_loses_nothing(n_sent: int) -> None:
-    """Whether nothing, a half or all of the command had left, the robot takes it and no other one."""
+    """If nothing, a part or all of the command was sent, the robot executes this command and no other."""
     late = BusyMachine(1, n_sent)
     asked = Control(1, 20, -7, 3)
     with open_port(config("loop://"), Ticks()) as p:

@@ -1,4 +1,4 @@
-"""What is known of one robot: what is written comes back, and a mistyped key is named."""
+"""A robot's file: saved values are loaded, and a mistyped key is named."""
 
 from __future__ import annotations
 

@@ -127,7 +127,7 @@ def fuzz(n_bytes: int, seed: int) -> None:
             size = int(rng.integers(1, len(chunk) + 1))
             n_fed += size
             for found in map(contents, parser.feed(bytes(chunk[:size]))):
-                assert found in waiting, "a packet that nobody sent was accepted"
+                assert found in waiting, "a packet that was not sent was accepted"
                 n_found += 1
                 while found in waiting:
                     passed_over = next(iter(waiting))

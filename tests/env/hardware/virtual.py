@@ -1,6 +1,6 @@
 """A robot in virtual time: the real firmware's rules on a pseudo terminal or behind drops, one 10 ms cycle at a time.
 
-Time is the robot's: it goes on when somebody sleeps, and not before the body's reader has taken all that was sent. So
+Time is the robot's: it advances when the host sleeps, and not before the body's reader has taken all that was sent. So
 a test is as fast as the machine, and the same on a busy one.
 """
 
@@ -52,7 +52,7 @@ class Line:
         os.symlink(os.ttyname(self._ends[1]), self.url)
 
     def unplug(self) -> None:
-        """Let the device vanish."""
+        """Remove the device."""
         for end in self._ends:
             os.close(end)
         self._ends = ()
@@ -76,11 +76,11 @@ class Line:
         return self.receiver.controls()
 
     def say(self, state: RobotState, t: float) -> bytes:
-        """Send a state; return what was sent."""
+        """Send a state and return its bytes."""
         return wire.encode_state(state)
 
     def send(self, data: bytes) -> bool:
-        """Send bytes to whoever holds the other end; where nobody reads they are lost."""
+        """Send bytes to the host; without one they are lost."""
         try:
             os.write(self._ends[0], data)
         except BlockingIOError:
@@ -117,7 +117,7 @@ class Driver:
             data = self.client.recv(4096) if self.client else b""
         with suppress(BlockingIOError):
             client, _ = self.server.accept()
-            self.unplug()  # the host has come anew
+            self.unplug()  # the host has reconnected
             self.client = client
             self.client.setblocking(False)
         return data
@@ -144,11 +144,11 @@ class Driver:
 
 
 class VirtualRobot:
-    """The firmware's rules behind a line or a driver, and the clock of whoever drives it.
+    """The firmware's rules behind a line or a driver, and the clock of its host.
 
     Attributes:
         raw: The channels that it will send, before the firmware's own are filled in, shape (57,).
-        heard: Time and control of each control packet that it acted upon.
+        received: Time and control of each executed control packet.
         speeds: Time and the wheels' setpoints after each cycle.
         spoil: What becomes of a packet on its way.
     """
@@ -172,7 +172,7 @@ class VirtualRobot:
         return self.now
 
     def sleep(self, seconds: float) -> None:
-        """Let time pass, cycle by cycle."""
+        """Advance the time, cycle by cycle."""
         end = self.now + seconds
         while (self._cycles + 1) * CYCLE_S <= end + 1e-9:
             self._cycles += 1
@@ -186,7 +186,7 @@ class VirtualRobot:
     # ---- the other end -----------------------------------------------------------------------------------------------
 
     def connect(self, url: str, **settings: Any) -> Any:
-        """Open the port as pyserial does, and watch what is read."""
+        """Open the port as pyserial does, and count the bytes read."""
         self._reader = _Counting(serial_for_url(url, **settings), self._reading)
         self._sent = self._n_heard = 0
         self._plugged = self.line.n_plugs if isinstance(self.line, Line) else 0
@@ -264,7 +264,7 @@ class VirtualRobot:
 
 @contextmanager
 def in_real_time(robot: VirtualRobot) -> Iterator[None]:
-    """Let the robot's time go on with the machine's, in a thread."""
+    """Advance the robot in real time, in a thread."""
     stop = threading.Event()
 
     def run() -> None:
@@ -283,7 +283,7 @@ def in_real_time(robot: VirtualRobot) -> Iterator[None]:
 
 
 class _Counting:
-    """A serial port that knows which bytes its reader is done with: those it had when it asks for more."""
+    """A serial port that counts the bytes its reader has processed: those it had before the next read."""
 
     def __init__(self, port: Any, changed: threading.Condition) -> None:
         self._port, self._changed = port, changed
