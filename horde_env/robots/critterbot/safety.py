@@ -39,42 +39,13 @@ class Supervisor:
 
     Args:
         spec: The robot, for the indices of its channels; the Critterbot when None.
-        hot_below, cool_from: Motor temperature readings (shares of full scale, lower is hotter).
-        low_bus_v, recovered_bus_v: Bus voltage below which it stops, and from which it may move again.
-        high_bus_v, lowered_bus_v: Bus voltage above which it stops, and up to which it may move again.
-        settle_s: Seconds for which the charge state must stay free.
-
-    Raises:
-        ValueError: If a second threshold is on the wrong side of the first, or `settle_s` is negative.
     """
 
-    def __init__(
-        self,
-        spec: RobotSpec | None = None,
-        *,
-        hot_below: float = HOT_BELOW,
-        cool_from: float = COOL_FROM,
-        low_bus_v: float = LOW_BUS_V,
-        recovered_bus_v: float = RECOVERED_BUS_V,
-        high_bus_v: float = HIGH_BUS_V,
-        lowered_bus_v: float = LOWERED_BUS_V,
-        settle_s: float = SETTLE_S,
-    ) -> None:
-        if not (cool_from >= hot_below and low_bus_v <= recovered_bus_v < lowered_bus_v <= high_bus_v):
-            raise ValueError(
-                f"thresholds must satisfy cool_from {cool_from} >= hot_below {hot_below} and low_bus_v {low_bus_v} <= "
-                f"recovered_bus_v {recovered_bus_v} < lowered_bus_v {lowered_bus_v} <= high_bus_v {high_bus_v}"
-            )
-        if not settle_s >= 0.0:
-            raise ValueError(f"settle_s must not be negative, but is {settle_s}")
+    def __init__(self, spec: RobotSpec | None = None) -> None:
         spec = spec or critterbot()
         self._temperatures = spec.group("motor_temperature")
         self._motors = [channel.name.rpartition("_")[2] for channel in spec.channels[self._temperatures]]
         self._overheating, self._bus = spec.index("overheating"), spec.index("bus_voltage")
-        self._hot_below, self._cool_from = hot_below, cool_from
-        self._low_v, self._recovered_v = low_bus_v, recovered_bus_v
-        self._high_v, self._lowered_v = high_bus_v, lowered_bus_v
-        self._settle_s = settle_s
         self._hot = self._low = self._high = self._charging = ""  # each a reason while it holds
         self._charging_t = 0.0
 
@@ -86,7 +57,7 @@ class Supervisor:
         Args:
             values: All channels in SI units, shape (n_channels,).
             charge_state: As reported: 0 unplugged, 11 complete; the robot moves only in these two.
-            t: Time of the frame in seconds. If it decreases (a new connection), `settle_s` starts again.
+            t: Time of the frame in seconds. If it decreases (a new connection), `SETTLE_S` starts again.
         """
         self._judge_heat(values)
         self._judge_bus(float(values[self._bus]))
@@ -97,29 +68,29 @@ class Supervisor:
         readings = values[self._temperatures].tolist()
         flagged = not values[self._overheating] < 0.5
         if self._hot:
-            if not flagged and all(reading >= self._cool_from - ROUNDING for reading in readings):
+            if not flagged and all(reading >= COOL_FROM - ROUNDING for reading in readings):
                 self._hot = ""
-        elif not all(reading >= self._hot_below - ROUNDING for reading in readings):
+        elif not all(reading >= HOT_BELOW - ROUNDING for reading in readings):
             hottest = min(range(len(readings)), key=lambda i: (readings[i] >= 0.0, readings[i]))
             self._hot = (
                 f"motor {self._motors[hottest]} is too hot: its reading is {255 * readings[hottest]:.0f} of 255, where "
-                f"lower is hotter; the robot waits for {255 * self._cool_from:.0f}"
+                f"lower is hotter; the robot waits for {255 * COOL_FROM:.0f}"
             )
         elif flagged:
             self._hot = "the robot reports that its motors are too hot"
 
     def _judge_bus(self, bus_v: float) -> None:
         if self._low:
-            self._low = "" if bus_v >= self._recovered_v - ROUNDING else self._low
-        elif not bus_v >= self._low_v - ROUNDING:
+            self._low = "" if bus_v >= RECOVERED_BUS_V - ROUNDING else self._low
+        elif not bus_v >= LOW_BUS_V - ROUNDING:
             self._low = (
-                f"bus voltage {bus_v:.1f} V is below {self._low_v:.1f} V; the robot waits for {self._recovered_v:.1f} V"
+                f"bus voltage {bus_v:.1f} V is below {LOW_BUS_V:.1f} V; the robot waits for {RECOVERED_BUS_V:.1f} V"
             )
         if self._high:
-            self._high = "" if bus_v <= self._lowered_v + ROUNDING else self._high
-        elif not bus_v <= self._high_v + ROUNDING:
+            self._high = "" if bus_v <= LOWERED_BUS_V + ROUNDING else self._high
+        elif not bus_v <= HIGH_BUS_V + ROUNDING:
             self._high = (
-                f"bus voltage {bus_v:.1f} V is above {self._high_v:.1f} V; the robot waits for {self._lowered_v:.1f} V"
+                f"bus voltage {bus_v:.1f} V is above {HIGH_BUS_V:.1f} V; the robot waits for {LOWERED_BUS_V:.1f} V"
             )
 
     def _judge_charging(self, charge_state: int, t: float) -> None:
@@ -130,7 +101,7 @@ class Supervisor:
         elif self._charging:
             if t < self._charging_t:
                 self._charging_t = t
-            if t - self._charging_t >= self._settle_s:
+            if t - self._charging_t >= SETTLE_S:
                 self._charging = ""
 
 

@@ -57,14 +57,13 @@ class DropsLine(SocketLine):
         host: Address to listen on.
         port: Port; 0 for any free one.
         clock: The driver's wall clock in seconds, for the drops' time.
-        cured: Whether the robot's terminal keeps 0D (`stty -icrnl`).
     """
 
     has_nagle = True
 
-    def __init__(self, host: str, port: int, clock: Callable[[], float], *, cured: bool = False) -> None:
+    def __init__(self, host: str, port: int, clock: Callable[[], float]) -> None:
         super().__init__(host, port)
-        self._clock, self._cured = clock, cured
+        self._clock = clock
         self._cutter = PacketCutter()
         self._drops: dict[bytes, bytes] = {}
         self._slot: bytes | None = None
@@ -88,7 +87,7 @@ class DropsLine(SocketLine):
 
     def write(self, data: bytes, bad_parity: bool = False) -> None:
         """Convert the robot's packets to drops and send them."""
-        packets = self._cutter.cut(data if self._cured else data.replace(b"\r", b"\n"), bad_parity)
+        packets = self._cutter.cut(data.replace(b"\r", b"\n"), bad_parity)
         self._silent = 0 if packets else self._silent + 1
         for packet in packets:
             self._send(self._drop(packet))
