@@ -139,20 +139,6 @@ def restore_ir_distance(scrambled: Floats) -> IrEstimate:
     return IrEstimate(16.0 * kept + 10.0 / 3.0 * either, 16.0 * kept + either, 16.0 * kept + 5.0 * either)
 
 
-def decode_state_drop(frame: bytes) -> StateDrop:
-    """Decode a state drop.
-
-    Raises:
-        ValueError: If the frame is not 396 bytes of a CritterStateDrop.
-    """
-    if len(frame) != DROP_SIZE or not frame.startswith(STATE_START):
-        raise ValueError(
-            f"a state drop is {DROP_SIZE} bytes that start with {STATE_START!r}, not {len(frame)} bytes that start "
-            f"with {frame[: len(STATE_START)]!r}"
-        )
-    return decode_state_drops([frame])[0]
-
-
 def decode_state_drops(frames: list[bytes]) -> list[StateDrop]:
     """Decode complete state drops; faster than one by one."""
     ints = np.frombuffer(b"".join(frames), dtype="<i4").reshape(-1, DROP_SIZE // 4)[:, -N_STATE_INTS:]

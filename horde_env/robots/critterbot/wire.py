@@ -139,25 +139,6 @@ def is_sound(packet: bytes) -> bool:
     )
 
 
-def decode_state(packet: bytes) -> RobotState:
-    """Decode a state packet.
-
-    Raises:
-        ValueError: If it has not 83 bytes, does not start with the header, or is invalid.
-    """
-    if len(packet) != STATE_SIZE or not packet.startswith(HEADER):
-        raise ValueError(
-            f"a state packet is {STATE_SIZE} bytes that start with {HEADER.hex()}, not {len(packet)} bytes that start "
-            f"with {packet[:4].hex() or 'nothing'}"
-        )
-    if not is_sound(packet):
-        raise ValueError(
-            f"invalid state packet: CRC {packet[CRC:].hex()}, expected {crc_hqx(packet[4:CRC], 0):04x}; "
-            f"bus voltage {packet[BUS]} (never 0), spare bits {[packet[i] & bits for i, bits in SPARE.items()]} (0)"
-        )
-    return decode_states([packet])[0]
-
-
 def decode_states(packets: list[bytes]) -> list[RobotState]:
     """Decode valid state packets; faster than one by one."""
     rows = np.frombuffer(b"".join(packets), dtype=np.uint8).reshape(-1, STATE_SIZE)
@@ -175,7 +156,7 @@ def decode_states(packets: list[bytes]) -> list[RobotState]:
 
 
 def encode_state(state: RobotState) -> bytes:
-    """Encode a state packet as the firmware does: the inverse of `decode_state`.
+    """Encode a state packet as the firmware does: the inverse of `decode_states`.
 
     IR light of up to 1023 loses its top two bits, and a bus voltage of 0 is sent as 255.
 

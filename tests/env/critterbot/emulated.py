@@ -8,7 +8,8 @@ from horde_env.robot import critterbot
 from horde_env.robots.critterbot import wire
 from horde_env.robots.critterbot.emulator.microcontroller import Microcontroller, build_robot
 from horde_env.robots.critterbot.simulator import firmware
-from horde_env.robots.critterbot.wire import Control, MotorMode, RobotState, decode_state, encode_control
+from horde_env.robots.critterbot.wire import Control, MotorMode, RobotState, encode_control
+from tests.env.hardware.packets import decode_state
 
 SPEC = critterbot()
 VELOCITY, DUTY = SPEC.group("motor_velocity"), SPEC.group("motor_voltage")

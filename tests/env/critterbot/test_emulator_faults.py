@@ -11,8 +11,9 @@ from horde_env.robots.critterbot import wire
 from horde_env.robots.critterbot.emulator.emulator import LASTING_S, Faults
 from horde_env.robots.critterbot.emulator.microcontroller import FRAMING, PARITY, Microcontroller
 from horde_env.robots.critterbot.simulator import firmware
-from horde_env.robots.critterbot.wire import Control, MotorMode, decode_state, encode_control
+from horde_env.robots.critterbot.wire import Control, MotorMode, encode_control
 from tests.env.critterbot.emulated import VELOCITY, drive, robot, setpoints
+from tests.env.hardware.packets import decode_state
 
 pytestmark = pytest.mark.sim
 SPEC = critterbot()

@@ -22,12 +22,12 @@ from horde_env.emulation.lines import PtyLine, SocketLine
 from horde_env.errors import BackendUnavailable
 from horde_env.hardware.port import serial_for_url
 from horde_env.robot import critterbot
-from horde_env.robots.critterbot import stream, wire
+from horde_env.robots.critterbot import stream
 from horde_env.robots.critterbot.emulator.driver import DropsLine, PacketCutter
 from horde_env.robots.critterbot.emulator.emulator import LATE_MS, Emulator, packet_delays
 from horde_env.robots.critterbot.wire import Control, encode_control
 from tests.env.critterbot.emulated import setpoints
-from tests.env.hardware.packets import GOLDEN
+from tests.env.hardware.packets import GOLDEN, decode_drop, decode_state
 from tests.env.hardware.peers import LIMIT_S, config, handshake, open_port
 
 pytestmark = [pytest.mark.sim, pytest.mark.hardware]
@@ -211,13 +211,13 @@ def test_the_drivers_ir_distance_is_scrambled(driver: tuple[DropsLine, socket.so
     """Ten bits on the wire; the high eight OR the low two in a drop: 37 is 9 | 1 = 9, 239 is 59 | 3 = 59."""
     line, host = driver
     line.write(GOLDEN)
-    drop = stream.decode_state_drop(host.recv(396, socket.MSG_WAITALL))
-    wired = wire.decode_state(GOLDEN).raw[SPEC.group("ir_distance")].astype(int)
+    drop = decode_drop(host.recv(396, socket.MSG_WAITALL))
+    wired = decode_state(GOLDEN).raw[SPEC.group("ir_distance")].astype(int)
 
     assert drop.ir_distance.tolist() == [v >> 2 | v & 3 for v in wired]
     assert drop.time_s == 1_286_293_951.25
     assert drop.on_battery
-    np.testing.assert_array_equal(drop.state.raw[:23], wire.decode_state(GOLDEN).raw[:23])
+    np.testing.assert_array_equal(drop.state.raw[:23], decode_state(GOLDEN).raw[:23])
 
 
 def test_the_driver_passes_the_newest_control_on_after_each_packet(driver: tuple[DropsLine, socket.socket]) -> None:
@@ -327,7 +327,7 @@ def test_the_driver_changes_0d_to_0a(driver: tuple[DropsLine, socket.socket]) ->
     """GOLDEN's fourth thermal reading is 0D0D, 3341: it becomes 0A0A, 2570."""
     line, host = driver
     line.write(GOLDEN)
-    drop = stream.decode_state_drop(host.recv(396, socket.MSG_WAITALL))
+    drop = decode_drop(host.recv(396, socket.MSG_WAITALL))
     assert drop.state.raw[SPEC.group("thermal")][3] == 2570
 
 

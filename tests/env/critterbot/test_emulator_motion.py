@@ -7,8 +7,9 @@ import pytest
 
 from horde_env.robots.critterbot import wire
 from horde_env.robots.critterbot.simulator import motors, power
-from horde_env.robots.critterbot.wire import MotorMode, decode_state
+from horde_env.robots.critterbot.wire import MotorMode
 from tests.env.critterbot.emulated import DUTY, VELOCITY, drive, robot, say, setpoints
+from tests.env.hardware.packets import decode_state
 
 pytestmark = pytest.mark.sim
 

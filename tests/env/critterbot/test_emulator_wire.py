@@ -14,8 +14,9 @@ from horde_env.robots.critterbot.simulator.backend import SimulatedBody
 from horde_env.robots.critterbot.simulator.firmware import SLEW_TARGET
 from horde_env.robots.critterbot.simulator.sensors import Senses
 from horde_env.robots.critterbot.stream import IrLightUnwrapper
-from horde_env.robots.critterbot.wire import MI_ON, Control, LedMode, MotorMode, decode_state, encode_control
+from horde_env.robots.critterbot.wire import MI_ON, Control, LedMode, MotorMode, encode_control
 from tests.env.critterbot.emulated import SPEC, STOP, drive, is_packet, listen, robot, say, setpoints
+from tests.env.hardware.packets import decode_state
 
 pytestmark = pytest.mark.sim
 PEN = load_pen()

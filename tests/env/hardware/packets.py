@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from horde_env.robot import critterbot
 from horde_env.robots.critterbot import wire
-from horde_env.robots.critterbot.stream import StateParser
+from horde_env.robots.critterbot.stream import StateDrop, StateParser, decode_state_drops
 from horde_env.robots.critterbot.wire import Control, LedMode, RobotState
 
 SPEC = critterbot()
@@ -36,7 +36,18 @@ GOLDEN_RAW = {
     "light": [111, 333, 555, 777],
     "thermal": [14700, 14713, 14726, 0x0D0D, 0xFFFF, 14765, 14778, 14791],
 }
-GOLDEN_STATE = wire.decode_state(GOLDEN)
+
+
+def decode_state(packet: bytes) -> RobotState:
+    assert wire.is_sound(packet)
+    return wire.decode_states([packet])[0]
+
+
+def decode_drop(frame: bytes) -> StateDrop:
+    return decode_state_drops([frame])[0]
+
+
+GOLDEN_STATE = decode_state(GOLDEN)
 LOWEST, HIGHEST = wire._LOWEST.astype(int), wire._HIGHEST.astype(int)
 HIGHEST[SPEC.group("ir_light")] = 255  # the field has room for 1023, the firmware's cast leaves a byte
 

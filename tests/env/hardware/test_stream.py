@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from horde_env.robots.critterbot import wire
 from horde_env.robots.critterbot.stream import StateParser
 from horde_env.robots.critterbot.wire import RobotState
-from tests.env.hardware.packets import GOLDEN, RELAXED, SPEC, feed_in_pieces, random_states
+from tests.env.hardware.packets import GOLDEN, RELAXED, SPEC, decode_state, feed_in_pieces, random_states
 from tests.oracles import wire as oracle
 
 
@@ -55,7 +55,7 @@ def test_extra_bytes_cost_at_most_the_packet_they_fall_into(extra: bytes) -> Non
 
 
 def test_a_header_inside_the_readings_is_data() -> None:
-    raw = wire.decode_state(GOLDEN).raw.copy()
+    raw = decode_state(GOLDEN).raw.copy()
     raw[SPEC.index("thermal_2")], raw[SPEC.index("thermal_3")] = 0xADDE, 0xEFBE  # low byte first: DE AD BE EF
     packet = wire.encode_state(RobotState(raw))
     parser = StateParser()
