@@ -79,13 +79,13 @@ def lived_with_kills(run: Path, words: list[str], rng: np.random.Generator, kill
                         process.kill()
                     n_kills += 1
             assert process.stderr is not None
-            said = process.stderr.read()
+            output = process.stderr.read()
         took_s.append(time.monotonic() - began)
         # Killed when its tables were written already: there is nothing to resume, and it says so.
-        if process.returncode == 0 or (process.returncode == 2 and "larger --steps" in said):
+        if process.returncode == 0 or (process.returncode == 2 and "larger --steps" in output):
             return Killed(n_kills, n_of_body, took_s)
         if process.returncode not in (1, -signal.SIGKILL):
-            raise AssertionError(f"{' '.join(line)} ended with exit code {process.returncode}: {said}")
+            raise AssertionError(f"{' '.join(line)} ended with exit code {process.returncode}: {output}")
 
 
 def differences(run: Path, other: Path) -> list[str]:

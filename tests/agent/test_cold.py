@@ -60,13 +60,13 @@ def test_a_cached_kernel_notices_a_change_in_the_file_of_a_kernel_that_it_calls(
     )
     code = "from horde_agent.kernels.caller import twice; print(twice(1.0), sum(twice.stats.cache_hits.values()))"
     environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path / "cache"), "PYTHONPATH": str(tmp_path)}
-    said = []
+    outputs = []
     for factor in (1, 1, 2):
         (package / "kernels" / "callee.py").write_text(f"{head}@inner_kernel\ndef times(x):\n    return {factor} * x\n")
         command = [sys.executable, "-c", code]
         run = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, check=True)
-        said.append(run.stdout.split())
-    assert said == [["1.0", "0"], ["1.0", "1"], ["2.0", "0"]]
+        outputs.append(run.stdout.split())
+    assert outputs == [["1.0", "0"], ["1.0", "1"], ["2.0", "0"]]
 
 
 def test_an_index_of_the_cache_that_cannot_be_read_counts_as_empty() -> None:

@@ -388,8 +388,8 @@ def test_a_body_that_pauses_for_a_minute_is_logged_and_waited_for(caplog: pytest
     kept = {k: {"applied": 0, "obeyed": 1} for k in [*range(100, 900), *range(1000, 1599)]}
     life = live(2000, ToyBody(kept), SpyHorde(toy_questions()))
     assert life.steps == 2000
-    said = [r.message for r in caplog.records if r.name == "horde_agent.life.life"]
-    assert said == ["no action was applied for 60 s; learning was paused"]
+    messages = [r.message for r in caplog.records if r.name == "horde_agent.life.life"]
+    assert messages == ["no action was applied for 60 s; learning was paused"]
 
 
 def test_a_robot_that_drives_in_every_reset_counts_those_steps_within_the_run() -> None:

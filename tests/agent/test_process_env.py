@@ -224,13 +224,13 @@ def test_no_child_process_imports_modules_of_the_current_folder(module: str, tmp
     (tmp_path / "logging.py").write_text("raise SystemExit('foreign code runs')")
     command, environment = python(module, str(tmp_path / "no-run"))
     assert command.count("-P") == 1
-    said = [
+    outputs = [
         subprocess.run(
             words, env=environment, cwd=tmp_path, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
         ).stderr
         for words in (command, [word for word in command if word != "-P"])
     ]
-    assert ["foreign code runs" in stderr for stderr in said] == [False, True]
+    assert ["foreign code runs" in stderr for stderr in outputs] == [False, True]
 
 
 @pytest.mark.parametrize("closed", [(0,), (0, 1, 2)])

@@ -147,11 +147,11 @@ def refused(capsys: pytest.CaptureFixture[str], tmp_path: Path, *words: str) -> 
     """Return the sentence with which words are refused, with exit code 2; no file or process is left."""
     capsys.readouterr()
     assert horde(LIFE, f"--steps 50 --out {tmp_path / 'run'}", *words) == 2
-    said = [line for line in capsys.readouterr().err.splitlines() if line.startswith("horde: ")]
-    assert len(said) == 1
+    output = [line for line in capsys.readouterr().err.splitlines() if line.startswith("horde: ")]
+    assert len(output) == 1
     assert not (tmp_path / "run").exists()
     assert left_over() == []
-    return said[0]
+    return output[0]
 
 
 def test_a_resume_in_another_number_of_shards_is_refused_and_changes_nothing(
@@ -161,8 +161,8 @@ def test_a_resume_in_another_number_of_shards_is_refused_and_changes_nothing(
         before = times_of(run)
         capsys.readouterr()
         assert horde(f"resume {run} --steps {STEPS + 9} --shards {shards}") == 2
-        said = f"horde: --shards {shards}: the demons of {run} are in {where}, which cannot change; omit it\n"
-        assert capsys.readouterr().err == said
+        output = f"horde: --shards {shards}: the demons of {run} are in {where}, which cannot change; omit it\n"
+        assert capsys.readouterr().err == output
         assert times_of(run) == before
         assert left_over() == []
 
@@ -222,9 +222,9 @@ def test_after_a_shard_is_killed_horde_resume_continues_to_the_same_bits(whole: 
         mine = psutil.Process(process.pid).children(recursive=True)
         os.kill(shards_of(process)[1], signal.SIGKILL)
         assert process.stderr is not None
-        said = process.stderr.read()
-    assert process.returncode == 1, said
-    (sentence,) = (line for line in said.splitlines() if line.startswith("horde: "))
+        output = process.stderr.read()
+    assert process.returncode == 1, output
+    (sentence,) = (line for line in output.splitlines() if line.startswith("horde: "))
     assert sentence.startswith("horde: shard ")
     assert f"`horde resume {run}`" in sentence
     assert psutil.wait_procs(mine, timeout=30.0)[1] == []
@@ -249,8 +249,8 @@ def test_a_signal_ends_a_sharded_run_with_its_tables_and_processes(number: int, 
         mine = psutil.Process(process.pid).children(recursive=True)
         (os.kill if number == signal.SIGTERM else os.killpg)(process.pid, number)
         assert process.stderr is not None
-        said = process.stderr.read()
-    assert process.returncode == code, said
+        output = process.stderr.read()
+    assert process.returncode == code, output
     summary = json.loads((run / "summary.json").read_text())
     assert summary["stopped_early"]
     assert summary["n_questions"] == 795

@@ -87,8 +87,8 @@ def test_an_estimate_is_valid_after_enough_updates_of_its_demon() -> None:
 
     progress = Progress(None, 0.1, Console(file=io.StringIO()))
     progress.watch = watch
-    said = dict(progress.facts(100, 1.0, horde, None))["mean MSPBE (online)"]
-    assert f"({watch.is_valid.sum()} of {horde.n_demons} valid yet)" in said
+    shown_as = dict(progress.facts(100, 1.0, horde, None))["mean MSPBE (online)"]
+    assert f"({watch.is_valid.sum()} of {horde.n_demons} valid yet)" in shown_as
 
 
 def test_an_estimate_is_valid_from_exactly_20_updates_on_and_never_of_a_diverged_demon() -> None:

@@ -369,12 +369,12 @@ def ask(url: str, method: str = "GET", **headers: str) -> tuple[int, Any]:
 def test_a_stop_needs_two_requests_of_the_page(page: str) -> None:
     """The first returns a word; the second one with that word stops the run; the word is valid once."""
     assert ask(f"{page}/api/stop", "POST")[0] == 403
-    code, told = ask(f"{page}/api/stop", "POST", x_horde="stop")
+    code, answer = ask(f"{page}/api/stop", "POST", x_horde="stop")
     assert code == 200
-    assert "stopped" not in told
+    assert "stopped" not in answer
     assert ask(f"{page}/api/stop?word=guess", "POST", x_horde="stop")[0] == 409
-    assert ask(f"{page}/api/stop?word={told['word']}", "POST", x_horde="stop") == (200, {"stopped": "stopped"})
-    assert ask(f"{page}/api/stop?word={told['word']}", "POST", x_horde="stop")[0] == 409
+    assert ask(f"{page}/api/stop?word={answer['word']}", "POST", x_horde="stop") == (200, {"stopped": "stopped"})
+    assert ask(f"{page}/api/stop?word={answer['word']}", "POST", x_horde="stop")[0] == 409
 
 
 def test_a_stop_request_reaches_the_run_and_not_a_later_one(tmp_path: Path) -> None:
@@ -406,9 +406,9 @@ def test_with_a_token_every_request_needs_it(run: Path) -> None:
 
 
 def test_unknown_questions_columns_and_files_are_refused(page: str) -> None:
-    code, told = ask(f"{page}/api/demon?name=left/saw-22")
+    code, answer = ask(f"{page}/api/demon?name=left/saw-22")
     assert code == 400
-    assert told["error"] == "there is no question 'left/saw-22'; did you mean 'left/saw-2'?"
+    assert answer["error"] == "there is no question 'left/saw-22'; did you mean 'left/saw-2'?"
     assert ask(f"{page}/api/demons?sort=beauty")[0] == 400
     for path in ("page/..%2Fserver.py", "page/server.py", "api/nothing"):
         with pytest.raises(urllib.error.HTTPError, match="404") as refusal:
@@ -452,9 +452,9 @@ def test_horde_watch_refuses_bad_input_in_one_sentence(
         taken.listen()
         filled = [w.format(run=run, taken=taken.getsockname()[1]) for w in words]
         assert cli.main(["watch", *filled]) == 2
-    said = capsys.readouterr().err
-    assert sentence in said
-    assert len(said.splitlines()) == 1
+    output = capsys.readouterr().err
+    assert sentence in output
+    assert len(output.splitlines()) == 1
 
 
 def test_without_the_extra_both_commands_name_it(
@@ -605,9 +605,9 @@ def test_the_page_in_a_browser(tmp_path: Path, scheme: Any) -> None:
         browser = driver.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
         try:
             page = browser.new_page(viewport={"width": 375, "height": 800}, color_scheme=scheme, bypass_csp=False)
-            said: list[str] = []
-            page.on("console", lambda m: said.append(m.text) if m.type in ("error", "warning") else None)
-            page.on("pageerror", lambda error: said.append(str(error)))
+            output: list[str] = []
+            page.on("console", lambda m: output.append(m.text) if m.type in ("error", "warning") else None)
+            page.on("pageerror", lambda error: output.append(str(error)))
             page.goto(f"{address}/")
             page.wait_for_function("() => document.querySelectorAll('#demons tr').length === 50")
             page.wait_for_function("() => document.querySelector('#headline').textContent.includes('10,000 questions')")
@@ -642,6 +642,6 @@ def test_the_page_in_a_browser(tmp_path: Path, scheme: Any) -> None:
             page.keyboard.press("Enter")
             page.wait_for_function("() => document.querySelector('#stop-said').textContent === 'the robot stands'")
             assert stopped == [1]
-            assert said == []
+            assert output == []
         finally:
             browser.close()
