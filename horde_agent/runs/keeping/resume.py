@@ -137,7 +137,7 @@ def refuse_other_ranges(folder: RunFolder, recorded: Mapping[str, Any], now: Map
         f"its weights do not fit; start a new run, or learn from its recording: --backend replay --log {folder.path}"
     )
     for name, is_now in now["ranges"].items():
-        if (was := recorded["ranges"].get(name)) != is_now:
+        if (was := recorded.get("ranges", {}).get(name)) != is_now:
             raise BadInput(f"{folder.path} was recorded with {name} in the range {was}, which is now {is_now}: {again}")
 
 
