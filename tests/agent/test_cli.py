@@ -114,25 +114,13 @@ def test_warm_compiles_and_says_how_long_it_took(
     assert "7" in refused(["warm", "7"], capsys)
 
 
-def test_flags_override_the_config_file(elsewhere: Path, toy: None) -> None:
-    (elsewhere / "mine.toml").write_text('steps = 40\nseed = 7\nout = "a"\n')
-    assert cli.main(["learn", "--config", "mine.toml", "--seed", "8", "--out", "b"]) == 0
-    summary = json.loads((elsewhere / "b" / "summary.json").read_text())
-    assert (summary["steps"], summary["seed"]) == (40, 8)
-
-
-def test_a_whole_number_may_be_written_in_several_ways(elsewhere: Path, toy: None) -> None:
-    assert cli.main(["learn", "--steps", "1e2", "--seed", "3.0", "--horizon", "1_0", "--out", "a"]) == 0
-    summary = json.loads((elsewhere / "a" / "summary.json").read_text())
-    assert (summary["steps"], summary["seed"]) == (100, 3)
-    assert "horizon = 10" in (elsewhere / "a" / "config.toml").read_text()
-
-
-def test_same_seed_same_weights_and_a_config_that_repeats_the_run(elsewhere: Path, toy: None) -> None:
-    assert cli.main(["learn", "--steps", "400", "--seed", "3", "--horizon", "5", "--out", "a"]) == 0
+def test_a_config_repeats_a_run_and_flags_override_it(elsewhere: Path, toy: None) -> None:
+    assert cli.main(["learn", "--steps", "4e2", "--seed", "3.0", "--horizon", "0_5", "--out", "a"]) == 0
     assert cli.main(["learn", "--config", "a/config.toml", "--out", "b"]) == 0
-    a, b = (json.loads((elsewhere / name / "summary.json").read_text()) for name in "ab")
-    assert a["weights_sha256"] == b["weights_sha256"]
+    assert cli.main(["learn", "--config", "a/config.toml", "--seed", "8", "--out", "c"]) == 0
+    a, b, c = (json.loads((elsewhere / name / "summary.json").read_text()) for name in "abc")
+    assert (a["steps"], a["seed"], c["steps"], c["seed"]) == (400, 3, 400, 8)
+    assert a["weights_sha256"] == b["weights_sha256"] != c["weights_sha256"]
     assert (a["mean_nmsre"], a["n_excursions"]) == (b["mean_nmsre"], b["n_excursions"])
 
 

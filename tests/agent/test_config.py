@@ -19,41 +19,10 @@ def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
 
-def test_a_log_cannot_answer_questions_about_other_policies(tmp_path: Path) -> None:
-    (tmp_path / "log.csv").write_text("x")
-    with pytest.raises(BadInput, match="action probabilities"):
-        resolve(LearnConfig(backend="replay", log=Path("log.csv"), questions="excursions"))
-    assert resolve(LearnConfig(backend="replay", log=Path("log.csv"))).questions == "nexting"
-
-
-def test_a_folder_with_a_run_is_never_written_to(tmp_path: Path) -> None:
-    (tmp_path / "old").mkdir()
-    (tmp_path / "old" / "summary.json").write_text("{}")
-    with pytest.raises(BadInput, match="old already contains a run"):
-        resolve(LearnConfig(out=Path("old")))
-    (tmp_path / "empty").mkdir()
-    assert resolve(LearnConfig(out=Path("empty"))).out == Path("empty")
-
-
-def test_a_config_file_fills_and_the_rest_keeps_its_defaults(tmp_path: Path) -> None:
-    (tmp_path / "mine.toml").write_text('steps = 500\nstep_size = 1\ntrace_rule = "plain"\nout = "here"\n')
-    assert read_config(Path("mine.toml")) == LearnConfig(steps=500, step_size=1.0, trace_rule="plain", out=Path("here"))
-
-
-def test_shards_may_be_a_number_in_a_file(tmp_path: Path) -> None:
-    (tmp_path / "mine.toml").write_text("shards = 4\n")
-    assert read_config(Path("mine.toml")).shards == "4"
-
-
 def test_shards_without_ray_are_refused_by_naming_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("horde_agent.runs.config.find_spec", lambda name: None)
     with pytest.raises(BadInput, match="--shards needs the extra `ray`"):
         resolve(LearnConfig(shards="2"))
-
-
-def test_a_whole_number_with_an_exponent_is_one_in_a_file_too(tmp_path: Path) -> None:
-    (tmp_path / "mine.toml").write_text("steps = 6e4\nseed = 1e0\n")
-    assert read_config(Path("mine.toml")) == LearnConfig(steps=60_000, seed=1)
 
 
 @pytest.mark.parametrize(("named", "kept", "parity"), [("none", "", "none"), (None, "even", "even"), (None, "", "odd")])
@@ -75,34 +44,20 @@ def test_the_resolved_config_reads_back_as_it_was_but_for_its_folder(tmp_path: P
     assert tomllib.loads((tmp_path / "config.toml").read_text())["versions"]["git_commit"] == "abc"
 
 
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        ("step = 5", "unknown setting 'step' in c.toml; did you mean 'steps'"),
-        ('steps = "many"', "steps in c.toml must be a whole number, not 'many'"),
-        ("steps = true", "steps in c.toml must be a whole number"),
-        ("seed = 1.5", "seed in c.toml must be a whole number"),
-        ("out = 3", "out in c.toml must be a path in quotes"),
-        ("realtime = 1", "realtime in c.toml must be true or false"),
-        ("steps = ", "cannot be read"),
-    ],
-)
-def test_a_wrong_config_file_is_refused(tmp_path: Path, text: str, words: str) -> None:
-    (tmp_path / "c.toml").write_text(text)
-    with pytest.raises(BadInput, match=words):
-        read_config(Path("c.toml"))
-
-
-def test_a_missing_config_file_is_refused() -> None:
-    with pytest.raises(BadInput, match=r"there is no config file none\.toml"):
-        read_config(Path("none.toml"))
-
-
 def test_awkward_text_survives_toml() -> None:
     text = 'a "quoted" \\ path\nand more'
     assert tomllib.loads(to_toml({"log": text}, {}))["log"] == text
 
 
-def test_a_config_file_that_begins_with_a_byte_order_mark_is_read() -> None:
-    Path("mine.toml").write_bytes(b"\xef\xbb\xbfsteps = 77\n")
-    assert read_config(Path("mine.toml")).steps == 77
+@pytest.mark.parametrize(
+    ("text", "settings"),
+    [
+        ('steps = 500\nstep_size = 1\nout = "here"', {"steps": 500, "step_size": 1.0, "out": Path("here")}),
+        ("steps = 6e4\nseed = 1e0", {"steps": 60_000, "seed": 1}),
+        ("shards = 4", {"shards": "4"}),
+        ("\ufeffsteps = 77", {"steps": 77}),  # a byte order mark
+    ],
+)
+def test_a_config_file_fills_settings_and_the_others_keep_their_defaults(text: str, settings: dict[str, Any]) -> None:
+    Path("mine.toml").write_text(text, encoding="utf-8")
+    assert read_config(Path("mine.toml")) == LearnConfig(**settings)

@@ -126,6 +126,7 @@ SETTINGS = [
     Case("learn --config none.toml", "there is no config file"),
     Case("learn --backend replay", "needs --log"),
     Case("learn --backend replay --log none.csv", "there is no log none.csv"),
+    Case("learn --backend replay --log run/questions.csv --questions excursions", "action probabilities"),
     Case("learn --log x.csv", "--log requires --backend replay"),
     Case("learn --ray 10.0.0.1:6379", "--ray requires --shards"),
     Case("learn --shards 0", "--shards 0: write a number of processes, 1 or more, or auto"),
@@ -167,6 +168,15 @@ QUESTIONS = [
         question_file(FAMILY.format("left")),
     ),
 ]
+CONFIGS = {
+    "step = 5": "unknown setting 'step' in c.toml; did you mean 'steps'",
+    'steps = "many"': "steps in c.toml must be a whole number, not 'many'",
+    "steps = true": "steps in c.toml must be a whole number",
+    "seed = 1.5": "seed in c.toml must be a whole number",
+    "out = 3": "out in c.toml must be a path in quotes",
+    "realtime = 1": "realtime in c.toml must be true or false",
+    "steps = ": "cannot be read",
+}
 WRONG = {"empty": "", "list": "[1, 2]", "number": "7", "null": "null", "half": '{"a": ', "deep": "[" * 200_000}
 UNFINISHED = {
     "config.toml is cut off before its versions": edit("config.toml", lambda text: text[: text.index("[versions]")]),
@@ -178,6 +188,7 @@ UNFINISHED = {
     "its log is empty": empty_recording,
 }
 FOLDERS = [
+    *(Case("learn --config c.toml", said, write("../c.toml", text)) for text, said in CONFIGS.items()),
     *(
         Case(f"report {p}", f"{p} contains no finished run: the folder does not exist")
         for p in ("x", LONG, "mine.toml/x")
