@@ -167,14 +167,3 @@ def test_a_snapshot_that_cannot_be_written_is_logged_and_the_previous_one_stays(
     assert "the snapshot at step 500 cannot be written (No space left on device)" in caplog.text
     assert [path.name for path in snapshots.found(tmp_path / "a" / "checkpoint")] == [before.name]
     assert not list((tmp_path / "a" / "checkpoint").glob(".*"))
-
-
-def test_the_newest_two_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    lived(tmp_path / "a", "--steps 300 --snapshot-every never", monkeypatch)
-    (path,) = snapshots.found(tmp_path / "a" / "checkpoint")
-    kept = snapshots.read(path)
-    for step in (400, 500, 600):
-        snapshots.write(path.parent, step, kept.state, {})
-    assert [path.name for path in snapshots.found(path.parent)] == ["000000000600", "000000000500"]
-    shutil.rmtree(path.parent / "000000000600")
-    assert snapshots.read(path.parent / "000000000500").state.keys() == kept.state.keys()

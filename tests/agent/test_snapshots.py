@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from horde_agent.record.snapshots import SMALL_BYTES, SnapshotDamaged, read, write
+from horde_agent.record.snapshots import SMALL_BYTES, SnapshotDamaged, found, read, write
 
 DTYPES = ("?", "i1", "<u2", "<i8", ">i4", "<f4", "<f8", ">f8", "<c16", "<U7", "S3", "<M8[ms]")
 
@@ -100,3 +100,10 @@ def test_all_of_a_snapshot_is_on_the_disk_before_it_has_its_name(
     assert {file.name for file in path.iterdir()} == {"manifest.json", "manifest.sha256", "small.bin", "large.npy"}
     assert unsynced == []
     assert synced[tmp_path.stat().st_ino] == max(synced.values()), "the new name is on the disk, too"
+
+
+def test_the_newest_two_snapshots_are_kept(tmp_path: Path) -> None:
+    for step in (300, 400, 500, 600):
+        write(tmp_path, step, {"a": np.zeros(3)}, {})
+    assert [path.name for path in found(tmp_path)] == ["000000000600", "000000000500"]
+    assert read(tmp_path / "000000000500").state.keys() == {"a"}
