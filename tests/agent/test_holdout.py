@@ -41,7 +41,7 @@ def learn_and_score(stream: Stream, student: Student, passes: int, observer: Any
 
 def test_a_return_begins_with_the_reading_after_it_undiscounted() -> None:
     """Readings 9, 1, 2, 4 at gamma 1/2: 1 + 2/2 + 4/4 = 3, then 2 + 4/2 = 4, then 4, then nothing."""
-    found = returns_of(stream_of([9.0, 1.0, 2.0, 4.0]), np.array([1, 1]), np.array([0.5, 0.0]))
+    found = returns_of(stream_of([9.0, 1.0, 2.0, 4.0]).rows, np.array([1, 1]), np.array([0.5, 0.0]))
     assert found[:, 0].tolist() == [3.0, 4.0, 4.0, 0.0]
     assert found[:, 1].tolist() == [1.0, 2.0, 4.0, 0.0]
 
@@ -50,7 +50,7 @@ def test_a_return_begins_with_the_reading_after_it_undiscounted() -> None:
 def test_a_return_ends_where_the_stream_is_broken(flag: int) -> None:
     """Broken at the third reading: nothing runs across, and the row before is followed by nothing."""
     stream = stream_of([9.0, 1.0, 2.0, 4.0, 8.0], {2: flag})
-    assert returns_of(stream, np.array([1]), np.array([0.5]))[:, 0].tolist() == [1.0, 0.0, 8.0, 8.0, 0.0]
+    assert returns_of(stream.rows, np.array([1]), np.array([0.5]))[:, 0].tolist() == [1.0, 0.0, 8.0, 8.0, 0.0]
     assert are_followed(stream.rows["flags"]).tolist() == [True, False, True, True, False]
 
 
@@ -116,7 +116,10 @@ def test_scores_do_not_depend_on_the_parts_in_which_a_log_is_read(size: int, mon
     learned, held_out = stream[:140], stream[140:]
     channel, gamma = known_returns(horde)
     known, scored = (are_followed(part.rows["flags"]) for part in (learned, held_out))
-    actual, mean = returns_of(held_out, channel, gamma)[scored], returns_of(learned, channel, gamma)[known].mean(axis=0)
+    actual, mean = (
+        returns_of(held_out.rows, channel, gamma)[scored],
+        returns_of(learned.rows, channel, gamma)[known].mean(axis=0),
+    )
     variance = actual.var(axis=0)
     np.testing.assert_allclose(found.variance, variance, rtol=1e-9)
     vary = variance > 0

@@ -176,7 +176,7 @@ def learn_and_score(stream: Stream, interface: Interface, variant: str, on_progr
     looped, asked = variant_of(interface, variant)
     horde = _horde(looped, asked)
     student = Student(horde, looped)
-    actual = returns_of(stream, np.full(len(GAMMAS), interface.index("since_contact")), np.array(GAMMAS))
+    actual = returns_of(stream.rows, np.full(len(GAMMAS), interface.index("since_contact")), np.array(GAMMAS))
     # The loop restarts in each piece, so its first CAP_S seconds cannot be predicted and are not scored.
     late = round(CAP_S / interface.period_s)
     cuts, y, g = pieces(len(stream)), [], []

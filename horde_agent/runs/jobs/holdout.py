@@ -80,19 +80,19 @@ def read_log(env: gymnasium.Env[Any, Any], recorder: Recorder, steps: int | None
         is_over, k = terminated or truncated, k + 1
 
 
-def returns_of(stream: Stream, channel: Integers, gamma: Floats) -> Floats:
-    """Return sum_k gamma^k r_{t+k+1} for each row, truncated at gaps and at the end of the stream.
+def returns_of(rows: NDArray[Any], channel: Integers, gamma: Floats, last: Floats | float = 0.0) -> Floats:
+    """Return sum_k gamma^k r_{t+k+1} for each row, truncated at gaps and at the end.
 
     Args:
-        stream: The recorded stream.
+        rows: Of a recording.
         channel: The cumulant of each question, shape (n,).
         gamma: Its constant continuation, shape (n,).
+        last: Return from the last row, if the log continues.
 
     Returns:
-        Shape (n_rows, n), in units of the channels; 0 in rows without a next row, for example the last one.
+        Shape (n_rows, n), in units of the channels; 0 in rows without a next row.
     """
-    cumulants = stream.rows["observation"][:, channel].astype(np.float64)
-    return returns_along(cumulants, gamma, are_followed(stream.rows["flags"]))
+    return returns_along(rows["observation"][:, channel].astype(np.float64), gamma, are_followed(rows["flags"]), last)
 
 
 def learn(rows: Iterable[Stream], student: Student, passes: int, observer: RowObserver | None = None) -> None:
@@ -220,21 +220,15 @@ def _with_returns(
 
     The returns, of shape (n_rows, n_demons), are truncated at gaps and at `end`.
     """
-
-    def returns_of(extended: NDArray[Any], last: Floats | float) -> tuple[Bools, Floats]:
-        follows = are_followed(extended["flags"])
-        cumulants = extended["observation"][:, channel].astype(np.float64)
-        return follows, returns_along(cumulants, gamma, follows, last)
-
     borders: list[tuple[Floats, Floats]] = []  # of each part: the return at its first row if 0 follows; its weight else
     for extended, part in _with_next(_between(rows, begin, end)):
-        follows, returns = returns_of(extended, 0.0)
-        borders.append((returns[0], gamma ** len(part) * follows[: len(part)].all()))
+        is_whole = are_followed(extended["flags"])[: len(part)].all()
+        borders.append((returns_of(extended, channel, gamma)[0], gamma ** len(part) * is_whole))
     after: list[Floats | float] = [0.0]
     for first, weight in reversed(borders[1:]):
         after.append(first + weight * after[-1])
     for (extended, part), last in zip(_with_next(_between(rows, begin, end)), reversed(after), strict=True):
-        follows, returns = returns_of(extended, last)
+        follows, returns = are_followed(extended["flags"]), returns_of(extended, channel, gamma, last)
         yield part, follows[: len(part)], returns[: len(part)]
 
 
