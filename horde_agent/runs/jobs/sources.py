@@ -278,7 +278,6 @@ class Robot(Source):
         ended = self._end(fault)
         event = {"step": life.steps, "event": "ended", "row": self.recorder.n_rows}
         self.run.folder.log_event({**event, "why": ended.why, "cause": ended.cause.code})
-        self.student.catch_up()
         robot = {name: getattr(life, name) for name in ("gaps", *NOT_RECORDED)}
         details = {
             "n_clipped": life.n_clipped,
