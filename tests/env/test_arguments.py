@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from typing import Any
 
 import gymnasium
@@ -76,7 +77,8 @@ def test_options_that_are_no_dict_are_answered_with_one_that_is() -> None:
         PenEnv(ToyBody()).reset(options="centre")  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("value", ["glory", []], ids=repr)
 @pytest.mark.parametrize("name", SHARED)
-def test_an_unknown_choice_of_any_type_is_refused_by_the_environment_itself(name: str) -> None:
-    with pytest.raises(ValueError, match=name):
-        PenEnv(ToyBody(), **{name: []})
+def test_an_unknown_choice_of_any_type_is_refused_by_the_environment_itself(name: str, value: Any) -> None:
+    with pytest.raises(ValueError, match=f"unknown {name} {re.escape(repr(value))}"):
+        PenEnv(ToyBody(), **{name: value})

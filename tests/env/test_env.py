@@ -4,6 +4,7 @@ import dataclasses
 import logging
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import gymnasium
@@ -19,6 +20,7 @@ from horde_env.env import PenEnv
 from horde_env.errors import BackendLost, BackendUnavailable
 from horde_env.robot import RobotSpec
 from horde_env.testing import LosingBody
+from tests.env.recording import packets, write
 from tests.env.toy import ToyBody
 
 
@@ -43,26 +45,10 @@ def _no_display(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("action_type", ["discrete", "velocity"])
-def test_gymnasiums_checker_passes(action_type: Any) -> None:
-    gymnasium.register(id="ToyPen-v0", entry_point=lambda **kwargs: PenEnv(ToyBody(), **kwargs))
-    try:
-        check_env(gymnasium.make("ToyPen-v0", action_type=action_type).unwrapped)
-    finally:
-        del gymnasium.registry["ToyPen-v0"]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("action_type", ["discrete", "velocity"])
-def test_stable_baselines_checker_passes(action_type: Any) -> None:
-    checker = pytest.importorskip("stable_baselines3.common.env_checker")
-    checker.check_env(PenEnv(ToyBody(), action_type=action_type))
-
-
-@pytest.mark.sim
-def test_both_checkers_pass_with_the_simulator() -> None:
-    pytest.importorskip("pybullet")
-    pytest.importorskip("horde_env.robots.critterbot.simulator.backend")
-    env = gymnasium.make("horde_env:CritterbotPen-v0")
+@pytest.mark.parametrize("id_", ["CritterbotPen-v0", "CritterbotReplay-v0", "CreatePen-v0"])
+def test_gymnasiums_and_stable_baselines_checkers_pass(id_: str, action_type: str, tmp_path: Path) -> None:
+    options = {"log": write(tmp_path / "life.csv", packets(100))} if "Replay" in id_ else {"physics": "planar"}
+    env = gymnasium.make(f"horde_env:{id_}", action_type=action_type, **options)
     try:
         check_env(env.unwrapped)
         pytest.importorskip("stable_baselines3.common.env_checker").check_env(env)
@@ -241,19 +227,6 @@ def test_metadata_describes_channels_actions_period_and_tiles() -> None:
     assert env.metadata["period_s"] == 0.1
     assert env.metadata["tile_layout"] == env.robot.tile_layout
     assert "channels" not in PenEnv.metadata
-
-
-@pytest.mark.parametrize(
-    ("kwargs", "message"),
-    [
-        ({"action_type": "wheels"}, "unknown action_type 'wheels'"),
-        ({"render_mode": "ansi"}, "unknown render_mode 'ansi'"),
-        ({"task": "glory"}, "unknown task 'glory'"),
-    ],
-)
-def test_an_unknown_choice_is_refused(kwargs: Any, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        PenEnv(ToyBody(), **kwargs)
 
 
 def test_a_window_needs_a_display_before_anything_is_opened() -> None:

@@ -7,7 +7,6 @@ from pathlib import Path
 import gymnasium
 import numpy as np
 import pytest
-from gymnasium.utils.env_checker import check_env
 
 from horde_env.clock import RealTimeClock, SimulatedClock
 from horde_env.errors import BackendUnavailable
@@ -158,13 +157,6 @@ def test_a_life_is_replayed_at_the_requested_speed(tmp_path: Path, realtime: boo
     start = time.monotonic()
     env.step(0)
     assert not realtime or time.monotonic() - start > 0.09
-
-
-def test_gymnasiums_checker_passes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("DISPLAY", raising=False)
-    monkeypatch.delenv("WAYLAND_DISPLAY", raising=False)
-    log = write(tmp_path / "life.csv", packets(100))
-    check_env(gymnasium.make("horde_env:CritterbotReplay-v0", log=str(log)).unwrapped)
 
 
 def test_a_missing_log_is_refused(tmp_path: Path) -> None:

@@ -83,13 +83,6 @@ def test_the_first_frame_is_a_robot_at_rest_just_switched_on(robot: SimulatedBod
     assert np.all(values[53:57] == 0.0)
 
 
-def test_frames_come_ten_a_second_with_their_request(robot: SimulatedBody) -> None:
-    frame = robot.exchange(np.array([0.22, -0.11, 2.3]))
-    assert frame.t == pytest.approx(0.1)
-    assert robot.exchange(STOP).t == pytest.approx(0.2)
-    np.testing.assert_allclose(frame.values[SPEC.group("last_request")], [0.5, -0.25, 0.5])
-
-
 def test_every_reading_is_one_that_the_wire_can_carry(robot: SimulatedBody) -> None:
     """SI values of channels 0..15 are whole raw integers within range."""
     for values, _, _ in wander(robot, 200, seed=1):
