@@ -18,11 +18,11 @@ WHEELS = SPEC.group("motor_velocity")
 
 
 class Robot(ToyBody):
-    """The toy body with the readings of a healthy robot, and whatever `harm` does to a frame.
+    """The toy body with the readings of a healthy robot, changed by `harm`.
 
     Args:
-        harm: Given the frame and the request, returns what the robot shows instead.
-        obeys: Maps the request to the body's motion.
+        harm: Returns a changed frame, from the frame and the request.
+        motion: Maps the request to the body's motion.
     """
 
     obedience = VoltageObedience
@@ -30,10 +30,10 @@ class Robot(ToyBody):
     def __init__(
         self,
         harm: Callable[[Frame, Floats], Frame] = lambda frame, _: frame,
-        obeys: Callable[[Floats], Floats] = lambda request: request,
+        motion: Callable[[Floats], Floats] = lambda request: request,
     ) -> None:
         super().__init__()
-        self.harm, self.obeys = harm, obeys
+        self.harm, self.motion = harm, motion
         self.requests: list[Floats] = []
         self.reason = ""
 
@@ -43,7 +43,7 @@ class Robot(ToyBody):
 
     def exchange(self, command: Floats) -> Frame:
         self.requests.append(command.copy())
-        return self._shown(super().exchange(self.obeys(command)), command)
+        return self._shown(super().exchange(self.motion(command)), command)
 
     def _shown(self, frame: Frame, command: Floats) -> Frame:
         values = frame.values.copy()

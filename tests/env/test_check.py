@@ -1,4 +1,4 @@
-"""A check finds what is wrong with a robot, says so in the line that is about it, and in no other."""
+"""A check reports each fault of a robot in its own line, and in no other."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_a_bad_reading_is_found_in_its_line(channels: dict[str, float], subject:
 
 
 def test_infrared_that_sees_nothing_is_a_warning() -> None:
-    """Of ten bits a driver's drops keep about eight: a sensor with nothing before it may give one value for 3 s."""
+    """A driver's drops keep about eight of ten bits: a sensor with nothing in view may give one value for 3 s."""
     lines, _ = check(Robot(setting(ir_distance_9=0.0098)))
     assert failed(lines) == ["ir_distance"]
     assert lines["ir_distance"].verdict is Verdict.WARN
@@ -136,7 +136,7 @@ def test_a_reversed_gyro_is_told_from_a_reversed_robot() -> None:
     assert done.signs["rotational_velocity"] == -1
     assert done.signs["motor_velocity_100"] == 1
 
-    lines, done = check(Robot(obeys=lambda request: -request))
+    lines, done = check(Robot(motion=lambda request: -request))
     assert failed(lines) == ["forward", "reverse", "rotate_clockwise", "rotate_counterclockwise"]
     assert set(done.signs.values()) == {-1}
 
@@ -164,9 +164,9 @@ def test_a_stuck_wheel_is_named() -> None:
 
 
 def test_weak_and_wild_motors_fail() -> None:
-    lines, _ = check(Robot(obeys=lambda request: 0.3 * request))
+    lines, _ = check(Robot(motion=lambda request: 0.3 * request))
     assert "wheel 100 reaches 29% of its speed" in lines["forward"].text
-    lines, _ = check(Robot(obeys=lambda request: 2.5 * request))
+    lines, _ = check(Robot(motion=lambda request: 2.5 * request))
     assert "wheel 100 turns at 24" in lines["forward"].text
 
 
@@ -177,9 +177,9 @@ def test_a_dead_current_sensor_is_found_by_driving() -> None:
 
 
 def test_a_robot_that_does_not_come_to_rest_is_driven_no_further() -> None:
-    """Somebody pushes it: it moves, though its motors have no voltage."""
+    """A person pushes it: it moves without a voltage on its motors."""
     pushed = setting(motor_voltage_100=0.0, motor_voltage_220=0.0, motor_voltage_340=0.0)
-    robot = Robot(pushed, obeys=lambda request: np.array([0.3, 0.0, 0.0]))
+    robot = Robot(pushed, motion=lambda request: np.array([0.3, 0.0, 0.0]))
     lines, _ = check(robot)
     assert lines["stop"].verdict is Verdict.FAIL
     assert "forward" not in lines
@@ -251,7 +251,7 @@ def test_a_robot_that_goes_away_ends_the_check() -> None:
 
 
 def test_a_link_that_is_lost_ends_the_check_at_once() -> None:
-    """The cable is pulled after a second: the body goes on with stale frames, which say nothing about heat."""
+    """The cable is pulled after a second: the body continues with stale frames, which do not show heat."""
 
     def pulled(frame: Frame, _: Floats) -> Frame:
         if frame.t < 0.95:
@@ -259,18 +259,18 @@ def test_a_link_that_is_lost_ends_the_check_at_once() -> None:
         return replace(frame, stale=True, applied=False, extras={**frame.extras, "link_losses": 1})
 
     robot: Any = Robot(pulled)
-    robot.loss = "the device went away (unplugged, or switched off?)"
+    robot.loss = "the device disconnected (unplugged, or switched off?)"
     lines, _ = check(robot)
     assert list(lines) == ["link"]
     assert lines["link"].verdict is Verdict.FAIL
-    assert "the link to the robot was lost: the device went away (unplugged, or switched off?)" in lines["link"].text
+    assert "the link to the robot was lost: the device disconnected (unplugged, or switched off?)" in lines["link"].text
     assert len(robot.requests) == 10
 
 
 def test_a_robot_that_obeys_nothing_is_found_by_driving_it() -> None:
-    """At rest nothing tells it from a healthy one; then each drive fails, and says why."""
+    """At rest it looks healthy; then each drive fails with the reason."""
     dead = setting(**{f"motor_{what}_{w}": 0.0 for what in ("voltage", "velocity") for w in (100, 220, 340)})
-    lines, _ = check(Robot(dead, obeys=np.zeros_like))
+    lines, _ = check(Robot(dead, motion=np.zeros_like))
     assert lines["safety"].verdict is Verdict.OK
     for drive in ("forward", "reverse", "rotate_clockwise", "rotate_counterclockwise"):
         assert lines[drive].verdict is Verdict.FAIL
@@ -278,7 +278,7 @@ def test_a_robot_that_obeys_nothing_is_found_by_driving_it() -> None:
 
 
 def test_a_robot_that_drives_itself_is_not_driven() -> None:
-    lines, _ = check(Robot(obeys=lambda _: np.array([0.0, 0.0, 1.0])))
+    lines, _ = check(Robot(motion=lambda _: np.array([0.0, 0.0, 1.0])))
     assert lines["safety"].verdict is Verdict.FAIL
     assert "its motors had voltages" in lines["safety"].text
     assert lines["movement"].verdict is Verdict.SKIP

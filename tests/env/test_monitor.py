@@ -37,7 +37,7 @@ def test_it_fits_the_terminal(values: Floats, width: int) -> None:
 
 
 def test_every_channel_has_its_place() -> None:
-    """Numbers 0.01 .. 0.57 are told apart by their text; each of them is there once."""
+    """The numbers 0.01 .. 0.57 differ in their text; each of them appears once."""
     values = np.arange(1, SPEC.n_channels + 1) / 100.0
     shown = [float(number) for number in re.findall(r" (\d\.\d{3}) ", picture(values))]
     assert sorted(shown) == pytest.approx(sorted(values))

@@ -1,4 +1,4 @@
-"""The command horde-robot: what is wrong is said in one sentence; check and monitor show a robot as it is."""
+"""The command horde-robot: one sentence per error; check and monitor."""
 
 from __future__ import annotations
 

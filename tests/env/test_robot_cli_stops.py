@@ -49,7 +49,7 @@ PORT = ["--backend", "serial", "--port", "/dev/robot"]
 
 @pytest.fixture
 def _no_patience(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where nobody drives the robot nobody answers: no test need wait for that."""
+    """Wait only briefly for a driving program's confirmation, when there is none."""
     monkeypatch.setattr(running, "PATIENCE_S", 0.1)
 
 
@@ -286,7 +286,7 @@ def test_a_stop_while_another_program_drives_is_told_by_that_program(
         assert cli.main(["stop", "--clear"]) == 0
         capsys.readouterr()
         monkeypatch.setattr(running, "PATIENCE_S", 0.1)
-        assert cli.main(["stop", "--port", terminal.path, "--parity", "none"]) == 1, "whoever it is now, nobody answers"
+        assert cli.main(["stop", "--port", terminal.path, "--parity", "none"]) == 1, "no program confirms the stop"
     err = capsys.readouterr().err
     assert "nothing was sent to the robot" in err
     assert "is in use by another program" in err
@@ -329,7 +329,7 @@ def test_an_emulated_robot_is_played_until_a_signal(
 @pytest.mark.sim
 @pytest.mark.parametrize(("signum", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_a_signal_stops_the_wheels_behind_a_real_port(signum: int, code: int) -> None:
-    """The whole way, in real time: a process that drives over a pseudo terminal is told to end in its first drive."""
+    """The whole way, in real time: a process that drives over a pseudo terminal receives a signal in its first drive."""
     with Emulator(seed=0) as robot:
         words = ["check", "--backend", "serial", "--port", robot.open_pty(), "--parity", "none", "--yes"]
         robot.start()
