@@ -19,7 +19,7 @@ import numpy as np
 
 from horde_env.backend import State
 from horde_env.errors import BackendUnavailable
-from horde_env.sim.engine import WALL_FRICTION, WALL_RESTITUTION, Box, Motion
+from horde_env.sim.planar import WALL_FRICTION, WALL_RESTITUTION, Box, Motion
 
 _JOINTS = (0, 1, 2)
 _UNUSED = (0.0, 0.0, 0.0)
@@ -37,7 +37,7 @@ def motion_of(joints: Joints) -> Motion:
 
 
 class PlanarBody:
-    """A robot's body among boxes; an `engine.Body`.
+    """A robot's body among boxes, with the methods of `planar.PlanarBody`.
 
     Args:
         urdf: The body, on three joints.

@@ -11,10 +11,11 @@ from pathlib import Path
 from typing import Literal, get_args
 
 from horde_env.sim import bullet, planar
-from horde_env.sim.engine import Body, Box
+from horde_env.sim.planar import Box
 
 Physics = Literal["planar", "bullet"]
 PHYSICS: tuple[Physics, ...] = get_args(Physics)
+Body = planar.PlanarBody | bullet.PlanarBody
 
 
 def default_physics() -> Physics:

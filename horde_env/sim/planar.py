@@ -20,14 +20,17 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 from xml.etree import ElementTree
 
 import numpy as np
 
 from horde_env._jit import kernel
 from horde_env.backend import Floats, Ints, State
-from horde_env.sim.engine import WALL_FRICTION, WALL_RESTITUTION, Box, Motion
 
+Box = tuple[float, float, float, float, float]  # centre x, y, size x, y, height; metres
+
+WALL_FRICTION, WALL_RESTITUTION = 0.5, 1.0  # multiplied by the body's own, which its URDF holds
 ITERATIONS = 10
 RELEASE = 0.2  # share of an overlap that is removed per step
 NEAR_M = 0.02  # largest gap of a contact
@@ -43,6 +46,17 @@ X, Y, HEADING, VX, VY, YAW_RATE, IMPULSE, N_MOTION = range(8)
 MASS, INERTIA, CENTROID_X, CENTROID_Y, FRICTION, RESTITUTION, REACH, N_INERTIA = range(8)
 # Columns of `contacts`: unit normal, lever from the centre of mass, gap, impulses along and across, target speed.
 NX, NY, RX, RY, GAP, ALONG, ACROSS, TARGET, N_COLUMNS = range(9)
+
+
+class Motion(NamedTuple):
+    """Pose and velocity of a body: world frame, SI; the heading is not wrapped."""
+
+    x: float
+    y: float
+    heading: float
+    vx: float
+    vy: float
+    yaw_rate: float
 
 
 @kernel
@@ -327,7 +341,7 @@ def _numbers(element: ElementTree.Element | None, attribute: str, default: str) 
 
 
 class PlanarBody:
-    """A hull among boxes; an `engine.Body`. Its state is its motion.
+    """A hull that slides and turns among fixed boxes. Its state is its motion.
 
     Attributes:
         shape: Body and obstacles for `step`.

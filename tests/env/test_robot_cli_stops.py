@@ -329,7 +329,7 @@ def test_an_emulated_robot_is_played_until_a_signal(
 @pytest.mark.sim
 @pytest.mark.parametrize(("signum", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_a_signal_stops_the_wheels_behind_a_real_port(signum: int, code: int) -> None:
-    """The whole way, in real time: a process that drives over a pseudo terminal receives a signal in its first drive."""
+    """In real time: a process that drives over a pseudo terminal receives a signal in its first drive."""
     with Emulator(seed=0) as robot:
         words = ["check", "--backend", "serial", "--port", robot.open_pty(), "--parity", "none", "--yes"]
         robot.start()

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from horde_env.robots.critterbot.simulator import fields, inertial
+from horde_env.robots.critterbot.simulator import fields, packet
 
 
 def unit(angle: float) -> np.ndarray:
@@ -122,13 +122,13 @@ def warmth(pose, sensors, warm, room_k, segments, heights) -> np.ndarray:
 def acceleration(motion, yaw_rate_before, wheel_speed, roller) -> np.ndarray:
     """The accelerometer without noise: rigid-body kinematics in the world frame, then turned into the body's."""
     heading, yaw_rate, a = motion[2], motion[3], motion[4:6]
-    alpha = (yaw_rate - yaw_rate_before) / inertial.PACKET_S
-    r = turned(heading, np.array(inertial.CHIP_M))
+    alpha = (yaw_rate - yaw_rate_before) / packet.PACKET_S
+    r = turned(heading, np.array(packet.CHIP_M))
     at_chip = a + alpha * np.array([-r[1], r[0]]) - yaw_rate**2 * r
-    out = np.array([*turned(-heading, at_chip), inertial.GRAVITY_Z]) + np.array([inertial.REST_X, 0, 0])
+    out = np.array([*turned(-heading, at_chip), packet.GRAVITY_Z]) + np.array([packet.REST_X, 0, 0])
     for axis in range(3):
-        size = np.minimum(inertial.SHAKE_PER_SPEED[axis] * np.abs(wheel_speed), inertial.SHAKE_MOST[axis])
-        out[axis] += inertial.SHAKE_TONE * math.sqrt(2 / 3) * (size * np.sin(roller + inertial.SHAKE_PHASE[axis])).sum()
+        size = np.minimum(packet.SHAKE_PER_SPEED[axis] * np.abs(wheel_speed), packet.SHAKE_MOST[axis])
+        out[axis] += packet.SHAKE_TONE * math.sqrt(2 / 3) * (size * np.sin(roller + packet.SHAKE_PHASE[axis])).sum()
     return out
 
 
@@ -136,5 +136,5 @@ def magnetic(motion, duty, earth, iron) -> np.ndarray:
     """The magnetometer without noise."""
     extra = sum((row[3:] / (1 + np.sum((motion[:2] - row[:2]) ** 2) / row[2] ** 2) ** 1.5 for row in iron), np.zeros(3))
     live = np.array([unit(motion[2]) @ extra[:2], 0.0, extra[2]])
-    motors = np.array(inertial.MOTOR_FIELD) * (duty @ np.array([1, -0.5, -0.5]))
+    motors = np.array(packet.MOTOR_FIELD) * (duty @ np.array([1, -0.5, -0.5]))
     return (earth[1:4] + earth[4:] * math.cos(motion[2] - earth[0]) + live + motors) / 1023

@@ -15,8 +15,8 @@ from horde_env.robot import critterbot
 from horde_env.robots.critterbot.simulator import firmware as fw
 from horde_env.robots.critterbot.simulator import motors
 from horde_env.robots.critterbot.simulator.backend import SimulatedBody
-from horde_env.sim.engine import Motion
 from horde_env.sim.physics import PHYSICS
+from horde_env.sim.planar import Motion
 
 pytestmark = pytest.mark.sim
 SPEC = critterbot()

@@ -15,8 +15,8 @@ from horde_env.errors import BackendUnavailable
 from horde_env.robot import asset, critterbot
 from horde_env.robots.critterbot.place import load_pen
 from horde_env.sim import bullet, planar
-from horde_env.sim.engine import Body, Motion
-from horde_env.sim.physics import PHYSICS, open_body
+from horde_env.sim.physics import PHYSICS, Body, open_body
+from horde_env.sim.planar import Motion
 
 pytestmark = pytest.mark.sim
 TICK_S, URDF = 0.01, asset("critterbot", "critterbot.urdf")

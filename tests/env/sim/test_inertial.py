@@ -5,7 +5,7 @@ import pytest
 
 from horde_env.robot import critterbot
 from horde_env.robots.critterbot.place import load_pen
-from horde_env.robots.critterbot.simulator import inertial
+from horde_env.robots.critterbot.simulator import packet
 from tests.oracles import senses as twin
 
 pytestmark = pytest.mark.kernels
@@ -20,13 +20,13 @@ def raw_acceleration(
 ) -> np.ndarray:
     """Return the accelerometer's raw x, y, z without noise or shaking, not yet rounded."""
     out, motion = np.zeros(3), np.array([0.0, 0.0, heading, yaw_rate, ax, ay])
-    inertial.acceleration(motion, yaw_rate if before is None else before, STILL, STILL, 0.0, np.zeros(7), out)
+    packet.acceleration(motion, yaw_rate if before is None else before, STILL, STILL, 0.0, np.zeros(7), out)
     return out / critterbot().lsb[16:19]
 
 
 def counts(x: float, y: float, heading: float, iron: np.ndarray = IRON, duty: np.ndarray = STILL) -> np.ndarray:
     out = np.zeros(3)
-    inertial.magnetic(np.array([x, y, heading, 0, 0, 0]), duty, EARTH, iron, np.zeros(3), out)
+    packet.magnetic(np.array([x, y, heading, 0, 0, 0]), duty, EARTH, iron, np.zeros(3), out)
     return 1023 * out
 
 
@@ -52,8 +52,8 @@ def test_a_contact_rings_in_z_only() -> None:
     quiet = np.zeros(7)
     for swing in (1.0, -0.4):
         still, hit, normal = np.zeros(3), np.zeros(3), np.array([*quiet[:6], swing])
-        inertial.acceleration(np.zeros(6), 0.0, STILL, STILL, 0.0, normal, still)
-        inertial.acceleration(np.zeros(6), 0.0, STILL, STILL, 0.5, normal, hit)
+        packet.acceleration(np.zeros(6), 0.0, STILL, STILL, 0.0, normal, still)
+        packet.acceleration(np.zeros(6), 0.0, STILL, STILL, 0.5, normal, hit)
         np.testing.assert_allclose(hit - still, [0.0, 0.0, 3.0 * swing], atol=1e-12)
 
 
@@ -64,10 +64,10 @@ def test_shaking_grows_with_wheel_speed_up_to_a_bound() -> None:
         samples = np.zeros((2000, 3))
         for out in samples:
             roller = rng.uniform(0, 2 * math.pi, 3)
-            inertial.acceleration(np.zeros(6), 0.0, np.full(3, speed), roller, 0.0, rng.standard_normal(7), out)
-        sd[speed] = samples.std(axis=0) / inertial.G_LSB
+            packet.acceleration(np.zeros(6), 0.0, np.full(3, speed), roller, 0.0, rng.standard_normal(7), out)
+        sd[speed] = samples.std(axis=0) / packet.G_LSB
     assert np.all(sd[0.0] < 3.5)  # the noise at rest
-    np.testing.assert_allclose(sd[0.1], 0.1 * np.array(inertial.SHAKE_PER_SPEED) / inertial.G_LSB, rtol=0.06)
+    np.testing.assert_allclose(sd[0.1], 0.1 * np.array(packet.SHAKE_PER_SPEED) / packet.G_LSB, rtol=0.06)
     np.testing.assert_allclose(sd[0.6], sd[0.3], rtol=0.05)
     assert 120 < sd[0.3][0] < 160
     assert 300 < sd[0.3][1] < 400
@@ -76,7 +76,7 @@ def test_shaking_grows_with_wheel_speed_up_to_a_bound() -> None:
 
 def test_the_gyroscope_counts_77_and_a_half_per_radian_per_second() -> None:
     out, lsb = np.zeros(1), critterbot().lsb[22]
-    inertial.rotational_velocity(2.0, np.zeros(1), out)
+    packet.rotational_velocity(2.0, np.zeros(1), out)
     assert out[0] / lsb == pytest.approx(2 * 77.5 + 5)
 
 
@@ -106,7 +106,7 @@ def test_the_kernels_agree_with_their_slow_twins() -> None:
     for _ in range(50):
         motion, wheels, roller, duty = rng.normal(size=6), rng.normal(size=3), rng.normal(size=3), rng.normal(size=3)
         felt, field = np.zeros(3), np.zeros(3)
-        inertial.acceleration(motion, 0.3, wheels, roller, 0.0, quiet, felt)
-        inertial.magnetic(motion, duty, EARTH, IRON, np.zeros(3), field)
+        packet.acceleration(motion, 0.3, wheels, roller, 0.0, quiet, felt)
+        packet.magnetic(motion, duty, EARTH, IRON, np.zeros(3), field)
         np.testing.assert_allclose(felt, twin.acceleration(motion, 0.3, wheels, roller), rtol=1e-12, atol=1e-12)
         np.testing.assert_allclose(field, twin.magnetic(motion, duty, EARTH, IRON), rtol=1e-12)

@@ -18,13 +18,13 @@ import pytest
 
 from horde_env.robot import critterbot
 from horde_env.robots.critterbot.place import load_pen
-from horde_env.robots.critterbot.simulator import fields, firmware, inertial, motors, packet, period, power, tick
+from horde_env.robots.critterbot.simulator import fields, firmware, motors, packet, period, power, tick
 from horde_env.robots.critterbot.simulator.backend import SimulatedBody
 from horde_env.robots.critterbot.simulator.period import wrapped
 from horde_env.robots.critterbot.simulator.sensors import Senses
 from horde_env.sim import planar
-from horde_env.sim.engine import Motion
 from horde_env.sim.physics import PHYSICS
+from horde_env.sim.planar import Motion
 
 SPEC = critterbot()
 GEOMETRY = motors.wheel_geometry(np.deg2rad(SPEC.drive["wheel_angles_deg"]), SPEC.drive["wheel_circle_m"])
@@ -118,7 +118,7 @@ def test_a_packet_in_one_kernel_equals_each_model(lag_share: float) -> None:
         out,
     )
     now = np.array(pose)
-    inertial.feel(now, before[3], speed, duty, 0.3, 0.1, earth, iron, roller, normal[:11], values[:7])
+    packet.feel(now, before[3], speed, duty, 0.3, 0.1, earth, iron, roller, normal[:11], values[:7])
     fields.ir_distance(now, near, segments, reflectances, normal[11:21], uniform, values[7:17])
     fields.light(now, light, lamps, gain, room.light, segments, heights, normal[37:41], values[25:29])
     if lag_share:
@@ -164,7 +164,7 @@ def test_a_cached_kernel_notices_a_change_in_the_file_of_a_kernel_that_it_calls(
     assert outputs == [["1.0", "0"], ["1.0", "1"], ["2.0", "0"]]
 
 
-MODULES = (fields, firmware, inertial, motors, packet, period, planar, power, tick)
+MODULES = (fields, firmware, motors, packet, period, planar, power, tick)
 
 
 def kernels_of(module: ModuleType) -> list[ast.FunctionDef]:

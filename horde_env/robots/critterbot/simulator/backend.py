@@ -19,9 +19,8 @@ from horde_env.robots.critterbot.simulator.machine import Machine
 from horde_env.robots.critterbot.simulator.packet import Air
 from horde_env.robots.critterbot.simulator.period import N_NOISE, N_RAW
 from horde_env.robots.critterbot.simulator.sensors import ChangingSenses, Kit, Senses
-from horde_env.sim.engine import Motion
 from horde_env.sim.physics import resolve_physics
-from horde_env.sim.planar import PlanarBody
+from horde_env.sim.planar import Motion, PlanarBody
 from horde_env.sim.saving import inner, nested
 
 # Half the side of the square of start positions: even the tail's tip (0.289 m) is clear of walls and dock there.

@@ -20,9 +20,8 @@ from horde_env.robots.critterbot.simulator.power import POWER_STATE, PowerSupply
 from horde_env.robots.critterbot.simulator.sensors import BodyState
 from horde_env.robots.critterbot.simulator.tick import Supply
 from horde_env.sim import bullet
-from horde_env.sim.engine import Body, Motion
-from horde_env.sim.physics import Physics, open_body
-from horde_env.sim.planar import PlanarBody
+from horde_env.sim.physics import Body, Physics, open_body
+from horde_env.sim.planar import Motion, PlanarBody
 from horde_env.sim.saving import attributes, inner, nested, restore_attributes
 
 

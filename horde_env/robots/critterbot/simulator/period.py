@@ -13,7 +13,7 @@ import numpy as np
 
 from horde_env._jit import kernel, kernel_over
 from horde_env.backend import Floats, Ints
-from horde_env.robots.critterbot.simulator import fields, firmware, inertial, motors, packet, power, tick
+from horde_env.robots.critterbot.simulator import fields, firmware, motors, packet, power, tick
 from horde_env.robots.critterbot.simulator.packet import Air, Eyes, Memory, Scene
 from horde_env.robots.critterbot.simulator.tick import Drive
 from horde_env.sim import planar
@@ -100,7 +100,7 @@ def report(amounts: Floats, motion: Floats, wheels: Ints, noise: Floats, out: Fl
     motors.report(motion, wheels, noise[4:], out[4:])
 
 
-@kernel_over(fields, inertial, packet, firmware, motors, power)
+@kernel_over(fields, packet, firmware, motors, power)
 def sample(
     plant: Plant,
     senses: Kit,
@@ -154,7 +154,7 @@ def sample(
     return now[0], now[1], heading, is_held(arm, amounts, marks)
 
 
-@kernel_over(fields, inertial, packet, firmware, motors, power, tick, planar)
+@kernel_over(fields, packet, firmware, motors, power, tick, planar)
 def run_period(
     plant: Plant,
     senses: Kit,

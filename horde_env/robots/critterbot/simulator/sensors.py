@@ -1,6 +1,6 @@
 """Senses: channels 16..52 of a packet, from the body's state and the pen alone (no engine), noisy and quantised.
 
-Each model is a kernel in `fields.py` or `inertial.py`; this file adds lags, time and the steps of the converter.
+Each model is a kernel in `fields.py` or `packet.py`; this file adds lags, time and the steps of the converter.
 The noise of each group is from the real robot at rest (log of 5 October 2010); docs/results.md compares them.
 """
 
@@ -17,7 +17,7 @@ from numpy.random import Generator
 from horde_env.backend import Floats, State
 from horde_env.robot import RobotSpec
 from horde_env.robots.critterbot.place import Pen
-from horde_env.robots.critterbot.simulator import inertial, packet
+from horde_env.robots.critterbot.simulator import packet
 from horde_env.sim.saving import attributes, inner, nested, restore_attributes
 
 _ROUNDING_S = 1e-6  # robot time is counted in ticks, so 9200.1 s may be slightly less
@@ -182,7 +182,7 @@ class Senses:
             elapsed, self._zone_s = t_s - self._zone_s, t_s
             lag_share = 1.0 - math.exp(-elapsed / THERMAL_LAG_S)
             drift_share = math.exp(-elapsed / THERMAL_DRIFT_S)
-        lit = self._lit(t_s - inertial.PACKET_S), self._lit(t_s)
+        lit = self._lit(t_s - packet.PACKET_S), self._lit(t_s)
         # A lamp on the mains brightens twice in every cycle.
         gain = 1.0 + room.flicker * math.sin(4.0 * math.pi * room.mains_hz * t_s)
         return lit, gain, room.light, room.temperature_k, lag_share, drift_share
