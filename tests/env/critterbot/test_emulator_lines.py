@@ -6,7 +6,6 @@ import contextlib
 import os
 import re
 import socket
-import stat
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -74,24 +73,6 @@ def test_pyserial_wakes_the_robot_drives_it_and_sees_it_turn(emulator: Emulator,
         assert port.counts.crc_errors == 0
 
 
-def test_the_drop_server_is_read_by_the_drops_parser(emulator: Emulator) -> None:
-    """The driver wakes the robot by itself, and takes its commands."""
-    url = emulator.listen_drops()
-    emulator.start(speed=5.0)
-    parser = stream.StateDropParser()
-    with open_port(config(url), time.monotonic, parser=parser) as port:
-        handshake(port, wake=b"", listen_s=LIMIT_S)
-
-        def turns() -> bool:
-            port.write(stream.encode_control_drop(Control(1, 0, 0, -10)))
-            return bool(port.last_two()[-1].state.raw[SPEC.index("rotational_velocity")] < -100)
-
-        until(turns)
-        assert parser.newest is not None
-        assert parser.newest.source == stream.DataSource.ROBOT
-        assert not np.any(parser.newest.state.raw[SPEC.group("ir_light")] > 255)
-
-
 def test_the_gaps_are_those_of_the_real_robots_log() -> None:
     """The log's: mean 9.97 ms, p1 7, p5 8, median 10, p95 14, p99 18, max 33, in whole milliseconds."""
     rng, k = default_rng(0), np.arange(50_000)
@@ -122,23 +103,6 @@ def test_every_byte_passes_a_pseudo_terminal_both_ways() -> None:
     assert heard == everything
     os.close(host)
     line.close()
-
-
-def test_a_pseudo_terminal_keeps_its_name_and_is_gone_in_between() -> None:
-    line = PtyLine("robot")
-    path = line.url
-    host = os.open(path, os.O_RDWR | os.O_NOCTTY)
-    line.unplug()
-    assert not os.path.lexists(path)
-    with pytest.raises(OSError):  # noqa: PT011  EIO
-        os.write(host, b"!")
-    line.plug()
-    assert line.url == path
-    assert stat.S_ISCHR(os.stat(path).st_mode)
-    os.close(host)
-    line.close()
-    line.close()
-    assert not os.path.exists(os.path.dirname(path))
 
 
 def test_a_line_that_nobody_reads_loses_bytes_and_never_waits() -> None:
@@ -281,15 +245,6 @@ def test_the_driver_takes_the_79_bytes_after_a_header_for_a_packet() -> None:
     assert PacketCutter().cut(b"\xde\0\0\xad\xbe" + b"junk" + GOLDEN[3:]) == [GOLDEN]
     cutter = PacketCutter()
     assert [p for k in range(0, 2 * 83, 7) for p in cutter.cut((GOLDEN * 2)[k : k + 7])] == [GOLDEN] * 2
-
-
-def test_a_lost_byte_makes_one_packet_of_the_ruins_and_costs_the_next() -> None:
-    for lost in range(4, 83):
-        ruin, *rest = PacketCutter().cut(GOLDEN[:lost] + GOLDEN[lost + 1 :] + GOLDEN * 3)
-        assert ruin == GOLDEN[:lost] + GOLDEN[lost + 1 :] + b"\xde", lost
-        assert rest == [GOLDEN] * 2, lost
-    for lost in range(4):
-        assert PacketCutter().cut(GOLDEN[:lost] + GOLDEN[lost + 1 :] + GOLDEN * 3) == [GOLDEN] * 3, lost
 
 
 def test_a_wrong_parity_costs_its_packet_and_no_other() -> None:
