@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import shutil
 import signal
@@ -14,6 +15,7 @@ import numpy as np
 import pytest
 
 from horde_agent import cli
+from horde_agent.life.life import Life
 from horde_agent.record import Flag, Phase, read, snapshots
 from horde_agent.record.rows import FORMAT
 from horde_agent.record.segments import encode_header, read_header
@@ -299,44 +301,20 @@ def test_gaps_before_and_after_the_snapshot_are_counted(toy: Callable[..., int])
 # ---- signals ---------------------------------------------------------------------------------------------------------
 
 
-def test_a_signal_writes_a_snapshot_to_resume_from(
-    own: Path, whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("is_cut", [False, True], ids=["one", "two more while the snapshot is written"])
+def test_a_run_ended_by_signals_can_be_resumed(
+    is_cut: bool, own: Path, whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from horde_agent.life.life import Life
-
-    step = Life._step
+    """The first signal writes a snapshot; an interrupted snapshot is not used."""
+    step, put, files = Life._step, snapshots._put, itertools.count(1)
 
     def signalled(life: Life, choice: Any) -> None:
         if life.steps == 333 and not life.is_stopped:
             signal.raise_signal(signal.SIGTERM)
         step(life, choice)
 
-    run = tmp_path / "run"
-    with monkeypatch.context() as patch:
-        patch.setattr(Life, "_step", signalled)
-        code = horde(LIFE.format(questions=own), f"--steps 900 --out {run}")
-    assert code == 128 + signal.SIGTERM
-    assert [path.name for path in snapshots.found(run / "checkpoint")] == ["000000000334"]
-    assert horde(f"resume {run}") == 0
-    assert differences(run, whole) == []
-
-
-def test_a_second_signal_in_the_middle_of_a_snapshot_leaves_nothing_corrupt(
-    own: Path, whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from horde_agent.life.life import Life
-
-    step, put, n_put = Life._step, snapshots._put, 0
-
-    def signalled(life: Life, choice: Any) -> None:
-        if life.steps == 333 and not life.is_stopped:
-            signal.raise_signal(signal.SIGTERM)
-        step(life, choice)
-
-    def broken(*arguments: Any) -> Any:
-        nonlocal n_put
-        n_put += 1
-        if n_put == 4:
+    def interrupted(*arguments: Any) -> Any:
+        if is_cut and next(files) == 4:
             signal.raise_signal(signal.SIGTERM)
             signal.raise_signal(signal.SIGTERM)
         return put(*arguments)
@@ -344,10 +322,10 @@ def test_a_second_signal_in_the_middle_of_a_snapshot_leaves_nothing_corrupt(
     run = tmp_path / "run"
     with monkeypatch.context() as patch:
         patch.setattr(Life, "_step", signalled)
-        patch.setattr(snapshots, "_put", broken)
+        patch.setattr(snapshots, "_put", interrupted)
         code = horde(LIFE.format(questions=own), f"--steps 900 --out {run}")
     assert code == 128 + signal.SIGTERM
-    assert not list(snapshots.found(run / "checkpoint"))
+    assert [path.name for path in snapshots.found(run / "checkpoint")] == ([] if is_cut else ["000000000334"])
     assert horde(f"resume {run}") == 0
     assert differences(run, whole) == []
 

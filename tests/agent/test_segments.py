@@ -6,6 +6,8 @@ import logging
 import os
 import resource
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -26,6 +28,17 @@ def write(path: Path, n: int, **settings: float) -> None:
     with Recorder(N_INPUTS, path, {"period_s": 0.1}, **settings) as recorder:  # type: ignore[arg-type]
         for k in range(n):
             recorder.write(row(k))
+
+
+@contextmanager
+def files_of_at_most(n_bytes: int) -> Iterator[None]:
+    """Limit the size of files, as a full disk does."""
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (n_bytes, limits[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
 
 
 def flip(path: Path, byte: int, bit: int = 0) -> None:
@@ -262,18 +275,15 @@ def test_rows_reach_the_file_within_a_second_though_few_come(tmp_path: Path) -> 
 
 def test_recording_pauses_on_a_full_disk_and_resumes(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.WARNING)
-    path, limits = tmp_path / "life.rec", resource.getrlimit(resource.RLIMIT_FSIZE)
+    path = tmp_path / "life.rec"
     recorder = Recorder(N_INPUTS, path, flush_s=3600.0)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (3003, limits[1]))
-    try:
+    with files_of_at_most(3003):
         for k in range(3000):
             recorder.write(row(k))
         recorder.flush()
         assert recorder.is_paused
         assert read(path).faults == (), "whole rows alone are in it"
         assert caplog.text.count("recording paused") == 1
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     recorder.flush()
     assert not recorder.is_paused
     assert "0 rows were lost" in caplog.text
@@ -283,14 +293,11 @@ def test_recording_pauses_on_a_full_disk_and_resumes(tmp_path: Path, caplog: pyt
 
 def test_rows_beyond_the_buffer_are_lost_and_followed_by_a_gap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("horde_agent.record.recorder.MOST_WAITING_BYTES", 1500 * row_dtype(N_INPUTS).itemsize)
-    path, limits = tmp_path / "life.rec", resource.getrlimit(resource.RLIMIT_FSIZE)
+    path = tmp_path / "life.rec"
     recorder = Recorder(N_INPUTS, path, flush_s=3600.0)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (800, limits[1]))
-    try:
+    with files_of_at_most(800):
         for k in range(3072):
             recorder.write(row(k))
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     recorder.flush()
     recorder.write(row(3072))
     recorder.close()
@@ -302,16 +309,12 @@ def test_rows_beyond_the_buffer_are_lost_and_followed_by_a_gap(tmp_path: Path, m
 
 
 def test_close_raises_if_rows_cannot_be_written(tmp_path: Path) -> None:
-    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     recorder = Recorder(N_INPUTS, tmp_path / "life.rec")
-    resource.setrlimit(resource.RLIMIT_FSIZE, (800, limits[1]))
-    try:
+    with files_of_at_most(800):
         for k in range(100):
             recorder.write(row(k))
         with pytest.raises(RecordLost, match="File too large"):
             recorder.close()
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
 
 
 def test_a_recording_damaged_after_the_snapshot_is_not_continued(tmp_path: Path) -> None:

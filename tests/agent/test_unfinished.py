@@ -288,49 +288,28 @@ def test_learning_from_a_log_does_not_change_it(
     assert {path: path.read_bytes() for path in (alive / "log").iterdir()} == before
 
 
-def test_the_report_of_a_running_life_does_not_change_its_files(
+def test_reports_of_a_running_life_have_its_steps_and_do_not_change_its_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """It is in no table yet, and its snapshot is older than its excursions: these are not cut off."""
-    run, kept = tmp_path / "run", []
-    keep_each(250, monkeypatch)
-
-    def look(age: int) -> None:
-        if age == 600:
-            before = (run / "log" / "excursions.rec").read_bytes()
-            assert cli.main(["report", str(run)]) == 0
-            kept.append((before, (run / "log" / "excursions.rec").read_bytes()))
-
-    monkeypatch.setattr(cli, "_make_env", lambda _config: ToyBody(on_step=look))
-    words = "learn --steps 700 --horizon 8 --seed 1 --snapshot-every 1s --out"
-    assert cli.main([*words.split(), str(run)]) == 0
-    assert re.search(r"from its snapshot at step 5\d\d on: \d+ rows", capsys.readouterr().err)
-    ((before, after),) = kept
-    assert before
-    assert after == before
-
-
-def test_a_second_report_of_a_running_life_has_its_newer_steps(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """While the run continues; when it has ended, its tables do not change."""
-    run, told = tmp_path / "run", []
+    """The snapshot is older than the excursions: these are not truncated. The final tables do not change later."""
+    run, steps = tmp_path / "run", list[int]()
     keep_each(150, monkeypatch)
 
-    def look(age: int) -> None:
+    def report(age: int) -> None:
         if age in (300, 600):
+            before = (run / "log" / "excursions.rec").read_bytes()
             assert cli.main(["report", str(run)]) == 0
-            told.append(summary(run)["steps"])
-            page = (run / "report.html").read_text()
-            assert f"cut off after {told[-1]} of 700 steps" in page
-            assert "made again" not in page
+            assert (run / "log" / "excursions.rec").read_bytes() == before
+            steps.append(summary(run)["steps"])
+            assert f"cut off after {steps[-1]} of 700 steps" in (run / "report.html").read_text()
 
-    monkeypatch.setattr(cli, "_make_env", lambda _config: ToyBody(on_step=look))
+    monkeypatch.setattr(cli, "_make_env", lambda _config: ToyBody(on_step=report))
     words = "learn --steps 700 --horizon 8 --seed 1 --snapshot-every 1s --out"
     assert cli.main([*words.split(), str(run)]) == 0
-    assert "has steps after its tables were written" in capsys.readouterr().err
-    first, second = told
-    assert 150 <= first <= 300 < second <= 600  # what had reached the disk
+    err = capsys.readouterr().err
+    assert "has steps after its tables were written" in err
+    assert re.search(r"from its snapshot at step \d+ on: \d+ rows", err)
+    assert 150 <= steps[0] <= 300 < steps[1] <= 600  # steps on disk by then
     assert summary(run)["steps"] == 700
     before = {table: (run / table).read_text() for table in TABLES}
     assert cli.main(["report", str(run)]) == 0
