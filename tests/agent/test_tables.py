@@ -173,10 +173,10 @@ def test_variances_are_those_of_the_returns(errors: ReturnErrors) -> None:
 
 @pytest.fixture
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
-    """Six questions, the first of which is set aside."""
+    """Six questions, the first of which has diverged."""
     face = Interface.of(ToyBody())
     horde = Horde(nexting(face, (0.0, 0.5)), n_features=face.coder.n_features, n_active=face.coder.n_active)
-    horde._set_aside_all({0: "for the sake of it"}, 3)
+    horde._soundness.mark_diverged(0, "a test")
     return Run(LearnConfig(backend="replay", seed=5), face, horde, RunFolder(tmp_path), notes=["It snowed."])
 
 
