@@ -78,9 +78,6 @@ class FaultRates:
         return cls(**rates)
 
 
-KINDS = FaultRates.kinds()
-
-
 class LineFaults:
     """Faults of one robot's line. A subclass implements those of the robot itself in `begin` and `end`.
 

@@ -12,7 +12,7 @@ from typing import Any, Literal
 import numpy as np
 
 from horde_agent.life.life import Life, StepEvent
-from horde_env.emulation.faults import KINDS
+from horde_env.emulation.faults import FaultRates
 from horde_env.env import PenEnv
 from tests.bench.lives import make_life
 from tests.bench.witness import WatchedBody
@@ -118,7 +118,7 @@ def soak(link: Literal["serial", "drops"], n_faults: int, rates: str) -> dict[st
 
 def complete(life: Life, body: WatchedBody) -> None:
     """Inject each kind of fault that has not happened by chance, and a cut while the robot moves."""
-    for kind in KINDS:
+    for kind in FaultRates.kinds():
         if not body.counts()[kind]:
             body.emulator.inject(kind)
             life.run(CHUNK)
@@ -134,7 +134,7 @@ def checks_of(body: WatchedBody, learning: Learning, complaints: list[str]) -> d
     unplugged = [event for event in tally.events if event.kind == "unplug" and event.was_open]
     return {
         "no exception, no thread died, the link is back": not complaints,
-        "every kind of fault happened": all(tally.faults[kind] for kind in KINDS),
+        "every kind of fault happened": all(tally.faults[kind] for kind in FaultRates.kinds()),
         "no bad packet accepted": not any(ledger.n_forged for ledger in ledgers),
         "every damaged packet's bytes counted": not any(ledger.n_unseen for ledger in ledgers),
         "no sound packet missed": not any(ledger.n_missing for ledger in ledgers),

@@ -144,7 +144,7 @@ def open_create(
             if (yield from _frame_comes(port, monotonic)):
                 break
             if attempt == 1:
-                _pulse(port)
+                port.pulse_rts()  # BRC, which newer cables wire to RTS; a pseudo terminal has none
         else:
             raise BackendUnavailable(explain_silence(port.config, port.first_bytes, port.counts))
         yield from _learn_offset(port, parser, monotonic)
@@ -203,11 +203,6 @@ def _frame_comes(port: Port, monotonic: Callable[[], float]) -> Generator[None, 
             return True
         yield
     return False
-
-
-def _pulse(port: Port) -> None:
-    """Pulse BRC, which newer cables wire to RTS; a pseudo terminal has none."""
-    port.pulse_rts()
 
 
 CREATE2 = Dialect(

@@ -59,6 +59,7 @@ KNOWN = {int(op) for op in Op}
 DOCK_BUTTON = 4
 DISTANCE, MODE = Sensors._fields.index("distance"), Sensors._fields.index("mode")
 STRAIGHT = (-32768, 32767)
+DISTANCE_PACKETS = {19, 20, 0, 2, 6, 100}  # packets and groups with distance or angle
 
 
 class Firmware:
@@ -322,7 +323,8 @@ class Firmware:
             said += encode_packet(sensors, number)
         if self._is_streaming and self._stream:
             said += frame_of(sensors, self._stream)[:LINE_BYTES]
-        if self._tells_way((*numbers, *(self._stream if self._is_streaming else ()))):
+        reported = (*numbers, *(self._stream if self._is_streaming else ()))
+        if not DISTANCE_PACKETS.isdisjoint(reported):
             self.forget_way()
         return said
 
@@ -348,10 +350,6 @@ class Firmware:
         if not self.machine.is_charging:
             return 0
         return 3 if self.machine.is_full else 2
-
-    @staticmethod
-    def _tells_way(numbers: tuple[int, ...]) -> bool:
-        return any(n in (19, 20) or n in (0, 2, 6, 100) for n in numbers)
 
 
 def _arc(velocity: int, radius: int) -> tuple[int, int]:
