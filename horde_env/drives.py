@@ -13,8 +13,8 @@ from horde_env.backend import Floats, Frame, Observation
 from horde_env.robot import ROBOTS, RobotSpec, part
 
 SMOOTHED_S = 5.0  # motors pull the voltage down for moments
-HELD_S = 10.0  # a Create leaves a dock within 5 s
-CHARGE_LIMIT_S = 9 * 3600.0  # the Critterbot's three batteries of 7.7 Ah, one after the other, at 3 A: 7.7 h
+HELD_S = 10.0  # longer than a robot needs to leave a dock by itself
+CHARGE_LIMIT_S = 9 * 3600.0  # the longest full charge of a robot here takes 7.7 h
 RECORD_S = 60.0  # between two recorded frames while charging
 
 

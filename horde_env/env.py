@@ -76,7 +76,7 @@ class PenEnv(gymnasium.Env[Observation, Any]):
     Args:
         backend: The body. It is opened by the first reset, never here.
         clock: Waits for the end of a period; `SimulatedClock`, which does not wait, when None.
-        spec: The robot; the Critterbot when None.
+        spec: The robot; `robot.default_robot()` when None.
         pen: Its surroundings, for pictures and for the drive to the middle; those of the body when None.
         action_type: "discrete" or "velocity".
         render_mode: None, "rgb_array" or "human".

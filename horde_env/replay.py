@@ -149,7 +149,7 @@ class RecordedRun(Recording):
 
     Args:
         run: The run's folder, or the first file of its recording.
-        spec: The recorded robot; the Critterbot if None.
+        spec: The recorded robot; `robot.default_robot()` if None.
 
     Raises:
         BackendUnavailable: If there is no such recording, or it is of another robot.

@@ -22,7 +22,7 @@ from horde_env.backend import Backend, Floats, Frame
 from horde_env.clock import Clock, ManualClock, RealTimeClock
 from horde_env.env import PenEnv
 from horde_env.errors import BackendLost
-from horde_env.robot import RobotSpec, critterbot
+from horde_env.robot import RobotSpec, default_robot
 
 INFO_KEYS = {"t", "sensor_age_s", "overrun_s", "crc_errors", "stale", "gap", "applied", "clipped"}
 
@@ -49,7 +49,7 @@ class BackendContract(ABC):
 
     def make_spec(self) -> RobotSpec:
         """Return the body's robot."""
-        return critterbot()
+        return default_robot()
 
     @contextmanager
     def running(self, seed: int = 0) -> Iterator[tuple[Backend, Frame]]:

@@ -1,9 +1,15 @@
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import numpy as np
 import pytest
 
-from horde_env.robot import RobotSpec, asset, create2, critterbot
+import horde_env
+from horde_env.emulation.emulator import RobotEmulator
+from horde_env.hardware.checks import RobotChecks
+from horde_env.robot import ROBOTS, RobotSpec, asset, create2, critterbot, environments, part
 
 SPEC = critterbot()
 
@@ -111,3 +117,21 @@ def test_an_unknown_name_lists_the_known_ones() -> None:
         SPEC.group("light_0")
     with pytest.raises(FileNotFoundError, match=r"nothing\.toml"):
         asset("critterbot", "nothing.toml")
+
+
+@pytest.mark.parametrize("robot", ROBOTS)
+def test_a_robots_folder_has_all_that_shared_modules_load_from_it(robot: str) -> None:
+    for entry in environments(robot).values():
+        module, name = entry.body.split(":")
+        assert callable(getattr(part(robot, module), name))
+    assert part(robot, "drives").DRIVES.stay is not None
+    assert isinstance(part(robot, "checks").CHECKS, RobotChecks)
+    assert issubclass(part(robot, "emulator.emulator").EMULATOR, RobotEmulator)
+    assert callable(part(robot, "drawing").painter)
+
+
+def test_modules_that_robots_share_name_none_of_them() -> None:
+    package = Path(horde_env.__file__).parent
+    shared = [package / f"{name}.py" for name in ("env", "make", "drives", "replay", "spaces", "tasks", "cli")]
+    shared += [file for folder in ("sim", "commands", "view") for file in (package / folder).glob("*.py")]
+    assert [file.name for file in shared if re.search("|".join(ROBOTS), file.read_text(), re.IGNORECASE)] == []
