@@ -208,17 +208,6 @@ def started_files(path: Path) -> list[Path]:
     return files or [path]
 
 
-def read_segments(path: Path, kind: str) -> Iterator[Segment]:
-    """Yield the files of a record in their order.
-
-    Raises:
-        FileNotFoundError: If there is not even the first.
-        ValueError: If one holds no records of this kind.
-    """
-    for file in started_files(path):
-        yield read_segment(file, kind)
-
-
 def newest_files(path: Path, kind: str, since: int) -> list[Path]:
     """Return the newest files of a record: the one that holds record number `since`, from 0, and those after it.
 

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from horde_agent.record import FORMAT
-from horde_agent.record.segments import Segment, read_segment, read_segments, record_files
+from horde_agent.record.segments import Segment, read_segment, record_files, started_files
 from horde_agent.runs.config import BadInput
 from horde_agent.runs.keeping.folder import RunFolder
 
@@ -116,7 +116,7 @@ def _to_mcap(folder: RunFolder, out: Path) -> Path:
     with path.open("wb") as file:
         writer, channel = Writer(file), None
         writer.start(profile="", library="horde-gvf")
-        for segment in read_segments(folder.life, FORMAT):
+        for segment in (read_segment(file, FORMAT) for file in started_files(folder.life)):
             columns = {name: values.tolist() for name, values in columns_of(segment).items()}
             period_s = float(segment.header.get("period_s", 0.1))
             if channel is None:
