@@ -131,7 +131,7 @@ class LearnConfig:
         on_alarm: Command to call with the name of an alarm and a sentence: `diverged`, `overheating`,
             `deadline`, `disk`, `silent` (docs/runs.md).
         physics: Physics engine of a simulated robot: `planar` (runs everywhere, many times faster) or `bullet`
-            (PyBullet). Their measured behaviour agrees, but not bit for bit.
+            (PyBullet; the Critterbot only). Their measured behaviour agrees, but not bit for bit.
         watch: Show the run on a page in the browser, served by another process (`horde watch` shows any run).
         shards: Number of processes for the demons, on Ray, or `auto`, one per processor (docs/cluster.md). The
             weights are the same, bit for bit.
