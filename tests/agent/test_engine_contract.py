@@ -320,6 +320,7 @@ def test_long_traces_are_exact(setup: Setup, trace_rule: str) -> None:
 
 
 @pytest.mark.kernels
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")  # interpreted, NumPy warns of inf - inf
 @IN_ALL
 @pytest.mark.parametrize("n_learned", [0, 3])
 def test_a_stream_may_begin_again_and_again(setup: Setup, n_learned: int) -> None:
