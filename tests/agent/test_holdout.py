@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tracemalloc
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -127,6 +129,28 @@ def test_scores_do_not_depend_on_the_parts_in_which_a_log_is_read(size: int, mon
     np.testing.assert_allclose(found.nmsre_of_mean[vary], of_mean, rtol=1e-9)
     for demon, shown in found.shown.items():
         np.testing.assert_allclose(shown[:, 2], actual[:, demon], rtol=1e-12)
+
+
+def test_memory_does_not_grow_with_the_log(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Four times as many rows, made when they are read; only the shown returns are kept, three numbers a row."""
+    monkeypatch.setattr(holdout, "MOST_ROWS", 50)
+    horde: Any = SpyHorde(nexting(FACE, tuple(np.linspace(0.0, 0.9, 100))))
+    horde.predict = lambda tiles: np.zeros(300)
+
+    class Log:
+        def __init__(self, n_parts: int) -> None:
+            self.n_parts = n_parts
+
+        def __iter__(self) -> Iterator[Stream]:
+            return (stream_of([k / 100, *[0.5] * 99], {0: Flag.NONE}) for k in range(self.n_parts))
+
+    peaks = []
+    for n_parts in (20, 20, 80):  # the first one imports modules
+        tracemalloc.start()
+        holdout.score(Log(n_parts), Student(horde, FACE))
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+    assert peaks[2] < 1.5 * peaks[1]
 
 
 def test_the_next_reading_is_learned() -> None:

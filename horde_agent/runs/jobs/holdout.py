@@ -136,7 +136,7 @@ def score(rows: Iterable[Stream], student: Student) -> Holdout:
     before: Floats | None = None
     for part, follows, returns in _with_returns(rows, n_learned, None, channel, gamma):
         predictions = predict_along(part, horde, interface, before)
-        before = predictions[-1]
+        before = predictions[-1].copy()
         actual.add(returns[follows])
         errors.add((predictions[follows] - returns[follows]) ** 2)
         of_mean.add((mean.mean - returns[follows]) ** 2)
@@ -223,7 +223,8 @@ def _with_returns(
     borders: list[tuple[Floats, Floats]] = []  # of each part: the return at its first row if 0 follows; its weight else
     for extended, part in _with_next(_between(rows, begin, end)):
         is_whole = are_followed(extended["flags"])[: len(part)].all()
-        borders.append((returns_of(extended, channel, gamma)[0], gamma ** len(part) * is_whole))
+        first = returns_of(extended, channel, gamma)[0].copy()  # a view would keep the whole part in memory
+        borders.append((first, gamma ** len(part) * is_whole))
     after: list[Floats | float] = [0.0]
     for first, weight in reversed(borders[1:]):
         after.append(first + weight * after[-1])
