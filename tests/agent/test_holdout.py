@@ -150,7 +150,7 @@ def test_memory_does_not_grow_with_the_log(monkeypatch: pytest.MonkeyPatch) -> N
         holdout.score(Log(n_parts), Student(horde, FACE))
         peaks.append(tracemalloc.get_traced_memory()[1])
         tracemalloc.stop()
-    assert peaks[2] < 1.5 * peaks[1]
+    assert peaks[2] < 2.0 * peaks[1]  # 3.6 times if each part stayed
 
 
 def test_the_next_reading_is_learned() -> None:
