@@ -64,7 +64,7 @@ def test_the_papers_count() -> None:
 def test_every_layout_has_the_tiles_of_its_table(path: Path) -> None:
     text = path.read_text(encoding="utf-8")
     layout = tomllib.loads(text)
-    robot = create2() if path.parents[1].name == "create2" else ROBOT
+    robot = create2() if path.stem == "create2" else ROBOT
     channels = [{"name": c.name, "group": c.group} for c in robot.channels]
     groups = [channel["group"] for channel in channels]
     n_tilings = [t["tilings"] * groups.count(t["group"]) for t in layout["tiling"]]

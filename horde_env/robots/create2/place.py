@@ -92,7 +92,9 @@ def load_room(layout: str | Path | None = None) -> Room:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ValueError(f"the layout {path} is not valid TOML: {error}") from None
     except KeyError as error:
-        raise ValueError(f"the layout {path} lacks the entry {error}; the default room.toml has all of them") from None
+        raise ValueError(
+            f"the layout {path} lacks the entry {error}; the default {asset('create2', 'room.toml')} has all of them"
+        ) from None
     except (TypeError, IndexError) as error:
         raise ValueError(f"the layout {path} has an invalid value: {error}") from None
 
