@@ -3,6 +3,7 @@ FROM python:3.11-slim
 RUN apt-get update && apt-get install -y --no-install-recommends libgomp1 && rm -rf /var/lib/apt/lists/*
 WORKDIR /horde
 COPY pyproject.toml README.md LICENSE CHANGELOG.md ./
+COPY assets assets
 COPY horde_env horde_env
 COPY horde_agent horde_agent
 RUN pip install --no-cache-dir '.[viz,dash]' && useradd --create-home robot && mkdir /runs && chown robot /runs

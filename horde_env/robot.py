@@ -1,7 +1,6 @@
 """RobotSpec: every channel of a robot with its name, group, unit and ranges, its actions and its geometry.
 
-The numbers are in `robots/NAME/assets/NAME.toml`. Raw units are the integers of the
-wire; the simulators use them to quantise.
+The numbers are in `assets/NAME.toml`. Raw units are the wire's integers; the simulators use them to quantise.
 """
 
 from __future__ import annotations
@@ -19,6 +18,20 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from horde_env.backend import Floats, Observation
+
+
+def asset(name: str) -> Path:
+    """Return the path of a data file, in a wheel and in an editable install alike.
+
+    Raises:
+        FileNotFoundError: If neither place holds it.
+    """
+    package = Path(__file__).resolve().parent
+    for folder in (package / "assets", package.parent / "assets"):
+        if (folder / name).exists():
+            return folder / name
+    places = f"{package / 'assets'} nor in {package.parent / 'assets'}"
+    raise FileNotFoundError(f"the data file {name!r} is neither in {places}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,18 +268,6 @@ class Environment(NamedTuple):
         return "port" in self.arguments
 
 
-def asset(robot: str, name: str) -> Path:
-    """Return the path of a data file in a robot's folder.
-
-    Raises:
-        FileNotFoundError: If there is no such file.
-    """
-    path = _FOLDER / robot / "assets" / name
-    if not path.exists():
-        raise FileNotFoundError(f"the robot {robot} has no data file {name!r}: {path} does not exist")
-    return path
-
-
 def part(robot: str, module: str) -> Any:
     """Return a module of a robot's folder, imported now: "drives", "drawing", ..., as `robots` lists them."""
     return import_module(f"horde_env.robots.{robot}.{module}")
@@ -285,14 +286,14 @@ def environments(robot: str) -> dict[str, Environment]:
 
 @cache
 def spec_of(name: str) -> RobotSpec:
-    """Return the robot that `NAME.toml` and `layout.toml` in the `assets` of its folder describe.
+    """Return the robot that `assets/NAME.toml` and `assets/layouts/NAME.toml` describe.
 
     Raises:
         ValueError: If there is no such robot.
     """
     _check_known(name)
-    table = tomllib.loads(asset(name, f"{name}.toml").read_text(encoding="utf-8"))
-    return RobotSpec(table, asset(name, "layout.toml").read_text(encoding="utf-8"))
+    table = tomllib.loads(asset(f"{name}.toml").read_text(encoding="utf-8"))
+    return RobotSpec(table, asset(f"layouts/{name}.toml").read_text(encoding="utf-8"))
 
 
 def _check_known(name: str) -> None:

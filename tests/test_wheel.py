@@ -20,8 +20,8 @@ FIND_THE_ASSETS = """
 from pathlib import Path
 import horde_env, horde_env.robot as robot
 assert Path(robot.__file__).is_relative_to({venv!r}), robot.__file__
-for name in ("critterbot.toml", "pen.toml", "layout.toml"):
-    assert robot.asset("critterbot", name).is_relative_to({venv!r}), robot.asset("critterbot", name)
+for name in ("critterbot.toml", "pen.toml", "layouts/critterbot.toml"):
+    assert robot.asset(name).is_relative_to({venv!r}), robot.asset(name)
 import gymnasium as gym
 env = gym.make("horde_env:CritterbotPen-v0")
 print(env.reset(seed=0)[0].shape, env.step(0)[0].shape)
@@ -40,7 +40,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_the_wheel_holds_the_packages_the_assets_and_nothing_else(wheel: Path) -> None:
     names = zipfile.ZipFile(wheel).namelist()
-    assert {f"horde_env/robots/critterbot/assets/{name}.toml" for name in ("critterbot", "layout")} <= set(names)
+    assert {"horde_env/assets/critterbot.toml", "horde_env/assets/layouts/critterbot.toml"} <= set(names)
     assert {"horde_env/py.typed", "horde_agent/py.typed"} <= set(names)
     modules = [path for package in ("horde_env", "horde_agent") for path in (ROOT / package).rglob("*.py")]
     assert {path.relative_to(ROOT).as_posix() for path in modules} <= set(names)

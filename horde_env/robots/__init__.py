@@ -7,6 +7,5 @@
     checks     CHECKS: its part of `horde-robot` (`hardware.checks.RobotChecks`)
     emulator   emulator.EMULATOR: its `RobotEmulator`, for `horde-robot emulate`
 
-Its data are in `assets`: NAME.toml, its channels, actions and geometry, and layout.toml, its tile layout. No robot
-imports another.
+Its numbers are `assets/NAME.toml` and `assets/layouts/NAME.toml`. No robot imports another.
 """

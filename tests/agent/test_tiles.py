@@ -15,7 +15,7 @@ from horde_agent.tiles import TileCoder
 from horde_env.robot import create2
 from tests.agent.shared import reference, robot_interface
 
-LAYOUTS = sorted((Path(__file__).resolve().parents[2] / "horde_env" / "robots").glob("*/assets/layout.toml"))
+LAYOUTS = sorted((Path(__file__).resolve().parents[2] / "assets" / "layouts").glob("*.toml"))
 ROBOT = robot_interface()
 
 SMALL = """
@@ -60,7 +60,7 @@ def test_the_papers_count() -> None:
     assert (ROBOT.coder.n_active, ROBOT.coder.n_features, ROBOT.coder.n_inputs) == (457, 6065, 57)
 
 
-@pytest.mark.parametrize("path", LAYOUTS, ids=lambda path: path.parents[1].name)
+@pytest.mark.parametrize("path", LAYOUTS, ids=lambda path: path.stem)
 def test_every_layout_has_the_tiles_of_its_table(path: Path) -> None:
     text = path.read_text(encoding="utf-8")
     layout = tomllib.loads(text)

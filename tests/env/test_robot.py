@@ -116,7 +116,7 @@ def test_an_unknown_name_lists_the_known_ones() -> None:
     with pytest.raises(ValueError, match=r"unknown group 'light_0'; the robot has bus_voltage"):
         SPEC.group("light_0")
     with pytest.raises(FileNotFoundError, match=r"nothing\.toml"):
-        asset("critterbot", "nothing.toml")
+        asset("nothing.toml")
 
 
 @pytest.mark.parametrize("robot", ROBOTS)

@@ -84,7 +84,7 @@ def load_room(layout: str | Path | None = None) -> Room:
     Raises:
         ValueError: If the file is missing or not TOML, lacks an entry, or has an invalid value.
     """
-    path = asset("create2", "room.toml") if layout is None else Path(layout)
+    path = asset("room.toml") if layout is None else Path(layout)
     try:
         return _room(tomllib.loads(path.read_text(encoding="utf-8")))
     except OSError as error:
@@ -92,9 +92,7 @@ def load_room(layout: str | Path | None = None) -> Room:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ValueError(f"the layout {path} is not valid TOML: {error}") from None
     except KeyError as error:
-        raise ValueError(
-            f"the layout {path} lacks the entry {error}; the default {asset('create2', 'room.toml')} has all of them"
-        ) from None
+        raise ValueError(f"the layout {path} lacks the entry {error}; assets/room.toml has all of them") from None
     except (TypeError, IndexError) as error:
         raise ValueError(f"the layout {path} has an invalid value: {error}") from None
 

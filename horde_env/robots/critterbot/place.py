@@ -173,7 +173,7 @@ def load_pen(table: dict[str, Any] | None = None) -> Pen:
     Raises:
         KeyError: If the table lacks an entry.
     """
-    t = tomllib.loads(asset("critterbot", "pen.toml").read_text(encoding="utf-8")) if table is None else table
+    t = tomllib.loads(asset("pen.toml").read_text(encoding="utf-8")) if table is None else table
     dock, beacon, magnetic = t["dock"], t["beacon"], t["magnetic"]
     return Pen(
         side_m=t["pen"]["side_m"],

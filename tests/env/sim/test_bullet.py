@@ -19,7 +19,7 @@ from horde_env.sim.physics import PHYSICS, Body, open_body
 from horde_env.sim.planar import Motion
 
 pytestmark = pytest.mark.sim
-TICK_S, URDF = 0.01, asset("critterbot", "critterbot.urdf")
+TICK_S, URDF = 0.01, asset("robot/critterbot.urdf")
 BODY = critterbot().body
 
 
@@ -145,7 +145,7 @@ def test_closing_twice_does_nothing(body: Body) -> None:
 
 def test_the_urdf_agrees_with_the_robots_table() -> None:
     """Mass, centroid, radius and the tail's corners are the table's; inertia by the parallel axis theorem."""
-    root = ElementTree.parse(asset("critterbot", "critterbot.urdf")).getroot()
+    root = ElementTree.parse(asset("robot/critterbot.urdf")).getroot()
     link = next(e for e in root.iter("link") if e.get("name") == "body")
     inertial = link.find("inertial")
     assert inertial is not None
@@ -158,7 +158,7 @@ def test_the_urdf_agrees_with_the_robots_table() -> None:
     assert spheres == [BODY["radius_m"]]
     outline = {tuple(p) for p in BODY["outline_m"]}
     for mesh in ("tail_root", "tail_tip"):
-        lines = asset("critterbot", f"{mesh}.obj").read_text().splitlines()
+        lines = asset(f"robot/{mesh}.obj").read_text().splitlines()
         corners = {tuple(float(v) for v in line.split()[1:3]) for line in lines if line.startswith("v ")}
         assert corners <= outline
 

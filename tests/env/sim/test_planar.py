@@ -23,7 +23,7 @@ from horde_env.sim import planar
 from horde_env.sim.planar import Hull, PlanarBody, load_hull
 
 SPEC, PEN = critterbot(), load_pen()
-URDF = asset("critterbot", "critterbot.urdf")
+URDF = asset("robot/critterbot.urdf")
 TICK_S = 0.01
 REACH_M = SPEC.body["tail_tip_m"]
 

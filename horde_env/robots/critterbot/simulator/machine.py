@@ -66,7 +66,7 @@ class Machine:
         self.plant: period.Plant = self._drive, (self.power.amounts, self.power.marks)
         self.n_ticks = 0
         self.stuck: int | None = None
-        urdf = asset("critterbot", "critterbot.urdf")
+        urdf = asset("robot/critterbot.urdf")
         self.body: Body = open_body(physics, urdf, pen.boxes(), tick_s=motors.TICK_S)
 
     def reset(self, x: float, y: float, heading: float) -> None:
