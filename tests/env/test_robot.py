@@ -132,6 +132,6 @@ def test_a_robots_folder_has_all_that_shared_modules_load_from_it(robot: str) ->
 
 def test_modules_that_robots_share_name_none_of_them() -> None:
     package = Path(horde_env.__file__).parent
-    shared = [package / f"{name}.py" for name in ("env", "make", "drives", "replay", "spaces", "tasks", "cli")]
-    shared += [file for folder in ("sim", "commands", "view") for file in (package / folder).glob("*.py")]
+    shared = [package / f"{name}.py" for name in ("env", "make", "drives", "spaces", "tasks", "cli")]
+    shared += [file for folder in ("sim", "commands", "replay", "view") for file in (package / folder).glob("*.py")]
     assert [file.name for file in shared if re.search("|".join(ROBOTS), file.read_text(), re.IGNORECASE)] == []
