@@ -27,6 +27,7 @@ OF_ITS_OWN: dict[str, list[Any]] = {
     "signs": ["light_0", {"light_0": 0}],
     "realtime": ["no", 1],
     "guarded": ["no", 1],
+    "link": ["radio"],
 }
 CASES = [
     (kind, backend, name)

@@ -141,39 +141,38 @@ def test_a_reversed_gyro_is_told_from_a_reversed_robot() -> None:
     assert set(done.signs.values()) == {-1}
 
 
-def test_turning_while_it_should_drive_straight_on_fails_the_two_straight_drives() -> None:
+def veering(frame: Frame, request: Floats) -> Frame:
     """A wheel slips: by its wheels all is well, but it turns by 1 rad/s."""
-
-    def veering(frame: Frame, request: Floats) -> Frame:
-        values = frame.values.copy()
-        values[GYRO] += 1.0 if request[0] else 0.0
-        return replace(frame, values=values)
-
-    lines, _ = check(Robot(veering))
-    assert failed(lines) == ["forward", "reverse"]
-    assert "it turns during a straight drive" in lines["forward"].text
+    values = frame.values.copy()
+    values[GYRO] += 1.0 if request[0] else 0.0
+    return replace(frame, values=values)
 
 
-def test_a_stuck_wheel_is_named() -> None:
-    lines, done = check(Robot(setting(motor_velocity_220=0.0)))
-    assert failed(lines) == ["forward", "reverse", "rotate_clockwise", "rotate_counterclockwise"]
-    for subject in failed(lines):
-        assert lines[subject].text.count("does not turn") == 1
-        assert "wheel 220 does not turn" in lines[subject].text
-    assert "motor_velocity_220" not in done.signs
+STRAIGHT, TURNS = ["forward", "reverse"], ["rotate_clockwise", "rotate_counterclockwise"]
+DEAD = {f"motor_{what}_{w}": 0.0 for what in ("voltage", "velocity") for w in (100, 220, 340)}
 
 
-def test_weak_and_wild_motors_fail() -> None:
-    lines, _ = check(Robot(motion=lambda request: 0.3 * request))
-    assert "wheel 100 reaches 29% of its speed" in lines["forward"].text
-    lines, _ = check(Robot(motion=lambda request: 2.5 * request))
-    assert "wheel 100 turns at 24" in lines["forward"].text
-
-
-def test_a_dead_current_sensor_is_found_by_driving() -> None:
-    lines, _ = check(Robot(setting(motor_current_340=0.0)))
-    assert failed(lines) == ["motor readings"]
-    assert "motor_current_340" in lines["motor readings"].text
+@pytest.mark.parametrize(
+    ("harm", "speed", "subjects", "said"),
+    [
+        (veering, 1.0, STRAIGHT, "it turns during a straight drive"),
+        (setting(motor_velocity_220=0.0), 1.0, STRAIGHT + TURNS, "wheel 220 does not turn"),
+        (setting(), 0.3, STRAIGHT + TURNS, "wheel 100 reaches 29% of its speed"),
+        (setting(), 2.5, STRAIGHT + TURNS, "wheel 100 turns at 24"),
+        (setting(motor_current_340=0.0), 1.0, ["motor readings"], "motor_current_340"),
+        (setting(**DEAD), 0.0, [*STRAIGHT, *TURNS, "motor readings"], "no motor had a voltage"),
+    ],
+    ids=["a slipping wheel", "a stuck wheel", "weak motors", "wild motors", "a dead current sensor", "no motion"],
+)
+def test_a_fault_of_the_drive_is_found_by_driving(
+    harm: Callable[[Frame, Floats], Frame], speed: float, subjects: list[str], said: str
+) -> None:
+    lines, done = check(Robot(harm, motion=lambda request: speed * request))
+    assert [
+        subject for subject in failed(lines) if subject not in ("stop", "motor readings") or len(subjects) == 1
+    ] == subjects
+    assert said in lines[subjects[0]].text
+    assert "wheel 220" not in said or "motor_velocity_220" not in done.signs
 
 
 def test_a_robot_that_does_not_come_to_rest_is_driven_no_further() -> None:
@@ -265,16 +264,6 @@ def test_a_link_that_is_lost_ends_the_check_at_once() -> None:
     assert lines["link"].verdict is Verdict.FAIL
     assert "the link to the robot was lost: the device disconnected (unplugged, or switched off?)" in lines["link"].text
     assert len(robot.requests) == 10
-
-
-def test_a_robot_that_obeys_nothing_is_found_by_driving_it() -> None:
-    """At rest it looks healthy; then each drive fails with the reason."""
-    dead = setting(**{f"motor_{what}_{w}": 0.0 for what in ("voltage", "velocity") for w in (100, 220, 340)})
-    lines, _ = check(Robot(dead, motion=np.zeros_like))
-    assert lines["safety"].verdict is Verdict.OK
-    for drive in ("forward", "reverse", "rotate_clockwise", "rotate_counterclockwise"):
-        assert lines[drive].verdict is Verdict.FAIL
-        assert "no motor had a voltage" in lines[drive].text
 
 
 def test_a_robot_that_drives_itself_is_not_driven() -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal
 
@@ -13,8 +11,6 @@ from horde_env.backend import Backend
 from horde_env.replay import RecordedRun
 from horde_env.robots.critterbot.log import RecordedLife
 from horde_env.testing import BackendContract, PacedBody
-from tests.env.hardware.bodies import behind_a_driver, drops_body, on_a_line, serial_body
-from tests.env.hardware.virtual import VirtualRobot
 from tests.env.recorded_run import record
 from tests.env.recording import REAL_LOG, packets, write
 from tests.env.toy import ToyBody
@@ -77,45 +73,6 @@ class TestPlanarBody(BackendContract):
 
     def make_backend(self) -> Backend:
         return pytest.importorskip("horde_env.robots.critterbot.simulator.backend").SimulatedBody(physics="planar")
-
-
-class OverBytes(BackendContract):
-    """The physical body, over a robot that has the firmware's rules and no world. Each test has one robot per body."""
-
-    @pytest.fixture(autouse=True)
-    def _robots(self, tmp_path: Path) -> Iterator[None]:
-        self.folder, self.robots = tmp_path, list[VirtualRobot]()
-        yield
-        for robot in self.robots:
-            robot.line.close()
-
-    @abstractmethod
-    def make_robot(self) -> VirtualRobot:
-        """Return a robot behind a line."""
-
-    def make_backend(self) -> Backend:
-        robot = self.make_robot()
-        self.robots.append(robot)
-        body = (serial_body if self.folder in Path(robot.line.url).parents else drops_body)(robot)
-        return body
-
-
-@pytest.mark.hardware
-class TestSerialBody(OverBytes):
-    """Its serial line."""
-
-    def make_robot(self) -> VirtualRobot:
-        folder = self.folder / str(len(self.robots))
-        folder.mkdir()
-        return on_a_line(folder)
-
-
-@pytest.mark.hardware
-class TestDropsBody(OverBytes):
-    """Its driver's stream."""
-
-    def make_robot(self) -> VirtualRobot:
-        return behind_a_driver()
 
 
 class Emulated(BackendContract):

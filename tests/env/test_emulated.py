@@ -148,12 +148,3 @@ def test_it_also_runs_in_time(link: str) -> None:
     assert infos[-1]["t"] - infos[0]["t"] == pytest.approx(2.9, abs=0.5)
     assert np.median([info["packets"] for info in infos]) == pytest.approx(10, abs=1)
     assert np.mean([info["applied"] for info in infos]) > 0.8
-
-
-@pytest.mark.parametrize(
-    ("wrong", "sentence"),
-    [({"link": "radio"}, "link must be"), ({"speed": 0.0}, "speed must be"), ({"seed": -1}, "seed must be")],
-)
-def test_an_unknown_choice_is_one_sentence(wrong: dict[str, Any], sentence: str) -> None:
-    with pytest.raises(ValueError, match=sentence):
-        make(**wrong)

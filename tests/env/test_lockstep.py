@@ -94,14 +94,6 @@ def test_every_step_sees_the_packet_of_its_deadline(line: str) -> None:
         assert (counts.crc_errors, counts.skipped_bytes) == (0, 0)
 
 
-@pytest.mark.parametrize("line", LINES)
-def test_the_same_seed_gives_the_same_life_through_real_bytes(line: str) -> None:
-    with Host(line, seed=4) as one, Host(line, seed=4) as other, Host(line, seed=5) as another:
-        life = one.life(60)
-        assert other.life(60) == life
-        assert another.life(60) != life
-
-
 @pytest.mark.parametrize("line", ["pty", "socket"])
 def test_a_command_acts_in_its_own_step(line: str) -> None:
     """Read at the end of the first cycle, it drives for nine of ten: 90 % of the simulator's step, and not the next."""

@@ -5,7 +5,7 @@ import pytest
 
 from horde_env.backend import Frame
 from horde_env.robot import critterbot
-from horde_env.robots.critterbot.drives import SPEED, CentringDrive, pose_table, wall_distances
+from horde_env.robots.critterbot.drives import SPEED, CentringDrive
 from tests.env.toy import ToyBody
 
 SPEC = critterbot()
@@ -86,18 +86,3 @@ def test_a_drive_is_over_after_two_seconds() -> None:
     requests = [centring.request(stuck) for _ in range(22)]
     assert [r is None for r in requests] == [False] * 20 + [True] * 2
     assert all(r[0] < 0.0 for r in requests[:20])
-
-
-def test_rays_meet_the_nearest_wall() -> None:
-    """From (0.5, 0): east 0.5 m squarely; north-east the east wall after 0.5 sqrt(2) m at 45 degrees."""
-    diagonal = np.sqrt(0.5)
-    distance, incidence = wall_distances(np.array([0.5, 0.0]), np.array([[1.0, 0.0], [diagonal, diagonal]]), 1.0)
-    np.testing.assert_allclose(distance, [0.5, 0.5 * np.sqrt(2.0)])
-    np.testing.assert_allclose(incidence, [1.0, diagonal])
-
-
-def test_no_pose_of_the_table_is_outside_the_pen() -> None:
-    """The distance to the middle from a pose where the body fits is shorter than from a corner."""
-    moments = pose_table(SPEC, 2.0).moments
-    assert np.hypot(moments[:, 0], moments[:, 1]).max() < np.sqrt(2.0)
-    np.testing.assert_allclose(moments[:, 2], moments[:, 0] ** 2 + moments[:, 1] ** 2, atol=1e-12)

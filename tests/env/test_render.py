@@ -40,14 +40,6 @@ def test_shapes_cover_their_area_to_half_a_pixel_of_their_edge() -> None:
     assert area(lambda c: c.rectangle(5, 6, 25, 16, RED, 0.5)) == pytest.approx(100.0, abs=1.0)
 
 
-def test_a_concave_shape_is_not_filled_in() -> None:
-    notch = np.array([[10.0, 10.0], [50.0, 10.0], [50.0, 50.0], [30.0, 20.0], [10.0, 50.0]])
-    canvas = Canvas(60, 60, (0.0, 0.0, 0.0))
-    canvas.polygon(notch, RED)
-    assert canvas.picture()[40, 30, 0] == 0
-    assert canvas.picture()[15, 30, 0] == 255
-
-
 def test_shapes_may_leave_the_canvas() -> None:
     canvas = Canvas(40, 30, (0.0, 0.0, 0.0))
     canvas.disc(-50.0, -50.0, 5.0, RED)

@@ -159,11 +159,6 @@ def test_a_life_is_replayed_at_the_requested_speed(tmp_path: Path, realtime: boo
     assert not realtime or time.monotonic() - start > 0.09
 
 
-def test_a_missing_log_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(BackendUnavailable, match=r"none\.csv"):
-        RecordedLife(tmp_path / "none.csv")
-
-
 def bad_logs() -> dict[str, str | bytes]:
     log = packets(3)
     header = ",".join(log)

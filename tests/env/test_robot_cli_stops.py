@@ -38,7 +38,7 @@ from horde_env.robots.critterbot.wire import (
     encode_control,
     encode_state,
 )
-from tests.env.hardware.peers import Terminal, open_port
+from tests.env.hardware.peers import Terminal, open_port, until
 from tests.env.healthy import Robot
 
 pytestmark = pytest.mark.usefixtures("own_folders")
@@ -271,7 +271,7 @@ def test_a_stop_while_another_program_drives_is_told_by_that_program(
     latch = EmergencyLatch(default_path())
 
     def step() -> None:
-        assert wait_until(lambda: bool(latch.reason))
+        until(lambda: latch.reason)
         time.sleep(0.3)  # it is within a step, and that took long
         latch.answer()
 
@@ -337,10 +337,10 @@ def test_a_signal_stops_the_wheels_behind_a_real_port(signum: int, code: int) ->
             assert process.stdout is not None
             while "forward" not in process.stdout.readline():  # which is printed after the first drive
                 pass
-            assert wait_until(lambda: speed_of(robot) > 0.1), "the second drive never came"
+            until(lambda: speed_of(robot) > 0.1)  # in the second drive
             process.send_signal(signum)
             assert process.wait(timeout=30) == code
-            assert wait_until(lambda: speed_of(robot) < 0.02)
+            until(lambda: speed_of(robot) < 0.02)
             assert process.stderr is not None
             assert "a stop was sent to the robot" in process.stderr.read()
 
@@ -349,13 +349,6 @@ def process_of(words: list[str]) -> subprocess.Popen[str]:
     environment = {**os.environ, "PYTHONPATH": str(Path(cli.__file__).parents[1]), "PYTHONUNBUFFERED": "1"}
     command = [sys.executable, "-m", "horde_env.cli", *words]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
-
-
-def wait_until(condition: Callable[[], bool], limit_s: float = 10.0) -> bool:
-    end = time.monotonic() + limit_s
-    while not condition() and time.monotonic() < end:
-        time.sleep(0.01)
-    return condition()
 
 
 def speed_of(robot: Emulator) -> float:

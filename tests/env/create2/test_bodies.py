@@ -5,13 +5,11 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator
 
-import gymnasium
 import numpy as np
 import pytest
 
 from horde_env.backend import Backend
 from horde_env.env import PenEnv
-from horde_env.errors import BackendUnavailable
 from horde_env.robot import RobotSpec, create2
 from horde_env.robots.create2.emulator.emulator import CreateEmulator, EmulatedCreate
 from horde_env.robots.create2.simulator.backend import SimulatedCreate
@@ -55,16 +53,6 @@ def emulated() -> Iterator[tuple[PenEnv, EmulatedCreate]]:
     env.step(4)
     yield env, body
     env.close()
-
-
-def test_the_ids_are_registered_and_keep_gymnasiums_contract() -> None:
-    """750 questions can be asked of it: 50 sensors are marked."""
-    env = gymnasium.make("horde_env:CreatePen-v0")
-    assert sum(channel["sensor"] for channel in env.metadata["channels"]) == 50
-    observation, _ = env.reset(seed=0)
-    assert env.observation_space.contains(observation)
-    env.close()
-    assert {"CreateSerial-v0", "CreateEmulated-v0"} <= set(gymnasium.registry)
 
 
 def test_a_robot_without_a_drawing_of_its_own_cannot_be_drawn() -> None:
@@ -312,31 +300,6 @@ def test_steady_speeds_are_the_measured_ones() -> None:
         frames = [body.exchange(np.array([asked, 0.0, 0.0])) for _ in range(20)]
         speeds = [frame.values[SPEC.group("wheel_velocity")].mean() for frame in frames]
         assert np.mean(speeds[5:]) == pytest.approx(reached, rel=0.06)
-
-
-@pytest.mark.hardware
-def test_a_robot_on_its_dock_is_left_charging() -> None:
-    """One sentence with the remedy; START and no more, so that it charges."""
-    from horde_env.emulation.lockstep import LockstepClock
-    from horde_env.hardware.settings import LinkSettings, PortConfig
-    from horde_env.robots.create2.body import CreateBody
-    from horde_env.robots.create2.simulator.world import RADIUS_M
-
-    with CreateEmulator(seed=0) as emulator:
-        machine = emulator.robot.machine
-        dock = machine.room.dock
-        machine.place(dock.x, dock.y + RADIUS_M, dock.direction + np.pi, np.random.default_rng(0))
-        clock = LockstepClock(emulator, 0.1, batch=1)
-        config = PortConfig(emulator.open_pty(), parity="none")
-        settings = LinkSettings(threaded=False)
-        body = CreateBody(
-            config, clock, settings=settings, monotonic=clock.monotonic, sleep=clock.sleep, connect=clock.connect
-        )
-        with pytest.raises(BackendUnavailable, match=r"stands on its dock.*Put it on the floor"):
-            body.reset(np.random.default_rng(0))
-        for _ in range(10):
-            emulator.advance(speak=False)
-        assert machine.is_charging
 
 
 @pytest.mark.hardware

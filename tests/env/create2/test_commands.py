@@ -122,6 +122,7 @@ def test_what_is_wrong_with_a_robot_is_one_sentence_and_exit_code_2(
     assert code == 2
     expected = {"asleep": "press its Clean button", "on its dock": "Put it on the floor", "no port": "there is no port"}
     assert expected[state] in said
+    assert machine.is_charging == (state == "on its dock")  # START and no more was sent
 
 
 @pytest.mark.hardware

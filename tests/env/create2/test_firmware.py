@@ -85,7 +85,6 @@ def test_a_lost_byte_is_healed_by_the_next_padded_command() -> None:
 
 def test_it_never_stops_by_itself() -> None:
     firmware = robot()
-    firmware.machine.room = firmware.machine.room
     firmware.receive(START + SAFE_OP + drive_direct(Wheels(178, -178)))
     ticks(firmware, 64 * 60)
     assert firmware.is_driven

@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import time
-import tty
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,7 +15,7 @@ import psutil
 import pytest
 
 from horde_env.robots.create2.emulator.emulator import CreateEmulator
-from horde_env.robots.create2.guardian import NO_ROOM, START, STOP, WAKE_AGAIN_S, GuardedPort, Watch, is_set
+from horde_env.robots.create2.guardian import START, STOP, WAKE_AGAIN_S, GuardedPort, Watch, is_set
 from horde_env.robots.create2.wire import PASSIVE, SAFE
 
 pytestmark = pytest.mark.hardware
@@ -165,23 +164,6 @@ def test_a_guardian_ends_when_its_port_goes_away() -> None:
             port.close()
 
 
-def test_a_port_that_accepts_no_bytes_is_told_from_one_that_went_away() -> None:
-    """The other end of a pseudo terminal, which holds some kilobytes, is not read."""
-    theirs, ours = os.openpty()
-    tty.setraw(ours)
-    port = GuardedPort(os.ttyname(ours), baudrate=115200, timeout=0.05)
-    try:
-        with pytest.raises(BlockingIOError):
-            wait_for(lambda: port.write(bytes(512)) == 0, 5.0)
-        with pytest.raises(BlockingIOError):
-            wait_for(lambda: port.read(1) is None, 5.0)
-        assert port.process.returncode == NO_ROOM
-    finally:
-        port.close()
-        os.close(theirs)
-        os.close(ours)
-
-
 def test_the_guardian_is_small_and_knows_nothing_of_numpy() -> None:
     """Less than 20 MB, whatever the life imports."""
     with robot() as (_, url):
@@ -192,11 +174,6 @@ def test_the_guardian_is_small_and_knows_nothing_of_numpy() -> None:
             assert not maps.exists() or "numpy" not in maps.read_text()
         finally:
             port.close()
-
-
-def test_a_port_that_is_missing_is_told_by_its_errno() -> None:
-    with pytest.raises(FileNotFoundError):
-        GuardedPort("/dev/there-is-none", baudrate=115200, timeout=0.05)
 
 
 def test_a_port_in_use_is_refused() -> None:

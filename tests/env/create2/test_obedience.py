@@ -139,20 +139,6 @@ def test_a_robot_that_reads_no_commands_is_noticed_and_believed_when_it_reads_ag
 
 
 @pytest.mark.hardware
-def test_a_robot_that_is_lifted_for_twelve_seconds_is_noticed_after_three(
-    emulated: tuple[PenEnv, EmulatedCreate], caplog: pytest.LogCaptureFixture
-) -> None:
-    env, body = emulated
-    body.emulator.inject("lift", 12.0)
-    infos = [env.step(2)[4] for _ in range(140)]
-    obeyed = [info["obeyed"] for info in infos]
-    assert obeyed.index(0) == pytest.approx(30, abs=1)
-    assert obeyed[obeyed.index(0) : 120] == [0] * (120 - obeyed.index(0))
-    assert obeyed[-10:] == [info["applied"] for info in infos[-10:]] == [1] * 10
-    assert [words.partition(":")[2][:20] for words in told(caplog)] == [" a wheel has dropped", ""]
-
-
-@pytest.mark.hardware
 def test_a_robot_that_is_kept_still_is_not_complained_of_while_somebody_lifts_it(
     emulated: tuple[PenEnv, EmulatedCreate], caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -68,11 +68,6 @@ def frame_of(**fields: list[int]) -> bytes:
     return b"\x10\0\0\0CritterStateDrop\x74\x01\0\0" + struct.pack("<93i", *numbers)
 
 
-def test_a_state_drop_is_396_bytes_and_a_control_drop_94() -> None:
-    assert stream.DROP_SIZE == len(frame_of()) == 396
-    assert len(stream.encode_control_drop(Control(1))) == stream.CONTROL_DROP_SIZE == 94
-
-
 @RELAXED
 @given(states())
 def test_a_drop_holds_the_readings_where_the_driver_puts_them(state: RobotState) -> None:

@@ -329,29 +329,6 @@ def test_a_packet_acts_from_the_next_cycle_on() -> None:
     assert listen(awake, 1)[0].raw[SPEC.index("motor_voltage_100")] == 40
 
 
-def test_nine_and_57_bytes_and_the_leds() -> None:
-    awake, leds = robot(), bytes(range(48))
-    custom = encode_control(Control(0, 3, 4, 5, LedMode.CUSTOM, leds))
-    awake.receive(custom + encode_control(Control(0, 1, 1, 1)))
-    awake.cycle()
-    assert awake.control == Control(0, 1, 1, 1)
-    assert awake.leds == leds
-    awake.receive(custom)
-    awake.cycle()
-    assert awake.control == Control(0, 3, 4, 5, LedMode.CUSTOM)
-
-
-def test_a_packet_split_in_time_acts_once_its_five_bytes_are_there() -> None:
-    awake, packet = robot(), encode_control(Control(0, 7, 7, 7))
-    for piece in (packet[:2], packet[2:7], packet[7:8]):
-        awake.receive(piece)
-        awake.cycle()
-        assert awake.control is None
-    awake.receive(packet[8:])
-    awake.cycle()
-    assert awake.control == Control(0, 7, 7, 7)
-
-
 def test_the_last_packet_of_a_cycle_wins() -> None:
     """Charging on, then a motor command, in one write: the charging is lost."""
     awake = robot()
@@ -360,15 +337,6 @@ def test_the_last_packet_of_a_cycle_wins() -> None:
     awake.cycle()
     assert awake.control == Control(0, 4, 4, 4)
     assert not listen(awake, 1)[0].monitor & wire.MONITOR_CHARGING
-
-
-@pytest.mark.parametrize("mode", [0x6B, 0x6C, 0x6D, 0x6E])
-def test_reference_and_amplifier_leave_the_motors_alone(mode: int) -> None:
-    awake = robot()
-    drive(awake, 30, MotorMode.WHEEL_SPACE, 20, 10, -5)
-    say(awake, mode, 99, 99, 99)
-    listen(awake, 2)
-    assert setpoints(awake) == [20, 10, -5]
 
 
 def test_charging_is_switched_by_two_modes_and_shown_in_bit_7() -> None:

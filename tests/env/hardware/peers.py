@@ -69,6 +69,15 @@ def open_port(where: PortConfig, monotonic: Callable[[], float], **rest: Any) ->
     return Port(where, monotonic, **usual | rest)
 
 
+def until(condition: Callable[[], Any], limit_s: float = LIMIT_S) -> Any:
+    """Return the condition's value as soon as it is true; fail after a while."""
+    end = time.monotonic() + limit_s
+    while not (value := condition()):
+        assert time.monotonic() < end, "the condition did not become true in time"
+        time.sleep(0.002)
+    return value
+
+
 def await_reading(p: Port, number: int) -> Reading:
     reading = p.wait(number - 1, LIMIT_S)
     assert reading is not None

@@ -643,25 +643,21 @@ def test_a_stop_is_answered_once_and_by_nobody_whose_stop_did_not_leave(
     body.close()
 
 
-def test_a_body_stops_at_once_and_for_good_when_it_is_told_to(robot: VirtualRobot, tmp_path: Path) -> None:
+@pytest.mark.parametrize("has_latch", [True, False])
+def test_an_emergency_stop_stops_at_once_and_lasts_if_there_is_a_latch(
+    robot: VirtualRobot, tmp_path: Path, has_latch: bool
+) -> None:
+    """The return value says whether the stop lasts."""
     latch = EmergencyLatch(tmp_path / "stop")
-    body = serial_body(robot, latch=latch)
+    body = serial_body(robot, latch=latch if has_latch else None)
     body.reset(RNG)
     life(body, 3)
-    assert body.emergency_stop("smoke") is True
+    assert body.emergency_stop("smoke") is has_latch
     robot.sleep(0.02)  # of virtual time: it looks at the line every 10 ms
     assert robot.controls()[-1] == HALT
-    assert latch.reason == "smoke"
-    assert marks(life(body, 2)) == ["n", "n"]
+    assert latch.reason == "smoke" * has_latch
+    assert not has_latch or marks(life(body, 2)) == ["n", "n"]
     body.close()
-
-
-def test_a_body_without_a_latch_says_that_the_stop_will_not_last(robot: VirtualRobot, body: SerialBody) -> None:
-    body.reset(RNG)
-    life(body, 3)
-    assert body.emergency_stop("smoke") is False
-    robot.sleep(0.02)  # of virtual time: it looks at the line every 10 ms
-    assert robot.controls()[-1] == HALT
 
 
 def test_a_channel_that_runs_the_wrong_way_is_put_right_by_the_robots_signs(robot: VirtualRobot) -> None:
@@ -791,19 +787,6 @@ def test_drops_bring_the_same_frame_but_for_infrared_distance(driver: VirtualRob
     assert np.abs(distance - GOLDEN_RAW["ir_distance"]).max() <= 10
     assert not np.allclose(distance, GOLDEN_RAW["ir_distance"])
     assert "3.3 of 1023" in body.notes[0]
-
-
-def test_a_lost_driver_comes_back_as_a_gap(driver: VirtualRobot) -> None:
-    body = drops_body(driver)
-    body.reset(RNG)
-    life(body, 2)
-    driver.unplug()
-    frames = life(body, 15)
-    body.close()
-
-    back = next(i for i, frame in enumerate(frames) if frame.gap)
-    assert marks(frames[:back]) == ["sn"] * back
-    assert marks(frames[back + 1 :]) == [""] * (14 - back)
 
 
 def test_the_original_simulator_is_told_of_motors_alone(driver: VirtualRobot) -> None:

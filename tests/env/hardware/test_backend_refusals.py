@@ -42,13 +42,6 @@ def robot(tmp_path: Path) -> Iterator[VirtualRobot]:
     robot.line.close()
 
 
-def test_no_such_port() -> None:
-    env = gymnasium.make("horde_env:CritterbotSerial-v0", port="/dev/nowhere")
-    with pytest.raises(BackendUnavailable, match=r"^there is no port /dev/nowhere\. This machine has "):
-        env.reset()
-    env.close()
-
-
 def test_a_port_in_use(robot: VirtualRobot) -> None:
     """A second program drives the robot already and is not disturbed."""
     first, second = serial_body(robot), serial_body(robot)
@@ -61,18 +54,6 @@ def test_a_port_in_use(robot: VirtualRobot) -> None:
     assert len(robot.received) - n == 1  # this command alone
     first.close()
     second.close()
-
-
-def test_no_permission(tmp_path: Path) -> None:
-    device = tmp_path / "device"
-    device.touch()
-
-    def refuse(url: str, **_: Any) -> Any:
-        raise PermissionError(13, "Permission denied", url)
-
-    body = horde_env.SerialBody(horde_env.PortConfig(str(device)), horde_env.SimulatedClock(), connect=refuse)
-    with pytest.raises(BackendUnavailable, match=r"no permission to use .*device: it belongs to the group \w+"):
-        body.reset(RNG)
 
 
 @pytest.mark.parametrize(
@@ -154,12 +135,6 @@ def test_a_robot_that_was_stopped_is_not_even_opened(robot: VirtualRobot) -> Non
     env.close()
     robot.sleep(0.1)
     assert robot.received == []
-
-
-@pytest.mark.parametrize("parity", ["mark", "O"])
-def test_an_unknown_parity_is_refused_before_anything_is_opened(parity: str) -> None:
-    with pytest.raises(ValueError, match="parity must be one of odd, even, none"):
-        horde_env.make_serial_env(port="/dev/nowhere", parity=parity)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("wrong", [{"repeat_s": 0.2}, {"hold_s": 0.6}, {"attempts": 0}, {"first_pause_s": 3.0}])

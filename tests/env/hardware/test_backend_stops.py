@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +18,7 @@ from horde_env.robots.critterbot.body import SerialBody
 from horde_env.robots.critterbot.wire import COAST, drive
 from tests.env.hardware.bodies import FORWARD, on_a_line
 from tests.env.hardware.packets import SPEC
-from tests.env.hardware.peers import LIMIT_S, config
+from tests.env.hardware.peers import LIMIT_S, config, until
 from tests.env.hardware.virtual import VirtualRobot, in_real_time
 
 pytestmark = pytest.mark.hardware
@@ -41,17 +41,9 @@ def robot(tmp_path: Path) -> Iterator[VirtualRobot]:
         robot.line.close()
 
 
-def await_(condition: Callable[[], object]) -> None:
-    """Wait for what must come."""
-    end = time.monotonic() + LIMIT_S
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.005)
-
-
 def stood_still_at(robot: VirtualRobot, after: float) -> float:
     """Wait for the wheels to stand still for good after a time, and return since when they do, in robot time."""
-    await_(lambda: robot.now > after + 1.2)
+    until(lambda: robot.now > after + 1.2)
     moving = [t for t, speeds in robot.speeds if any(speeds)]
     assert moving, "it never moved"
     return moving[-1] + 0.01
@@ -67,7 +59,7 @@ def test_a_program_that_hangs_is_not_driven_on(robot: VirtualRobot) -> None:
         clock.begin()
         asked_t = robot.now
         body.exchange(FORWARD)
-    await_(lambda: body.stats.lapses == 1)
+    until(lambda: body.stats.lapses == 1)
     rest = stood_still_at(robot, robot.now)
     heard = [t for t, control in robot.received if control == ASKED]
 

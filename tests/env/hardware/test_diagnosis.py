@@ -15,36 +15,11 @@ from horde_env.errors import BackendUnavailable, PortLost
 from horde_env.hardware import port
 from horde_env.hardware.settings import PortConfig
 from horde_env.robots.critterbot.body import explain_parting
-from horde_env.robots.critterbot.wire import STOP, WAKE
+from horde_env.robots.critterbot.wire import STOP
 from tests.env.hardware.packets import GOLDEN
-from tests.env.hardware.peers import LIMIT_S, Terminal, Ticks, await_, await_reading, config, handshake, open_port
+from tests.env.hardware.peers import LIMIT_S, Terminal, Ticks, await_reading, config, open_port
 
 pytestmark = pytest.mark.hardware
-
-
-@pytest.mark.parametrize(
-    ("said", "sentence"),
-    [
-        (b"", r"nothing comes from .*, not even after `mi on`\. Is the robot switched on"),
-        (b"Ubuntu 24.04 tty1\r\nlogin: ", r"is not the robot: it sends 'Ubuntu 24.04 tty1\\r\\nlogin: '"),
-        (b"\r\ncritterprompt> ", r"the robot's console answers at .*, but sends no packets.*reset the robot"),
-        (
-            b"\x80\xf3\x00\x1f" * 40,
-            r"160 bytes came .* but no packet, the first 80 f3 00 1f .* 115200 8N1; .* 115200 8O1",
-        ),
-        (GOLDEN[:-1] + b"\x00", r"packets come .* the checksum of each was wrong \(1 of them\).*opened as 115200 8N1"),
-    ],
-)
-def test_who_is_not_the_robot_is_told_by_what_comes(terminal: Terminal, said: bytes, sentence: str) -> None:
-    p = open_port(config(terminal.path), Ticks())
-    terminal.say(said)
-    await_(lambda: p._counts.n_bytes == len(said), p)
-
-    with pytest.raises(BackendUnavailable, match=sentence):
-        handshake(p, listen_s=0.01, patience_s=0.02)
-    assert terminal.hear(3 * len(WAKE)) == WAKE * 3
-    with pytest.raises(PortLost, match="it was closed"):
-        p.write(STOP)
 
 
 # ---- ports that cannot be opened -------------------------------------------------------------------------------------

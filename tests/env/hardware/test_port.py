@@ -61,18 +61,6 @@ def test_the_same_over_a_socket() -> None:
         p.close()
 
 
-def test_lost_bytes_are_told_with_the_next_reading(terminal: Terminal) -> None:
-    with open_port(config(terminal.path), Ticks()) as p:
-        terminal.say(GOLDEN)
-        assert await_reading(p, 1).n_skipped == 0
-        terminal.say(GOLDEN[:60] + GOLDEN[61:])
-        terminal.say(GOLDEN)
-        assert await_reading(p, 2).n_skipped == 82
-        terminal.say(GOLDEN)
-        assert await_reading(p, 3).n_skipped == 0
-        assert p.counts == (4 * 83 - 1, 3, 1, 82)
-
-
 def test_continuity_of_ir_light_reaches_over_one_lost_packet_and_no_further() -> None:
     """After 250 the byte 10 means 266; after two lost packets it is not changed."""
     high, low, lost = packet_of(ir_light_2=250), packet_of(ir_light_2=10), GOLDEN[:-1] + b"\x00"
@@ -185,6 +173,3 @@ def test_a_closed_port_leaves_no_thread() -> None:
     assert not p._thread.is_alive()
     with pytest.raises(PortLost, match="it was closed"):
         p.wait(0, LIMIT_S)
-
-
-# ---- load ------------------------------------------------------------------------------------------------------------

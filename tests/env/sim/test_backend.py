@@ -12,7 +12,6 @@ import pytest
 
 from horde_env.errors import BackendUnavailable
 from horde_env.robot import critterbot
-from horde_env.robots.critterbot.simulator import firmware as fw
 from horde_env.robots.critterbot.simulator import motors
 from horde_env.robots.critterbot.simulator.backend import SimulatedBody
 from horde_env.sim.physics import PHYSICS
@@ -191,25 +190,6 @@ def test_an_overheated_robot_reports_it_and_does_not_move(robot: SimulatedBody) 
     assert frame.applied
 
 
-def at_the_dock(robot: SimulatedBody) -> None:
-    x, y = robot.pen.dock.centre_m
-    put(robot, x, y + robot.pen.dock.size_m[1] / 2 + 0.125, -math.pi / 2)
-    assert robot.machine.on_dock()
-
-
-def test_wandering_into_the_dock_does_not_freeze_the_robot(robot: SimulatedBody) -> None:
-    """Charging is disabled at boot: half empty and pressed against live contacts for 2 s, it still drives off."""
-    at_the_dock(robot)
-    robot.machine.power.charge[:] = [0.5, 0.5, 0.5]
-    frames = [robot.exchange(FORWARD) for _ in range(20)]
-    assert all(frame.applied for frame in frames)
-    assert max(frame.values[SPEC.index("bus_voltage")] for frame in frames[5:]) > 17.0
-    before = robot.machine.body.motion
-    hold(robot, REVERSE, 20)
-    after = robot.machine.body.motion
-    assert math.hypot(after.x - before.x, after.y - before.y) > 0.2
-
-
 @pytest.mark.parametrize(
     ("aside_m", "off_deg", "meets"), [(0.0, 0, True), (0.0, 15, True), (0.0, 25, False), (0.06, 0, False)]
 )
@@ -224,23 +204,6 @@ def test_the_docks_contacts_are_met_by_a_nose_that_is_near_and_straight(
     nose = x - aside_m * uy, y + aside_m * ux
     machine.body.place(nose[0] - radius * math.cos(heading), nose[1] - radius * math.sin(heading), heading)
     assert machine.on_dock() is meets
-
-
-def test_enabled_charging_holds_the_robot_until_it_is_full() -> None:
-    robot = SimulatedBody(battery_scale=0.001)
-    robot.reset(np.random.default_rng(0))
-    at_the_dock(robot)
-    robot.machine.power.charge[:] = [0.5, 0.5, 0.5]
-    robot.enable_charging(True)
-    frames = [robot.exchange(REVERSE) for _ in range(5)]
-    assert not frames[-1].applied
-    assert robot.machine.on_dock()
-    hold(robot, STOP, 200)
-    assert robot.machine.power.charge.tolist() == [1.0, 1.0, 1.0]
-    assert robot.exchange(STOP).applied
-    hold(robot, REVERSE, 20)
-    assert not robot.machine.on_dock()
-    robot.close()
 
 
 def test_a_wandering_life_lasts_twelve_hours() -> None:
@@ -316,19 +279,9 @@ def test_a_command_that_is_not_three_numbers_is_refused(robot: SimulatedBody, ba
         robot.exchange(np.asarray(bad))
 
 
-def test_an_absurd_request_is_kept_within_a_signed_byte(robot: SimulatedBody) -> None:
-    robot.exchange(np.array([1e9, 0.0, 0.0]))
-    assert robot.machine.firmware.wheels[fw.SLEW_TARGET].tolist() == [-100, 64, 34]
-
-
 def test_a_closed_body_needs_a_reset(robot: SimulatedBody) -> None:
     robot.close()
     robot.close()
     with pytest.raises(BackendUnavailable, match="reset"):
         robot.exchange(STOP)
     assert robot.reset(np.random.default_rng(0)).applied
-
-
-def test_a_negative_battery_is_refused_before_anything_opens() -> None:
-    with pytest.raises(ValueError, match="battery_scale"):
-        SimulatedBody(battery_scale=-1.0)

@@ -109,22 +109,6 @@ def test_a_corner_holds_against_all_that_the_wheels_can_do(body: Body) -> None:
         assert max(body.motion.x, body.motion.y) < limit + (7e-3 if k < 50 else 2e-3)
 
 
-def test_placing_forgets_earlier_contacts_bit_for_bit(body: Body) -> None:
-    """A body dragged through a corner, then placed, moves exactly as a new one does, contact included."""
-
-    def life(moved: Body) -> list[Motion]:
-        moved.place(0.6, 0.3, 2.5)
-        return [moved.step([5.0, 1.0, 0.1]) for _ in range(200)]
-
-    body.place(0.7, 0.7, 1.0)
-    drive(body, [8.0, 8.0, 0.5], 137)
-    fresh = another(body)
-    try:
-        assert life(body) == life(fresh)
-    finally:
-        fresh.close()
-
-
 def test_two_bodies_do_not_meet(body: Body) -> None:
     other = another(body)
     try:
@@ -136,11 +120,6 @@ def test_two_bodies_do_not_meet(body: Body) -> None:
         other.close()
     body.step([1.0, 0.0, 0.0])  # closing one leaves the other alive
     assert body.motion.vx > 0.0
-
-
-def test_closing_twice_does_nothing(body: Body) -> None:
-    body.close()
-    body.close()
 
 
 def test_the_urdf_agrees_with_the_robots_table() -> None:

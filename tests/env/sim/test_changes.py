@@ -37,10 +37,6 @@ def test_a_moved_lamp_changes_only_light_and_warmth_from_its_time_on() -> None:
     assert differs[:, SPEC.group("thermal")].any()
 
 
-def test_a_life_with_a_lamp_to_move_later_is_the_same_life() -> None:
-    np.testing.assert_array_equal(life(30), life(30, lamp_moves=[(1e6, *MOVE[1:])]))
-
-
 @pytest.mark.parametrize(
     ("moves", "message"),
     [
