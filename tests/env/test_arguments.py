@@ -73,11 +73,6 @@ def test_wrong_reset_options_are_refused_and_nothing_is_opened(options: Any) -> 
     assert body.log == []
 
 
-def test_options_that_are_no_dict_are_answered_with_one_that_is() -> None:
-    with pytest.raises(ValueError, match=r'options must be a dict like \{"manoeuvre": "centre"\}.*not \'centre\''):
-        PenEnv(ToyBody()).reset(options="centre")  # type: ignore[arg-type]
-
-
 @pytest.mark.parametrize("value", ["glory", []], ids=repr)
 @pytest.mark.parametrize("name", SHARED)
 def test_an_unknown_choice_of_any_type_is_refused_by_the_environment_itself(name: str, value: Any) -> None:

@@ -2,15 +2,20 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Callable
 from typing import Any
 
+import gymnasium
 import numpy as np
 import pytest
 
 from horde_env.backend import Frame
 from horde_env.env import PenEnv
 from horde_env.errors import BackendUnavailable
-from horde_env.robot import critterbot
+from horde_env.robot import RobotSpec, create2, critterbot
+from horde_env.robots.create2.drawing import BUMPER
+from horde_env.robots.create2.drawing import painter as create_painter
+from horde_env.robots.create2.place import load_room
 from horde_env.robots.critterbot.drawing import painter as critterbot_painter
 from horde_env.robots.critterbot.place import load_pen
 from horde_env.view.canvas import Canvas, pygame
@@ -19,10 +24,6 @@ from tests.env.toy import ToyBody
 
 SPEC = critterbot()
 RED = (1.0, 0.0, 0.0)
-
-
-def is_colour(picture: np.ndarray, colour: tuple[float, ...], tolerance: int = 2) -> np.ndarray:
-    return (np.abs(picture.astype(int) - np.rint(np.array(colour) * 255)) <= tolerance).all(axis=-1)
 
 
 def area(draw: Any) -> float:
@@ -50,49 +51,81 @@ def test_shapes_may_leave_the_canvas() -> None:
     assert canvas.picture()[15, 20, 0] == 255
 
 
-def frame_at(x: float, y: float, heading: float) -> Frame:
-    body = ToyBody()
-    body.reset(np.random.default_rng(0))
-    return body.place(x, y, heading)
+def frame(spec: RobotSpec, pose: tuple[float, float, float] | None = None, **values: float) -> Frame:
+    """Return a frame with all readings 0 except `values`, and a pose (x, y, heading) in metres and radians, or none."""
+    readings = np.zeros(spec.n_channels)
+    for name, value in values.items():
+        readings[spec.index(name)] = value
+    extras = {} if pose is None else dict(zip(("x_m", "y_m", "heading_rad"), pose, strict=True))
+    return Frame(values=readings, t=3.0, extras=extras)
 
 
-def middle_of_shell(picture: np.ndarray) -> tuple[float, float]:
-    rows, columns = np.nonzero(is_colour(picture[:, :480], SHELL))
-    return float(columns.mean()), float(rows.mean())
+def places(picture: np.ndarray, colour: tuple[float, float, float], tolerance: int = 2) -> np.ndarray:
+    """Return columns and rows of a colour's pixels in the place on the left, shape (2, n)."""
+    near = np.abs(picture[:, :480].astype(int) - np.rint(np.array(colour) * 255)) <= tolerance
+    return np.array(np.nonzero(near.all(axis=-1)))[::-1]
 
 
-def test_the_body_is_drawn_where_it_stands() -> None:
-    """The world's x is right, its y up: 216 pixels to the metre around the middle (240, 240)."""
-    picture = critterbot_painter(SPEC, load_pen()).draw(frame_at(0.5, 0.5, 0.0))
+PLACES: dict[str, tuple[RobotSpec, Any, Callable[..., Any]]] = {
+    "critterbot": (critterbot(), load_pen(), critterbot_painter),
+    "create2": (create2(), load_room(), create_painter),
+}
+ROBOT = pytest.mark.parametrize("robot", PLACES)
+
+
+@pytest.mark.parametrize(
+    ("robot", "pose", "centre_m", "px_per_m"),
+    [("critterbot", (0.5, 0.5, 0.0), (0.48, 0.5), 216.0), ("create2", (0.2, 0.3, 0.5 * np.pi), (0.2, 0.3), 144.0)],
+)
+def test_the_body_is_drawn_where_it_stands(
+    robot: str, pose: tuple[float, float, float], centre_m: tuple[float, float], px_per_m: float
+) -> None:
+    """The world's x is right, its y up, around the middle (240, 240)."""
+    spec, place, painter = PLACES[robot]
+    picture = painter(spec, place).draw(frame(spec, pose))
     assert (picture.shape, picture.dtype) == ((480, 720, 3), np.uint8)
-    x, y = middle_of_shell(picture)
-    assert x == pytest.approx(240 + 0.48 * 216, abs=8)
-    assert y == pytest.approx(240 - 0.5 * 216, abs=8)
+    x, y = places(picture, SHELL).mean(axis=1)
+    assert x == pytest.approx(240 + centre_m[0] * px_per_m, abs=8)
+    assert y == pytest.approx(240 - centre_m[1] * px_per_m, abs=8)
 
 
-def test_the_tail_points_away_from_the_heading() -> None:
-    """Facing north, the tail hangs to the south: the shell's lowest pixel is twice as far as its highest."""
-    rows, _ = np.nonzero(
-        is_colour(critterbot_painter(SPEC, load_pen()).draw(frame_at(0.0, 0.0, np.pi / 2))[:, :480], SHELL)
-    )
-    assert rows.max() - 240 > 1.8 * (240 - rows.min())
+@ROBOT
+def test_a_body_without_a_pose_is_drawn_large_whatever_it_reads(robot: str) -> None:
+    spec, place, painter = PLACES[robot]
+    large, small = (painter(spec, place).draw(frame(spec, pose)) for pose in (None, (0.0, 0.0, 0.5 * np.pi)))
+    assert places(large, SHELL).shape[1] > 2.5 * places(small, SHELL).shape[1]
+    unknown = Frame(values=np.full(spec.n_channels, np.nan), t=0.0)
+    assert painter(spec, place).draw(unknown).shape == (480, 720, 3)
 
 
-def test_a_body_without_a_pose_is_drawn_large_and_forward_up() -> None:
-    placed = frame_at(0.0, 0.0, np.pi / 2)
-    unplaced = Frame(values=placed.values, t=1.0)
-    painter = critterbot_painter(SPEC, load_pen())
-    large, small = (is_colour(painter.draw(f)[:, :480], SHELL).sum() for f in (unplaced, placed))
-    assert large > 2.5 * small
-    rows, _ = np.nonzero(is_colour(painter.draw(unplaced)[:, :480], SHELL))
+@pytest.mark.parametrize("pose", [(0.0, 0.0, 0.5 * np.pi), None])
+def test_the_critterbots_tail_points_away_from_the_heading(pose: tuple[float, float, float] | None) -> None:
+    """Facing north, or forward up: the shell's lowest pixel is twice as far as its highest."""
+    _, rows = places(critterbot_painter(SPEC, load_pen()).draw(frame(SPEC, pose)), SHELL)
     assert rows.max() - 240 > 1.8 * (240 - rows.min())
 
 
 def test_a_near_wall_shows_as_a_beam() -> None:
-    near, far = (
-        is_colour(critterbot_painter(SPEC, load_pen()).draw(frame_at(x, 0.0, 0.0)), BEAM, 40).sum() for x in (0.85, 0.0)
-    )
+    body = ToyBody()
+    body.reset(np.random.default_rng(0))
+    painter = critterbot_painter(SPEC, load_pen())
+    near, far = (places(painter.draw(body.place(x, 0.0, 0.0)), BEAM, 40).shape[1] for x in (0.85, 0.0))
     assert near > far + 20
+
+
+def test_the_creates_bumper_is_ahead_and_red_on_its_pressed_side() -> None:
+    """Facing north, it lies above the shell."""
+    spec, room, painter = PLACES["create2"]
+    pose = (0.0, 0.0, 0.5 * np.pi)
+    free = painter(spec, room).draw(frame(spec, pose))
+    (x, y), (bumper_x, bumper_y) = (places(free, colour).mean(axis=1) for colour in (SHELL, BUMPER))
+    assert bumper_x == pytest.approx(x, abs=2)
+    assert bumper_y < y - 8
+    assert places(free, BEAM).size == 0
+    for name, side in (("bump_left", -1.0), ("bump_right", 1.0)):
+        red = places(painter(spec, room).draw(frame(spec, pose, **{name: 1.0})), BEAM)
+        assert red.shape[1] > 20
+        assert side * (red[0].mean() - 240) > 8
 
 
 def test_the_path_stays_in_the_picture() -> None:
@@ -107,9 +140,19 @@ def test_the_path_stays_in_the_picture() -> None:
     np.testing.assert_array_equal(env.render(), fresh)
 
 
-def test_frames_of_nan_are_drawn() -> None:
-    values = np.full(SPEC.n_channels, np.nan)
-    assert critterbot_painter(SPEC, load_pen()).draw(Frame(values=values, t=0.0)).shape == (480, 720, 3)
+def test_a_create_is_drawn_in_its_own_room() -> None:
+    """Not of the Critterbot's pen."""
+    env = gymnasium.make("horde_env:CreatePen-v0", render_mode="rgb_array", disable_env_checker=True)
+    env.reset(seed=0)
+    before = env.render()
+    for _ in range(10):
+        env.step(0)
+    assert before.shape == (480, 720, 3)
+    assert (env.render() != before).any()
+    plan = env.unwrapped.metadata["picture"]
+    assert np.array(plan["walls"]).shape == (len(load_room().segments()), 4)
+    assert np.hypot(*np.array(plan["outline"]).T) == pytest.approx(create2().body["radius_m"])
+    env.close()
 
 
 def test_a_window_shows_every_step_until_it_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,6 @@ import queue
 import threading
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import NamedTuple
 
 import pytest
@@ -66,10 +65,6 @@ def test_frames_come_over_tcp_as_over_a_serial_line(url: str) -> None:
         port.write(bytes([131]))
         frames = [port.read(FRAME_SIZE) for _ in range(32)]
         assert decode(frames[-1][3:-1]).mode == SAFE
-
-
-def test_its_folder_bears_its_name(served: Served) -> None:
-    assert Path(served.path).parent.name.startswith("create2-")
 
 
 def test_a_robot_that_powered_down_is_woken_by_its_clean_button(served: Served) -> None:

@@ -53,15 +53,14 @@ def test_the_checksum_includes_the_header() -> None:
     assert list(frame_of(sensors, (29, 13))) == [19, 5, 29, 2, 25, 13, 0, 163]
 
 
-@pytest.mark.parametrize(("group", "size"), [(0, 26), (1, 10), (2, 6), (3, 10), (4, 14), (5, 12), (6, 52)])
+@pytest.mark.parametrize(
+    ("group", "size"),
+    [(0, 26), (1, 10), (2, 6), (3, 10), (4, 14), (5, 12), (6, 52), (100, 80), (101, 28), (106, 12), (107, 9)],
+)
 def test_groups_have_their_sizes(group: int, size: int) -> None:
-    assert len(wire.encode_packet(SAID, group)) == size
-    assert wire.encode(SAID).find(wire.encode_packet(SAID, group)) >= 0
-
-
-@pytest.mark.parametrize(("group", "size"), [(100, 80), (101, 28), (106, 12), (107, 9)])
-def test_later_groups_have_theirs(group: int, size: int) -> None:
-    assert len(wire.encode_packet(SAID, group)) == size
+    packet = wire.encode_packet(SAID, group)
+    assert len(packet) == size
+    assert group > 6 or packet in wire.encode(SAID)
 
 
 def test_every_channel_comes_from_its_own_packet() -> None:

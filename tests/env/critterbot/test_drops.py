@@ -18,13 +18,11 @@ from horde_env.robots.critterbot.stream import DataSource, StateDrop, StateDropP
 from horde_env.robots.critterbot.wire import Control, LedMode, RobotState
 from tests.env.hardware.packets import (
     GOLDEN,
-    GOLDEN_RAW,
     HIGHEST,
     LOWEST,
     RELAXED,
     controls,
     decode_drop,
-    decode_state,
     state_of,
     states,
 )
@@ -107,15 +105,6 @@ def test_a_state_survives_its_drop_but_for_ir_distance(state: RobotState, micros
     assert stream.encode_state_drop(back) == frame
     lowest, highest = stream.restore_ir_distance(back.ir_distance)[1:]
     assert np.all((lowest <= state.raw[IR_DISTANCE]) & (state.raw[IR_DISTANCE] <= highest))
-
-
-def test_the_charge_state_makes_the_error_flags_negative() -> None:
-    """Charge state 201 (unplugged while charging) is the sign bit of the drop's error flags: 0xC9000000."""
-    state = RobotState(decode_state(GOLDEN).raw, charge_state=201, error_flags=32768)
-    frame = stream.encode_state_drop(stream.drop_of(state, 0.0))
-
-    assert fields_of(frame)["error_flags"] == [0xC9008000 - (1 << 32)]
-    assert decode_drop(frame).state[1:3] == (201, 32768)
 
 
 def test_the_simulators_ir_distance_is_a_share_of_255() -> None:
@@ -250,16 +239,6 @@ def test_a_cycle_time_that_was_0_stays_0() -> None:
     found = [len(parser.feed(frame_of(bus_voltage=[165], cycle_time=[t]))) for t in times]
     assert found == [1, 1, 1, 0, 1]
     assert (parser.crc_errors, parser.skipped_bytes) == (1, 396)
-
-
-def test_a_drop_and_a_packet_of_one_moment_agree_in_si_units() -> None:
-    state = decode_state(GOLDEN)
-    from_drop = decode_drop(stream.encode_state_drop(stream.drop_of(state, 0.0))).state
-    difference = np.abs(SPEC.to_si(from_drop.raw) - SPEC.to_si(state.raw))
-
-    assert np.max(np.delete(difference, IR_DISTANCE)) == 0
-    assert np.max(difference[IR_DISTANCE]) <= 7 / 1023
-    assert from_drop.raw[SPEC.group("thermal")].tolist() == GOLDEN_RAW["thermal"]
 
 
 @pytest.mark.parametrize(("dialect", "packet"), [(SERIAL, GOLDEN), (DROPS, drop_of_bytes(GOLDEN))])

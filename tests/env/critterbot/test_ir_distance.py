@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import gzip
 from functools import cache
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,8 +12,7 @@ import pytest
 from horde_env.robots.critterbot import stream, wire
 from horde_env.robots.critterbot.stream import StateParser
 from horde_env.robots.critterbot.wire import RobotState
-
-LOG = Path(__file__).resolve().parents[3].parent / "shared/data/critterbot_real_wandering_2010-10-05.csv.gz"
+from tests.env.recording import REAL_LOG as LOG
 
 
 def test_what_is_known_of_a_scrambled_ir_distance() -> None:

@@ -84,11 +84,6 @@ def await_reading(p: Port, number: int) -> Reading:
     return reading
 
 
-def await_(condition: Callable[[], bool], p: Port) -> None:
-    with p._changed:
-        assert p._changed.wait_for(condition, LIMIT_S)
-
-
 def handshake(p: Port, **rest: Any) -> Reading:
     """Wait for a robot to be roused, and return a first reading."""
     steps = start_packets(p, time.monotonic, **rest)

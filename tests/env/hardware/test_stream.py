@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -22,15 +21,6 @@ def pending(parser: StateParser) -> int:
 # ---- the state parser ------------------------------------------------------------------------------------------------
 
 
-@RELAXED
-@given(st.lists(st.integers(0, 5 * 83), max_size=30))
-def test_however_the_stream_is_cut_the_packets_are_the_same(cuts: list[int]) -> None:
-    parser = StateParser()
-
-    assert feed_in_pieces(parser, GOLDEN * 5, cuts) == [GOLDEN] * 5
-    assert (parser.packets, parser.crc_errors, parser.skipped_bytes, pending(parser)) == (5, 0, 0, 0)
-
-
 def test_a_lost_byte_costs_one_packet() -> None:
     """Whichever it is. The robot's own driver delivered the ruin and lost the packet after it."""
     for lost in range(83):
@@ -40,18 +30,6 @@ def test_a_lost_byte_costs_one_packet() -> None:
         assert feed_in_pieces(parser, stream, []) == [GOLDEN] * 3, lost
         assert parser.skipped_bytes == 82, lost
         assert parser.crc_errors == (lost > 3), lost
-
-
-@pytest.mark.parametrize("extra", [b"\x0d", b"\xde", b"\xde\xad\xbe", wire.HEADER])
-def test_extra_bytes_cost_at_most_the_packet_they_fall_into(extra: bytes) -> None:
-    for where in range(84):
-        parser = StateParser()
-        stream = GOLDEN + GOLDEN[:where] + extra + GOLDEN[where:] + GOLDEN
-        # A byte put in before its own like (or a header into a header) leaves a whole packet somewhere.
-        intact = 3 if GOLDEN in GOLDEN[:where] + extra + GOLDEN[where:] else 2
-
-        assert feed_in_pieces(parser, stream, []) == [GOLDEN] * intact, where
-        assert parser.skipped_bytes == len(stream) - 83 * intact, where
 
 
 def test_a_header_inside_the_readings_is_data() -> None:

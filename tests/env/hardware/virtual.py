@@ -23,7 +23,7 @@ from horde_env.hardware.port import serial_for_url
 from horde_env.robots.critterbot import stream, wire
 from horde_env.robots.critterbot.emulator.console import Receiver
 from horde_env.robots.critterbot.simulator import firmware
-from horde_env.robots.critterbot.wire import MI_ON, Control, MotorMode, RobotState, decode_control
+from horde_env.robots.critterbot.wire import MI_ON, Control, MotorMode, RobotState
 from tests.env.hardware.packets import GOLDEN_STATE, SPEC
 from tests.env.hardware.peers import LIMIT_S, config
 
@@ -325,8 +325,3 @@ class _Counting:
         with self._changed:
             self.closed = True
             self._changed.notify_all()
-
-
-def decoded(packets: bytes) -> list[Control]:
-    """Return the controls of plain 9-byte packets."""
-    return [decode_control(packets[i : i + 9]) for i in range(0, len(packets), 9)]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import multiprocessing
 from collections.abc import Iterator
-from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -15,7 +14,6 @@ from horde_env.robot import critterbot
 from horde_env.robots.critterbot.simulator import motors
 from horde_env.robots.critterbot.simulator.backend import SimulatedBody
 from horde_env.sim.physics import PHYSICS
-from horde_env.sim.planar import Motion
 
 pytestmark = pytest.mark.sim
 SPEC = critterbot()
@@ -147,31 +145,6 @@ def test_a_silent_host_stops_the_robot(robot: SimulatedBody) -> None:
     for _ in range(100):
         robot.machine.tick(np.zeros(3))
     assert abs(robot.machine.body.motion.yaw_rate) < 0.05
-
-
-@pytest.mark.parametrize("cuts", [(10, 10, 10), (7, 1, 13, 9), (25, 5)])
-def test_ticks_in_one_run_equal_ticks_one_by_one(robot: SimulatedBody, cuts: tuple[int, ...]) -> None:
-    """For any partition of 30 ticks into runs, also across steps of the power supply."""
-    noise, machine = np.random.default_rng(4).standard_normal((30, 3)), robot.machine
-
-    def state_of() -> tuple[object, ...]:
-        power = machine.power
-        state = machine.motion.tobytes(), machine.firmware.wheels.tobytes()
-        return machine.body.motion, *state, power.bus_v, list(power.charge)
-
-    machine.reset(0.7, 0.0, 0.3)
-    machine.firmware.command(1, 20, 5, 3)
-    expected = []
-    for row in noise:
-        machine.tick(row)
-        expected.append(machine.body.motion)
-    one_by_one = state_of()
-    machine.reset(0.7, 0.0, 0.3)
-    machine.firmware.command(1, 20, 5, 3)
-    ends = np.cumsum((0, *cuts))
-    seen = [row for a, b in pairwise(ends.tolist()) for row in machine.run(noise[a:b])]
-    assert state_of() == one_by_one
-    assert [Motion(*row) for row in seen] == expected
 
 
 def test_an_overheated_robot_reports_it_and_does_not_move(robot: SimulatedBody) -> None:
