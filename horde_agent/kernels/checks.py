@@ -35,6 +35,8 @@ class Signals(NamedTuple):
             (n_groups,).
         c_tp1: Cumulants, (n_cumulants,).
         z_tp1: Outcomes, (n_demons,).
+        b_t, action_t: b(a_t) and a_t, each (1,); rules and trace rules that need them say so.
+        interest_t: Interest of the state left, (n_demons,), or (1,) for all demons.
         is_fixed: True if only rho and c change from step to step.
     """
 
@@ -43,6 +45,9 @@ class Signals(NamedTuple):
     lam_tp1: Floats
     c_tp1: Floats
     z_tp1: Floats
+    b_t: Floats = np.full(1, np.nan)
+    action_t: Integers = np.zeros(1, dtype=np.int64)
+    interest_t: Floats = np.ones(1)
     is_fixed: bool = False
 
 

@@ -23,22 +23,27 @@ class Phi(NamedTuple):
     value: Floats
 
 
-class DemonSignals(NamedTuple):
-    """Signals of one transition for each demon, shape (n_demons,)."""
+class Step(NamedTuple):
+    """A transition: two feature vectors, the action, and each demon's signals, shape (n_demons,)."""
 
+    phi_t: Phi
+    phi_tp1: Phi
+    action: int  # a_t
+    b: float  # b(a_t)
     rho: Floats  # pi(a_t) / b(a_t)
     gamma: Floats  # continuation at the state reached
-    lam: Floats  # trace decay there
+    lam: Floats  # trace decay there, lambda_{t+1} after the trace rule
     c: Floats  # cumulant
     z: Floats  # outcome
-    skips: NDArray[np.bool_]  # the demon skips this step
+    interest: Floats  # i(s_t)
 
 
 class Demons(NamedTuple):
     """Weights, traces and estimates of d demons over n features."""
 
     theta: Reals  # (d, n)
-    vectors: Reals  # (k, d, n): the rule's other vectors, VECTORS
+    vectors: Reals  # (k, d, n): the rule's other vectors, WEIGHTS then TRACES
+    numbers: Floats  # (j, d): the rule's numbers, NUMBERS then TRACE_NUMBERS
     m: Reals  # (d, n): the trace of delta e; (0, n) without the vector MSPBE estimate
     alive: NDArray[np.bool_]  # (d,): the trace is not 0
     prediction: Floats  # (d,), like all arrays below: theta_t.phi_t
@@ -51,7 +56,8 @@ class Demons(NamedTuple):
     alpha_w: Floats
     bound: Floats  # largest plausible |theta|
     flagged: NDArray[np.bool_]
-    clips: bool  # lambda_{t+1} = lambda min(1, 1/rho_t)
+    n_weights: int  # the first vectors, which a gap keeps; it clears the others
+    n_numbers: int  # the first numbers, which a gap keeps
     cap: float  # largest entry of phi + gamma lambda e
     every_step: bool  # w decays also if rho = 0
     one_over_tau: float  # step size of the MSPBE estimates
@@ -87,6 +93,14 @@ def add_vector(weights: Reals, factor: float, e: Reals) -> None:
 
 
 @inner_kernel
+def scale(weights: Reals, factor: float) -> None:
+    """Multiply a full vector, shape (n,)."""
+    factor = weights.dtype.type(factor)
+    for k in range(weights.shape[0]):
+        weights[k] *= factor
+
+
+@inner_kernel
 def inner(a: Reals, b: Reals) -> float:
     """Return a.b of two vectors, shape (n,), in float64; four partial sums shorten the chain of dependent additions."""
     n, t0, t1, t2, t3 = a.shape[0] // 4, 0.0, 0.0, 0.0, 0.0
@@ -104,24 +118,46 @@ def inner(a: Reals, b: Reals) -> float:
 
 
 @inner_kernel
-def move_trace(i: int, demons: Demons, e: Reals, rho: float, phi_t: Phi) -> bool:
-    """Write e_t = rho_t min(phi_t + gamma_t lambda_t e_{t-1}, cap), shape (n,); return True if it is not 0.
+def td_error(i: int, demons: Demons, step: Step) -> float:
+    """Return delta_t = c_{t+1} + (1 - gamma_{t+1}) z_{t+1} + gamma_{t+1} theta.phi_{t+1} - theta.phi_t."""
+    gamma, theta = step.gamma[i], demons.theta[i]
+    return step.c[i] + (1.0 - gamma) * step.z[i] + gamma * dot(theta, step.phi_tp1) - dot(theta, step.phi_t)
 
-    No entry of a trace is negative, so `max_trace` is the largest entry so far.
+
+@inner_kernel
+def sound_delta(i: int, demons: Demons, step: Step) -> float:
+    """Store delta as the TD error and return it; flag the demon and return 0 if the step exceeds the dtype's range."""
+    demons.td_error[i] = delta = td_error(i, demons, step)
+    if abs(delta) <= demons.max_finite and abs(delta) * step.rho[i] < demons.largest_step:
+        return delta
+    demons.flagged[i] = True
+    return 0.0
+
+
+@inner_kernel
+def decay_of(i: int, demons: Demons) -> float:
+    """Return gamma_t lambda_t."""
+    return demons.gamma_t[i] * demons.lam_t[i]
+
+
+@inner_kernel
+def move_trace(i: int, demons: Demons, e: Reals, step: Step, gain: float) -> bool:
+    """Write e_t = rho_t min(gain phi_t + gamma_t lambda_t e_{t-1}, cap), shape (n,); return True if it is not 0.
+
+    `max_trace` is the largest |entry| so far.
     """
-    decay, cap, largest = e.dtype.type(demons.gamma_t[i] * demons.lam_t[i]), e.dtype.type(demons.cap), 0.0
-    if rho == 0.0:
+    decay, cap, largest = e.dtype.type(decay_of(i, demons)), e.dtype.type(demons.cap), 0.0
+    if step.rho[i] == 0.0:
         clear_trace(i, demons, e)
         return False
     if demons.alive[i]:
-        for k in range(e.shape[0]):
-            e[k] *= decay
-    add(e, 1.0, phi_t)
-    rho_ = e.dtype.type(rho)
+        scale(e, decay)
+    add(e, gain, step.phi_t)
+    rho_ = e.dtype.type(step.rho[i])
     for k in range(e.shape[0]):
         e[k] = rho_ * min(e[k], cap)
     for k in range(e.shape[0]):
-        largest = max(largest, e[k])
+        largest = max(largest, abs(e[k]))
     demons.alive[i], demons.max_trace[i] = True, max(demons.max_trace[i], largest)
     return True
 
@@ -135,12 +171,19 @@ def clear_trace(i: int, demons: Demons, e: Reals) -> None:
 
 
 @inner_kernel
-def estimate(i: int, demons: Demons, delta: float, e: Reals, e_w: float) -> None:
+def finish(i: int, demons: Demons, step: Step, delta: float, e: Reals, e_w: float) -> None:
     """Update the MSPBE estimates: s += (delta e.w - s) / tau and m += (delta e - m) / tau; m.w is the vector estimate.
 
-    The trace e and m have the shape (n,).
+    The trace e and m have the shape (n,). gamma_{t+1} and lambda_{t+1} become those of the next step.
     Source: White, Modayil & Sutton (2012), equation 9, with w from before the step.
     """
+    estimate(i, demons, delta, e, e_w)
+    demons.gamma_t[i], demons.lam_t[i] = step.gamma[i], step.lam[i]
+
+
+@inner_kernel
+def estimate(i: int, demons: Demons, delta: float, e: Reals, e_w: float) -> None:
+    """Update the MSPBE estimates from a trace, shape (n,), which is ignored unless the demon's trace is alive."""
     step = demons.one_over_tau
     demons.mspbe[i] += step * (delta * e_w - demons.mspbe[i])
     if demons.m.shape[0] > 0:
@@ -149,26 +192,26 @@ def estimate(i: int, demons: Demons, delta: float, e: Reals, e_w: float) -> None
             for k in range(m.shape[0]):
                 m[k] = keep * m[k] + gain * e[k]
         else:
-            for k in range(m.shape[0]):
-                m[k] *= keep
+            scale(m, keep)
 
 
 @inner_kernel
-def skip(i: int, demons: Demons, e: Reals) -> None:
-    """Skip a step for one demon: clear its trace, shape (n,), set its TD error to 0 and keep its weights."""
-    clear_trace(i, demons, e)
-    estimate(i, demons, 0.0, e, 0.0)
+def flag_w(i: int, demons: Demons, q: float) -> None:
+    """Flag a demon whose w.phi, times its step size, exceeds the dtype's range."""
+    if not abs(q) * max(1.0, demons.alpha_w[i]) <= demons.max_finite:
+        demons.flagged[i] = True
+
+
+@inner_kernel
+def skip(i: int, demons: Demons) -> None:
+    """Skip a step for one demon: clear its traces, set its TD error to 0 and keep its weights."""
+    demons.alive[i] = False
+    for k in range(demons.n_weights, demons.vectors.shape[0]):
+        demons.vectors[k, i, :] = 0
+    for k in range(demons.n_numbers, demons.numbers.shape[0]):
+        demons.numbers[k, i] = 0.0
+    estimate(i, demons, 0.0, demons.theta[i], 0.0)
     demons.td_error[i], demons.gamma_t[i], demons.lam_t[i] = 0.0, 0.0, 0.0
-
-
-@inner_kernel
-def sound_delta(i: int, demons: Demons, delta: float, rho: float) -> float:
-    """Store delta as the TD error and return it; flag the demon and return 0 if the step exceeds the dtype's range."""
-    demons.td_error[i] = delta
-    if abs(delta) <= demons.max_finite and abs(delta) * rho < demons.largest_step:
-        return delta
-    demons.flagged[i] = True
-    return 0.0
 
 
 # ---- all demons -----------------------------------------------------------------------------------------------------

@@ -7,7 +7,6 @@ for other update rules (`kernels/rules`). A step takes several passes over all f
 from __future__ import annotations
 
 from collections.abc import Sequence
-from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -15,11 +14,11 @@ from numpy.typing import NDArray
 
 from horde_agent.kernels import plain
 from horde_agent.kernels.checks import DEMON_FLAGGED, Signals
-from horde_agent.kernels.plain import Demons, DemonSignals, Phi
-from horde_agent.kernels.rules import rule
+from horde_agent.kernels.plain import Demons, Phi
+from horde_agent.kernels.rules import Rule, learn_all, rule
 from horde_agent.learning.engine import LARGEST_STEP, SMALLEST_SHARED_WORK, FlaggedDemon, check_weights, max_finite
 from horde_agent.learning.layout import DemonMapping, prefault
-from horde_agent.learning.rules import PAPER_CONFIG, LearnerConfig
+from horde_agent.learning.rules import PAPER_CONFIG, LearnerConfig, next_lambda
 from horde_agent.saving import State, gathered, scattered
 from horde_agent.types import Floats, Integers, Reals
 
@@ -59,7 +58,7 @@ class PlainEngine:
     ) -> None:
         group = np.asarray(group, dtype=np.int64)
         self.config, self.n_features, self.dtype = config, n_features, np.dtype(config.dtype)
-        self._n_steps = 0
+        self._parameters, self._n_steps = config.rule_parameters, 0
         policy = np.arange(int(group.max()) + 1) if policy is None else policy
         self._set_groups(group, policy, np.arange(group.size) if cumulant is None else cumulant)
         self._demons = self._allocate(self.n_demons)
@@ -70,8 +69,8 @@ class PlainEngine:
         self.latest: Floats = np.zeros(self.n_demons)
 
     @property
-    def _rule(self) -> ModuleType:
-        """The update rule's module; not an attribute, because modules cannot be copied."""
+    def _rule(self) -> Rule:
+        """The update rule; not an attribute, because modules cannot be copied."""
         return rule(self.config.algorithm)
 
     @property
@@ -88,12 +87,14 @@ class PlainEngine:
         n, config = self.n_features, self.config
         return Demons(
             theta=np.zeros((n_demons, n), dtype=self.dtype),
-            vectors=np.zeros((len(self._rule.VECTORS), n_demons, n), dtype=self.dtype),
+            vectors=np.zeros((len(self._rule.vectors), n_demons, n), dtype=self.dtype),
+            numbers=np.zeros((len(self._rule.numbers), n_demons)),
             m=np.zeros((n_demons if config.vector_mspbe else 0, n), dtype=self.dtype),
             alive=np.zeros(n_demons, dtype=bool),
             **{name: np.zeros(n_demons) for name in _NUMBERS},
             flagged=np.zeros(n_demons, dtype=bool),
-            clips=config.trace_rule == "clipped",
+            n_weights=len(self._rule.WEIGHTS),
+            n_numbers=len(self._rule.NUMBERS),
             cap=1.0 if config.trace_rule == "capped" else np.inf,
             every_step=config.w_rule == "every-step",
             one_over_tau=1.0 / config.mspbe_tau,
@@ -109,27 +110,35 @@ class PlainEngine:
 
     # ---- the stream -------------------------------------------------------------------------------------------------
 
-    def begin(self, tiles: NDArray[Any], gamma: Any = None, lam: Any = None) -> Floats:  # noqa: ARG002 - decay nothing
-        """Begin a stream at `tiles`, (n_active,), with all traces at zero: `Engine.begin`."""
+    def begin(self, tiles: NDArray[Any], gamma: Any = None, lam: Any = None) -> Floats:
+        """Begin a stream at `tiles`, (n_active,), with all traces at zero: `Engine.begin`.
+
+        gamma and lam there, (n_groups,), decay nothing, but are part of the running means of `intentional_td`.
+        """
         demons = self._demons
-        if "e" in self._rule.VECTORS:
-            demons.vectors[self._rule.VECTORS.index("e"), demons.alive] = 0
+        for numbers, given in ((demons.gamma_t, gamma), (demons.lam_t, lam)):
+            if given is not None:
+                numbers[:] = given[self._group]
+        demons.vectors[demons.n_weights :], demons.numbers[demons.n_numbers :] = 0, 0
         demons.alive[:] = False
         return self._move_to(self._features(tiles))
 
     def learn(self, tiles: NDArray[Any], signals: Signals, *, is_last: bool = False) -> Floats:
         """Learn from the transition to `tiles`, (n_active,): `Engine.learn`."""
-        phi, group = self._features(tiles), self._group
+        phi, group, b = self._features(tiles), self._group, float(signals.b_t[0])
+        rho = signals.rho_t[self._policy[group]]
         of_demons = (
-            signals.rho_t[self._policy[group]],
+            rho,
             (0.0 if is_last else 1.0) * signals.gamma_tp1[group],
-            signals.lam_tp1[group],
+            next_lambda(self.config, signals.lam_tp1[group], rho, b),
             signals.c_tp1[self._cumulant],
             signals.z_tp1,
+            np.broadcast_to(signals.interest_t, self.n_demons).copy(),
         )
         is_finite = np.logical_and.reduce([np.abs(numbers) <= self._demons.max_finite for numbers in of_demons])
         skips = ~is_finite | self._is_aside
-        self._rule.learn_all(self._demons, DemonSignals(*of_demons, skips), self._phi, phi, n_threads=self._n_threads)
+        parts = (int(signals.action_t[0]), b, *of_demons)
+        learn_all(self._parameters, self._demons, self._phi, phi, skips, parts, n_threads=self._n_threads)
         self._check_some_demons()
         return self._move_to(phi)
 
@@ -170,8 +179,8 @@ class PlainEngine:
 
     @property
     def mspbe_scalar(self) -> Floats:
-        """Scalar MSPBE estimate, signed, shape (n_demons,)."""
-        return self._demons.mspbe.copy()
+        """Scalar MSPBE estimate, signed, shape (n_demons,); NaN for a rule without w."""
+        return self._demons.mspbe.copy() if "w" in self._rule.vectors else np.full(self.n_demons, np.nan)
 
     @property
     def max_trace(self) -> Floats:
@@ -179,7 +188,9 @@ class PlainEngine:
         return self._demons.max_trace.copy()
 
     def mspbe_vector(self) -> Floats:
-        """Return the vector MSPBE estimate m.w, shape (n_demons,); raise ValueError without m or w."""
+        """Return the vector MSPBE estimate m.w, shape (n_demons,): NaN without w; raise ValueError without m."""
+        if "w" not in self._rule.vectors:
+            return np.full(self.n_demons, np.nan)
         return np.asarray(np.einsum("df,df->d", self.mspbe_trace(), self._vector("w"), dtype=np.float64))
 
     def mspbe_trace(self) -> Reals:
@@ -190,18 +201,23 @@ class PlainEngine:
 
     def weights(self, demons: Integers | None = None) -> tuple[Reals, Reals]:
         """Return copies of theta and w, each (n, n_features), in the engine's dtype, of demons (n,) or all."""
-        theta, w = self._demons.theta.copy(), self._vector("w")
+        theta = self._demons.theta.copy()
+        w = self._vector("w") if "w" in self._rule.vectors else np.zeros_like(theta)
         return (theta, w) if demons is None else (theta[demons], w[demons])
 
     def traces(self) -> Reals:
         """Return a copy of every demon's e, shape (n_demons, n_features)."""
         return self._vector("e")
 
+    def step_sizes(self) -> Reals:
+        """Return a copy of every weight's step size, (n_demons, n_features); raise ValueError if the rule has none."""
+        return np.asarray(self._demons.alpha[:, None] * np.exp(self._vector("beta")), dtype=self.dtype)
+
     def _vector(self, name: str) -> Reals:
         """Return a copy of one of the rule's vectors."""
-        if name not in self._rule.VECTORS:
+        if name not in self._rule.vectors:
             raise ValueError(f"algorithm {self.config.algorithm!r} has no vector {name!r}")
-        return np.asarray(self._demons.vectors[self._rule.VECTORS.index(name)]).copy()
+        return np.asarray(self._demons.vectors[self._rule.vectors.index(name)]).copy()
 
     # ---- diverged demons --------------------------------------------------------------------------------------------
 
@@ -220,12 +236,12 @@ class PlainEngine:
         of = self._demons
         m = of.m[i] if of.m.size else np.zeros(0)
         numbers = (float(a[i]) for a in (of.prediction, of.mspbe, of.td_error, of.bound))
-        return FlaggedDemon(of.theta[i], of.vectors[0, i], m, *numbers).fault()
+        return FlaggedDemon(of.theta[i], of.vectors[:, i].ravel(), m, *numbers).fault()
 
     def freeze(self, demon: int) -> None:
         """Freeze one demon's weights at zero permanently; other demons do not change."""
         of = self._demons
-        of.theta[demon], of.vectors[:, demon] = 0, 0
+        of.theta[demon], of.vectors[:, demon], of.numbers[:, demon] = 0, 0, 0
         if of.m.size:
             of.m[demon] = 0
         for numbers in (of.prediction, of.td_error, of.mspbe, of.alpha, of.alpha_w):
@@ -266,8 +282,8 @@ class PlainEngine:
 
     def _learned(self) -> list[NDArray[Any]]:
         """Return the arrays of weights and MSPBE estimates."""
-        of, names = self._demons, self._rule.VECTORS
-        return [of.theta, of.m, of.mspbe, *(of.vectors[k] for k in range(len(names)) if names[k] != "e")]
+        of = self._demons
+        return [of.theta, of.m, of.mspbe, *of.vectors[: of.n_weights], *of.numbers[: of.n_numbers]]
 
     # ---- adding and removing demons ---------------------------------------------------------------------------------
 
@@ -280,7 +296,8 @@ class PlainEngine:
         cumulant = np.arange(mapping.group.size) if mapping.cumulant is None else mapping.cumulant
         self._set_groups(mapping.group, mapping.policy, cumulant)
         self._demons = after = self._allocate(self.n_demons)
-        after.vectors[:, ~is_new] = before.vectors[:, old_index]
+        for name in ("vectors", "numbers"):
+            getattr(after, name)[:, ~is_new] = getattr(before, name)[:, old_index]
         for name in ("theta", "m", "alive", "flagged", *_NUMBERS):
             if getattr(after, name).size:
                 getattr(after, name)[~is_new] = getattr(before, name)[old_index]
@@ -304,7 +321,7 @@ class PlainEngine:
 
     def take_over(self, learned: dict[str, Reals], is_aside: NDArray[np.bool_], tiles: Integers) -> None:
         """Continue at `tiles`, (n_active,), from another engine's arrays, by name: see `SpanEngine.in_full`."""
-        of, names = self._demons, self._rule.VECTORS
+        of, names = self._demons, self._rule.vectors
         for name, numbers in learned.items():
             into = of.vectors[names.index(name)] if name in names else getattr(of, name)
             if into.size:

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
+import logging
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
 
 import numpy as np
 
-from horde_agent.kernels.rules import names
+from horde_agent.kernels import rules
+from horde_agent.types import Floats
 
-TRACE_RULES = ("clipped", "capped", "plain")
+TRACE_RULES = tuple(rules.TRACE_RULES)
 W_RULES = ("every-step", "importance-weighted")
 DTYPES = ("float32", "float64")
 ENGINES = ("span", "plain")
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,10 +26,11 @@ class LearnerConfig:
     """Options of the learning algorithm.
 
     Attributes:
-        step_size: Primary step size; alpha = step_size / number of active tiles.
-        secondary_ratio: alpha_w / alpha.
-        trace_rule: "clipped": lambda_{t+1} = lambda min(1, 1/rho_t). "capped": entries of phi + gamma lambda e are at
-            most 1, before rho. "plain": the paper's pseudo-code; the trace may have infinite variance.
+        step_size: Primary step size; alpha = step_size / number of active tiles. By default the rule's, 0.1 for most.
+        secondary_ratio: alpha_w / alpha. By default the rule's, 0.001 for "gtd".
+        trace_rule: lambda_{t+1}. "clipped": lambda min(1, 1/rho_t). "plain": lambda, as in the paper's pseudo-code; the
+            trace may have infinite variance. "capped": as "plain", but entries of phi + gamma lambda e are at most 1,
+            before rho. "tree-backup": lambda b(a_t). "abtd": min(psi b(a_t), 1, 1/rho_t).
         w_rule: "every-step": w -= alpha_w (phi.w) phi on every step, as in the paper's pseudo-code.
             "importance-weighted": this term is multiplied by rho.
         dtype: "float32" or "float64".
@@ -32,23 +39,27 @@ class LearnerConfig:
         check_every: Learning steps between two checks of a weight against its bound in the plain engine; the span
             engine checks each weight that it writes.
         engine: "span", the fast engine, or "plain", the reference, which supports all rules.
-        algorithm: The update rule: the name of its file in `kernels/rules`; the span engine supports only "gtd".
+        algorithm: The update rule: the name of its file in `kernels/rules`.
+        parameters: Parameters of the update rule and of the trace rule (`c_bar`, `psi`) by name, such as
+            {"beta": 0.5}; others have their defaults.
 
     Raises:
         ValueError: If a value is out of range; the message names it.
 
     Source: White, Modayil & Sutton (2012), section 5, https://arxiv.org/abs/1206.6262: step size 0.1 over the active
-    tiles, ratio 0.001.
+    tiles, ratio 0.001. Other rules: `kernels/rules`.
 
     Example:
         >>> config = LearnerConfig(trace_rule="plain", step_size=0.05)
         >>> config.step_size, config.w_rule
         (0.05, 'every-step')
+        >>> LearnerConfig(algorithm="tdrc").secondary_ratio
+        1.0
     """
 
-    step_size: float = 0.1
-    secondary_ratio: float = 0.001
-    trace_rule: Literal["clipped", "capped", "plain"] = "clipped"
+    step_size: float = math.nan
+    secondary_ratio: float = math.nan
+    trace_rule: Literal["clipped", "capped", "plain", "tree-backup", "abtd"] = "clipped"
     w_rule: Literal["every-step", "importance-weighted"] = "every-step"
     dtype: Literal["float32", "float64"] = "float32"
     mspbe_tau: float = 10_000.0
@@ -56,11 +67,17 @@ class LearnerConfig:
     check_every: int = 1_000
     engine: Literal["span", "plain"] = "span"
     algorithm: str = "gtd"
+    parameters: Mapping[str, float] = field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:
         for name, choices in (("trace_rule", TRACE_RULES), ("w_rule", W_RULES), ("dtype", DTYPES), ("engine", ENGINES)):
             if getattr(self, name) not in choices:
                 raise ValueError(f"{name} must be one of {', '.join(choices)}, not {getattr(self, name)!r}")
+        rule = rules.rule(self.algorithm)
+        object.__setattr__(self, "algorithm", rule.name)
+        for name, default in (("step_size", rule.STEP_SIZE), ("secondary_ratio", rule.SECONDARY_RATIO)):
+            if math.isnan(getattr(self, name)):
+                object.__setattr__(self, name, default)
         if not (np.isfinite(self.step_size) and self.step_size > 0):
             raise ValueError(f"step_size must be positive, not {self.step_size!r}")
         if not (np.isfinite(self.secondary_ratio) and self.secondary_ratio >= 0):
@@ -69,13 +86,66 @@ class LearnerConfig:
             raise ValueError(f"mspbe_tau must be above 1 step, not {self.mspbe_tau!r}")
         if self.check_every < 1:
             raise ValueError(f"check_every must be at least 1 step, not {self.check_every!r}")
-        if self.algorithm not in names():
-            raise ValueError(f"algorithm must be one of {', '.join(names())}, not {self.algorithm!r}")
+        self._check_rule(rule)
+
+    def _check_rule(self, rule: rules.Rule) -> None:
+        """Check the rule's parameters and the options that it supports; log a warning about unsafe parameters."""
+        name = f"algorithm {rule.name!r}"
+        if rule.TRACE_RULE and self.trace_rule != rule.TRACE_RULE:
+            if self.trace_rule != "clipped":
+                raise ValueError(
+                    f"{name} has the trace rule {rule.TRACE_RULE!r}, not {self.trace_rule!r}: omit trace_rule"
+                )
+            object.__setattr__(self, "trace_rule", rule.TRACE_RULE)
+        if self.trace_rule == "capped" and not rule.CAN_CAP:
+            raise ValueError(f'{name} does not support trace_rule="capped": choose "clipped" or "plain"')
+        if self.w_rule == "importance-weighted" and not rule.CAN_WEIGHT:
+            raise ValueError(f'{name} does not support w_rule="importance-weighted": choose "every-step"')
+        bound = rules.TRACE_RULES[self.trace_rule]
+        owners = dict.fromkeys(rule.parameters._fields, rule) | ({bound[1]: rules.rule(bound[0])} if bound else {})
+        for key, value in self.parameters.items():
+            if key not in owners:
+                known = f"it has {', '.join(owners)}" if owners else "it has none"
+                raise ValueError(f"{name} with trace rule {self.trace_rule!r} has no parameter {key!r}: {known}")
+            if not rules.is_in(owners[key].RANGES[key], value):
+                raise ValueError(f"{name}: parameter {key} must be in {owners[key].RANGES[key]}, not {value!r}")
+            safe, what = owners[key].WARNS.get(key, ("[-inf, inf]", ""))
+            if not rules.is_in(safe, value):
+                _log.warning("%s with %s = %g %s", name, key, value, what)
+        if self.trace_bound > getattr(self.rule_parameters, "rho_bar", math.inf):
+            raise ValueError(f"{name}: c_bar must be at most rho_bar, not {self.trace_bound:g}: lower c_bar")
+
+    @property
+    def rule_parameters(self) -> Any:
+        """The parameters of the update rule, a NamedTuple of its file."""
+        kind = rules.rule(self.algorithm).parameters
+        return kind(**{key: float(value) for key, value in self.parameters.items() if key in kind._fields})
+
+    @property
+    def trace_bound(self) -> float:
+        """The parameter c_bar or psi of the trace rule; 1 if it has none."""
+        bound = rules.TRACE_RULES[self.trace_rule]
+        if bound is None:
+            return 1.0
+        default = getattr(rules.rule(bound[0]).parameters(), bound[1])
+        return float(self.parameters.get(bound[1], default))
 
     @property
     def needs_plain_engine(self) -> bool:
         """True if the plain engine is chosen or required: the span engine supports neither "capped" nor other rules."""
         return self.engine == "plain" or self.trace_rule == "capped" or self.algorithm != "gtd"
+
+
+def next_lambda(config: LearnerConfig, lam: Floats, rho: Floats, b: float) -> Floats:
+    """Return lambda_{t+1} of a trace rule from the questions' trace decays and ratios, (n_demons,), and b(a_t)."""
+    match config.trace_rule:
+        case "clipped":
+            return lam / np.maximum(rho / config.trace_bound, 1.0)
+        case "tree-backup":
+            return lam * b
+        case "abtd":
+            return np.minimum(config.trace_bound * b, 1.0 / np.maximum(rho, 1.0))
+    return lam
 
 
 PAPER_CONFIG = LearnerConfig()

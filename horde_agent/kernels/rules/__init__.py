@@ -1,11 +1,26 @@
-"""Update rules of the plain engine, one file each, selected by file name.
+"""Update rules, one file each, selected by file name (`LearnerConfig.algorithm`).
 
 A rule is a module with
 
-    VECTORS: names of its vectors in addition to theta; "e", if present, is the trace that a gap clears
-    learn_all(demons, signals, phi_t, phi_tp1): an `outer_kernel` that updates every demon in place
+    a NamedTuple of its parameters with their defaults, the module's only class; kernels are compiled once for each
+    RANGES: the range of each parameter, such as "(0, 1]"
+    WEIGHTS, TRACES: names of its vectors in addition to theta; a gap clears the traces. "e" is the trace of the
+        MSPBE estimates, "w" the secondary weights, "beta" the logarithm of a step size per weight over alpha
+    NUMBERS, TRACE_NUMBERS: names of its numbers per demon; a gap clears those of the trace
+    learn(rule, i, demons, step): an `inner_kernel` that updates demon i in place from a transition
 
-To add a rule, copy `gtd.py` to a new file in this folder; no registration is needed.
+and, if it differs from the default in `_DEFAULTS`, any of the other names there. To add a rule, copy `gtd.py` to a new
+file in this folder; no registration is needed.
+
+Three of the published off-policy rules are TD(lambda) with another lambda_{t+1}, made from the action's pi and b (or
+rho = pi / b) by a *trace rule*, which any rule can use:
+
+    "plain"         lambda
+    "clipped"       lambda min(1, c_bar/rho)        c_bar = 1: V-trace, Retrace
+    "tree-backup"   lambda b
+    "abtd"          min(psi b, 1, 1/rho)
+
+so that GTD(lambda) with trace_rule="clipped" is gradient V-trace, with "tree-backup" gradient tree backup.
 """
 
 from __future__ import annotations
@@ -13,21 +28,134 @@ from __future__ import annotations
 import functools
 import importlib
 import pkgutil
-from types import ModuleType
+from typing import Any
+
+from numba import prange
+from numba.extending import overload
+
+from horde_agent.kernels._jit import inner_kernel, outer_kernel
+from horde_agent.kernels.plain import Demons, Phi, Step, skip
+from horde_agent.types import Bools
+
+ALIASES = {"tdc": "gtd"}
+
+# Trace rules, and the rule and parameter that bounds each one's lambda_{t+1}.
+TRACE_RULES = {
+    "clipped": ("vtrace", "c_bar"),
+    "capped": None,
+    "plain": None,
+    "tree-backup": None,
+    "abtd": ("abtd", "psi"),
+}
+
+_DEFAULTS: dict[str, Any] = {
+    "TRACE_RULE": "",  # the trace rule that it prescribes
+    "STEP_SIZE": 0.1,  # default step_size and secondary_ratio
+    "SECONDARY_RATIO": 0.001,
+    "CAN_CAP": False,  # can have the trace rule "capped"
+    "CAN_WEIGHT": True,  # can have the w rule "importance-weighted"
+    "WARNS": {},  # questions that a parameter's value raises: {name: ("(0, 1]", "what happens outside")}
+    "RANGES": {},
+    "WEIGHTS": (),
+    "TRACES": ("e",),
+    "NUMBERS": (),
+    "TRACE_NUMBERS": (),
+}
 
 
+class Rule:
+    """A rule's module, with defaults for what it does not define.
+
+    Args:
+        name: The name of its file.
+
+    Attributes:
+        name: The name.
+        parameters: The NamedTuple class of its parameters.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name, self._module = name, importlib.import_module(f"{__name__}.{name}")
+        self.parameters: Any = next(
+            of for of in vars(self._module).values() if isinstance(of, type) and of.__module__ == self._module.__name__
+        )
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._module, name) if hasattr(self._module, name) else _DEFAULTS[name]
+
+    @property
+    def vectors(self) -> tuple[str, ...]:
+        """Names of its vectors in addition to theta."""
+        return (*self.WEIGHTS, *self.TRACES)
+
+    @property
+    def numbers(self) -> tuple[str, ...]:
+        """Names of its numbers per demon."""
+        return (*self.NUMBERS, *self.TRACE_NUMBERS)
+
+
+def is_in(interval: str, value: float) -> bool:
+    """Return True if a value lies in an interval such as "(0, 1]"; NaN lies in none."""
+    low, high = (float(end) for end in interval[1:-1].split(","))
+    return (low < value or (interval[0] == "[" and low == value)) and (
+        value < high or (interval[-1] == "]" and value == high)
+    )
+
+
+@functools.cache
 def names() -> tuple[str, ...]:
     """Return the names of all rules."""
     return tuple(sorted(module.name for module in pkgutil.iter_modules(__path__)))
 
 
 @functools.cache
-def rule(name: str) -> ModuleType:
-    """Return the module of a rule.
+def rule(name: str) -> Rule:
+    """Return a rule by its name or alias.
 
     Raises:
         ValueError: If there is no rule of this name.
     """
+    name = ALIASES.get(name, name)
     if name not in names():
-        raise ValueError(f"there is no update rule {name!r}; there is {', '.join(names())}")
-    return importlib.import_module(f"{__name__}.{name}")
+        raise ValueError(f"algorithm must be one of {', '.join(names())}, not {name!r}")
+    return Rule(name)
+
+
+@functools.cache
+def _kernels() -> dict[type, Any]:
+    """Return the kernel of each class of parameters."""
+    return {rule(name).parameters: rule(name).learn for name in names()}
+
+
+def learn(parameters: Any, i: int, demons: Demons, step: Step) -> None:
+    """Update demon `i` by the rule whose parameters these are."""
+    _kernels()[type(parameters)](parameters, i, demons, step)
+
+
+@overload(learn)  # type: ignore[misc,no-untyped-call]
+def _learn(parameters: Any, i: int, demons: Any, step: Any) -> Any:  # noqa: ARG001
+    kernel = _kernels()[parameters.instance_class]
+
+    def learn_by_rule(parameters: Any, i: int, demons: Any, step: Any) -> Any:
+        kernel(parameters, i, demons, step)
+
+    return learn_by_rule
+
+
+@inner_kernel
+def _learn_one(parameters: Any, i: int, demons: Demons, phi_t: Phi, phi_tp1: Phi, signals: Any) -> None:
+    """Call `learn` with the parts of a step: numba's parallel loops take no nested tuple."""
+    learn(parameters, i, demons, Step(phi_t, phi_tp1, *signals))
+
+
+@outer_kernel
+def learn_all(parameters: Any, demons: Demons, phi_t: Phi, phi_tp1: Phi, skips: Bools, signals: Any) -> None:
+    """Update every demon, or skip its step; demons share only phi, so their order is free.
+
+    `signals` are the other fields of `Step`, and `skips`, (n_demons,), says which demons skip it.
+    """
+    for i in prange(demons.theta.shape[0]):
+        if skips[i]:
+            skip(i, demons)
+        else:
+            _learn_one(parameters, i, demons, phi_t, phi_tp1, signals)

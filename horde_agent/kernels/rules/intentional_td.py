@@ -1,0 +1,67 @@
+"""Intentional TD(lambda): the step size removes a fraction eta of the error.
+
+    z_t = phi_t + gamma_t lambda_t e_{t-1};   e_t = rho_t z_t;   g = gamma_t lambda_t
+    sigma <- g sigma + (1 - g) |phi_t|^2,   delta2 <- clip_decay delta2 + (1 - clip_decay) delta_t^2   (bias-corrected)
+    alpha_t = eta / sqrt(sigma |z_t|^2);    theta_{t+1} = theta_t + alpha_t clip(delta_t) e_t
+
+|delta| is clipped at clip sqrt(delta2). The norm is that of z, before rho_t is known: the norm of e would cancel rho.
+
+Parameters: eta = .05 in (0, 1], so that eta rho <= 1 for rho up to 20; clip = 20; clip_decay = .9998 in [0, 1);
+realised = 1 takes the norm of e, which is harmless for deterministic targets only. step_size is not used.
+Weakness: a semi-gradient, which clipping biases; published on policy, rho is placed here as derived.
+Identities: lambda = 0 on policy is NLMS with alpha_t = eta / |phi|^2; realised makes no difference on policy.
+
+Source: Sharifnassab, Elsayed, De Asis, Mahmood & Sutton (2026), https://arxiv.org/abs/2604.19033, and its code.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from horde_agent.kernels import plain
+from horde_agent.kernels._jit import inner_kernel
+from horde_agent.kernels.plain import Demons, Step
+from horde_agent.types import Floats
+
+RANGES = {"eta": "(0, 1]", "clip": "(0, inf)", "clip_decay": "[0, 1)", "realised": "[0, 1]"}
+WARNS = {"realised": ("[0, 0]", "cancels rho if the target policy is stochastic, and learns another value")}
+NUMBERS = ("sigma", "n_sigma", "delta2", "n_delta2")
+
+
+class IntentionalTD(NamedTuple):
+    """Fraction of the error to remove, clipping, and the choice of the norm."""
+
+    eta: float = 0.05
+    clip: float = 20.0
+    clip_decay: float = 0.9998
+    realised: float = 0.0
+
+
+@inner_kernel
+def follow(numbers: Floats, i: int, decay: float, value: float) -> float:
+    """Move a running mean, numbers[0, i], and its weight, numbers[1, i], towards a value; return the corrected mean."""
+    numbers[0, i] = decay * numbers[0, i] + (1.0 - decay) * value
+    numbers[1, i] = decay * numbers[1, i] + (1.0 - decay)
+    return numbers[0, i] / numbers[1, i] if numbers[1, i] > 0.0 else 0.0
+
+
+@inner_kernel
+def change_of(rule: IntentionalTD, i: int, demons: Demons, delta: float, squared: float, norm: float) -> float:
+    """Return alpha_t clip(delta), given |phi_t|^2 and the squared norm of the trace."""
+    sigma = follow(demons.numbers[0:2], i, plain.decay_of(i, demons), squared)
+    limit = rule.clip * follow(demons.numbers[2:4], i, rule.clip_decay, delta * delta) ** 0.5
+    return rule.eta / max((sigma * norm) ** 0.5, 1e-8) * min(max(delta, -limit), limit)
+
+
+@inner_kernel
+def learn(rule: IntentionalTD, i: int, demons: Demons, step: Step) -> None:
+    """Update demon `i` in place."""
+    e, rho, squared = demons.vectors[0, i], step.rho[i], 0.0
+    delta, decay = plain.sound_delta(i, demons, step), plain.decay_of(i, demons)
+    for k in range(step.phi_t.value.shape[0]):
+        squared += step.phi_t.value[k] ** 2
+    norm = decay * (2.0 * plain.dot(e, step.phi_t) + decay * plain.inner(e, e)) + squared
+    change = change_of(rule, i, demons, delta, squared, norm * (rho * rho if rule.realised > 0.5 else 1.0))
+    if plain.move_trace(i, demons, e, step, 1.0):
+        plain.add_vector(demons.theta[i], change, e)
+    plain.finish(i, demons, step, delta, e, 0.0)

@@ -1,0 +1,52 @@
+"""TIDBD(lambda): a step size per weight, adapted by meta-gradient descent.
+
+    e_t as in `gtd`, then, in this order,  beta_i += meta rho delta phi_i h_i;   alpha_i = exp(beta_i)
+    theta_i += alpha_i delta e_i;           h_i <- h_i max(0, 1 - alpha_i phi_i e_i) + alpha_i delta e_i
+
+exp(beta) starts at alpha. Plain engine only: the factor of a weight depends on the weight and the step.
+
+Parameter: meta = .01 in [0, 1], warned about above .1.
+Weakness: very sensitive to meta and to the scale of the cumulant; with heavy traces step sizes run away. Published on
+policy; rho is placed here as derived: inside the trace, and once in the meta-gradient.
+Identities: `td` if meta = 0.
+
+Source: Kearney et al. (2018), https://arxiv.org/abs/1804.03334, algorithm 1 (semi-gradient, accumulating traces).
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from horde_agent.kernels import plain
+from horde_agent.kernels._jit import inner_kernel
+from horde_agent.kernels.plain import Demons, Step
+
+WEIGHTS = ("beta", "h")
+RANGES = {"meta": "[0, 1]"}
+WARNS = {"meta": ("[0, .1]", "lets step sizes run away")}
+
+
+class TIDBD(NamedTuple):
+    """The meta step size."""
+
+    meta: float = 0.01
+
+
+@inner_kernel
+def learn(rule: TIDBD, i: int, demons: Demons, step: Step) -> None:
+    """Update demon `i` in place."""
+    theta, beta, h, e = demons.theta[i], demons.vectors[0, i], demons.vectors[1, i], demons.vectors[2, i]
+    phi, alpha, rho = step.phi_t, demons.alpha[i], step.rho[i]
+    delta, is_alive = plain.sound_delta(i, demons, step), plain.move_trace(i, demons, e, step, 1.0)
+    for k in range(phi.feature.shape[0]):
+        f, x = phi.feature[k], phi.value[k]
+        beta[f] += rule.meta * rho * delta * x * h[f]
+        h[f] *= max(0.0, 1.0 - alpha * np.exp(beta[f]) * x * e[f])
+    if is_alive:
+        for k in range(theta.shape[0]):
+            change = alpha * np.exp(beta[k]) * delta * e[k]
+            theta[k] += change
+            h[k] += change
+    plain.finish(i, demons, step, delta, e, 0.0)
