@@ -100,6 +100,9 @@ class GVF:
         lam: Trace decay lambda: a number in [0, 1], or a function of (observation, tiles).
         ends: True if the stream itself ends, which allows a constant continuation of 1.
         tested: False if no test excursion should follow the target policy, for example with thousands of policies.
+        interest: Interest i(s) >= 0 of a state in an accurate answer, for algorithm "etd": a number, or a function of
+            (observation, tiles).
+        algorithm: Update rule of its demon, as in LearnerConfig; None is that of the Horde.
 
     Raises:
         ValueError: If an argument is invalid; the message names the question and the argument.
@@ -123,6 +126,8 @@ class GVF:
     lam: float | StateFunction = 0.9
     ends: bool = False
     tested: bool = True
+    interest: float | StateFunction = 1.0
+    algorithm: str | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str):
@@ -145,6 +150,9 @@ class GVF:
             raise self._refused("a continuation of 1 never ends; use one below 1, or ends=True if the stream ends")
         if not _is_function(z) and not math.isfinite(self._number("outcome", z)):
             raise self._refused(f"outcome must be finite, not {z!r}")
+        i = self.interest
+        if not _is_function(i) and not 0.0 <= self._number("interest", i) < math.inf:
+            raise self._refused(f"interest must be finite and at least 0, not {i!r}")
 
     def _number(self, argument: str, value: Any) -> float:
         try:

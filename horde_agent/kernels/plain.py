@@ -121,13 +121,14 @@ def inner(a: Reals, b: Reals) -> float:
 def td_error(i: int, demons: Demons, step: Step) -> float:
     """Return delta_t = c_{t+1} + (1 - gamma_{t+1}) z_{t+1} + gamma_{t+1} theta.phi_{t+1} - theta.phi_t."""
     gamma, theta = step.gamma[i], demons.theta[i]
-    return step.c[i] + (1.0 - gamma) * step.z[i] + gamma * dot(theta, step.phi_tp1) - dot(theta, step.phi_t)
+    return float(step.c[i] + (1.0 - gamma) * step.z[i] + gamma * dot(theta, step.phi_tp1) - dot(theta, step.phi_t))
 
 
 @inner_kernel
 def sound_delta(i: int, demons: Demons, step: Step) -> float:
     """Store delta as the TD error and return it; flag the demon and return 0 if the step exceeds the dtype's range."""
-    demons.td_error[i] = delta = td_error(i, demons, step)
+    delta: float = td_error(i, demons, step)
+    demons.td_error[i] = delta
     if abs(delta) <= demons.max_finite and abs(delta) * step.rho[i] < demons.largest_step:
         return delta
     demons.flagged[i] = True
@@ -137,7 +138,7 @@ def sound_delta(i: int, demons: Demons, step: Step) -> float:
 @inner_kernel
 def decay_of(i: int, demons: Demons) -> float:
     """Return gamma_t lambda_t."""
-    return demons.gamma_t[i] * demons.lam_t[i]
+    return float(demons.gamma_t[i] * demons.lam_t[i])
 
 
 @inner_kernel

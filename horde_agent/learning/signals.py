@@ -80,16 +80,18 @@ class SignalMaker:
         self._continuation = StateValues([q.continuation for q in leaders], 0.0, 1.0)
         self._lam = StateValues([q.lam for q in leaders], 0.0, 1.0)
         self._outcome = StateValues([q.outcome for q in questions], -np.inf, np.inf)
+        self._interest = StateValues([q.interest for q in questions], 0.0, np.inf)
         self._cumulants = Cumulants(questions, n_features)
         self.states = InputChecker(
             n_features, n_active, self._cumulants.n_channels, self._policies.n_actions, real_valued=real_valued
         )
-        given = (self._policies, self._continuation, self._lam, self._outcome)
+        given = (self._policies, self._continuation, self._lam, self._outcome, self._interest)
         self._asks_functions = any(s.has_functions for s in given) or not self._cumulants.is_read_off
         self._arrays = self._allocate(len(questions), max_finite(dtype))
         of, is_by_channel = self._arrays, self._cumulants.is_read_off
         self.cumulant = self._cumulants.channel if is_by_channel else np.arange(len(questions))
-        self.signals = Signals(of.rho, of.gamma, of.lam, of.c, of.z, is_fixed=not self._asks_functions)
+        taken = np.ones(1), np.zeros(1, dtype=np.int64), self._interest.constant.copy()
+        self.signals = Signals(of.rho, of.gamma, of.lam, of.c, of.z, *taken, is_fixed=not self._asks_functions)
         self._totals_carried = np.zeros((checks.N_TOTALS, len(questions)))
         self._finish: Any = None
 
@@ -209,6 +211,8 @@ class SignalMaker:
             self.states.validate(*after)
         if self._asks_functions:
             self._ask_functions(*after, predict_one, terminated=terminated)
+        self.signals.b_t[0], self.signals.action_t[0] = probability, action
+        self._interest.write(*before, self.signals.interest_t)
         self._policies.write_ratios(action, probability, *before, self._arrays.rho)
         state = (after[0], NO_TILES) if self.states.real_valued else after
         if self._finish is None:
@@ -216,6 +220,8 @@ class SignalMaker:
         found = self._finish(*state, action, probability)
         if found & checks.STATE_WRONG:
             self.states.validate(*after)
+        if self._interest.has_functions and not np.isfinite(self.signals.interest_t).all():
+            found |= checks.BROKEN
         return int(found)
 
     def _ask_functions(
@@ -240,6 +246,7 @@ class SignalMaker:
             for g in np.flatnonzero(np.isnan(values)):
                 values[g] = given[int(g)]  # the value outside [0, 1]
         numbers = {"cumulant": of.c[self.cumulant], "outcome": of.z, "rho = pi(a)/b(a)": of.rho[self.policy_of]}
+        numbers["interest"] = self.signals.interest_t
         in_range = np.ones(group.size, dtype=bool)  # a demon that diverges counts no gap
         for what, values in numbers.items():
             for demon in np.flatnonzero((np.abs(values) > of.max_finite) & np.isfinite(values)).tolist():

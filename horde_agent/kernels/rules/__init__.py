@@ -132,7 +132,7 @@ def learn(parameters: Any, i: int, demons: Demons, step: Step) -> None:
     _kernels()[type(parameters)](parameters, i, demons, step)
 
 
-@overload(learn)  # type: ignore[misc,no-untyped-call]
+@overload(learn)
 def _learn(parameters: Any, i: int, demons: Any, step: Any) -> Any:  # noqa: ARG001
     kernel = _kernels()[parameters.instance_class]
 

@@ -42,15 +42,15 @@ def follow(numbers: Floats, i: int, decay: float, value: float) -> float:
     """Move a running mean, numbers[0, i], and its weight, numbers[1, i], towards a value; return the corrected mean."""
     numbers[0, i] = decay * numbers[0, i] + (1.0 - decay) * value
     numbers[1, i] = decay * numbers[1, i] + (1.0 - decay)
-    return numbers[0, i] / numbers[1, i] if numbers[1, i] > 0.0 else 0.0
+    return float(numbers[0, i] / numbers[1, i]) if numbers[1, i] > 0.0 else 0.0
 
 
 @inner_kernel
 def change_of(rule: IntentionalTD, i: int, demons: Demons, delta: float, squared: float, norm: float) -> float:
     """Return alpha_t clip(delta), given |phi_t|^2 and the squared norm of the trace."""
-    sigma = follow(demons.numbers[0:2], i, plain.decay_of(i, demons), squared)
+    sigma: float = follow(demons.numbers[0:2], i, plain.decay_of(i, demons), squared)
     limit = rule.clip * follow(demons.numbers[2:4], i, rule.clip_decay, delta * delta) ** 0.5
-    return rule.eta / max((sigma * norm) ** 0.5, 1e-8) * min(max(delta, -limit), limit)
+    return float(rule.eta / max((sigma * norm) ** 0.5, 1e-8) * min(max(delta, -limit), limit))
 
 
 @inner_kernel
