@@ -181,6 +181,10 @@ made_kernel: Any = numba.njit(**_INNER, **OPTIONS)
 inlined = _njit(inline="always")
 
 
+class Constant(int):
+    """An integer in a held tuple that kernels are compiled for: branches on it cost nothing."""
+
+
 def choose_threading_layer() -> str:
     """Prefer OpenMP, then TBB, then the work queue; warn if only the slow work queue is available.
 

@@ -50,7 +50,7 @@ from numba.extending import (
 )
 from numba.np.arrayobj import populate_array
 
-from horde_agent.kernels._jit import HAS_CACHE, OPTIONS, kernel, notice_sources, parallel_kernel
+from horde_agent.kernels._jit import HAS_CACHE, OPTIONS, Constant, kernel, notice_sources, parallel_kernel
 
 PART = 16  # lanes of one LLVM vector
 
@@ -251,6 +251,15 @@ def absolute(typing_context: Any, x: Any) -> Any:  # noqa: ARG001, D103
 
 
 @_intrinsic
+def square_root(typing_context: Any, x: Any) -> Any:  # noqa: ARG001, D103
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:  # noqa: ARG001
+        root = _function(builder.module, ir.FunctionType(x.part, [x.part]), f"llvm.sqrt.{x.suffix}")
+        return _together(builder, [builder.call(root, [part]) for part in _apart(builder, arguments[0])])
+
+    return x(x), generate
+
+
+@_intrinsic
 def any_true(typing_context: Any, mask: Any) -> Any:  # noqa: ARG001, D103
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:  # noqa: ARG001
         bits = ir.IntType(PART)
@@ -286,7 +295,7 @@ class HeldType(types.Type):
 
 
 class Held:
-    """A named tuple of C-contiguous arrays and numbers, which kernels read through one address.
+    """A named tuple of C-contiguous arrays, numbers and tuples of floats, which kernels read through one address.
 
     It keeps the arrays alive. Create another one when an array or number is replaced.
 
@@ -302,6 +311,11 @@ class Held:
             if isinstance(part, np.ndarray):
                 items[name] = first, numba.typeof(part)  # type: ignore[no-untyped-call]
                 table += [part.ctypes.data, *part.shape]
+            elif isinstance(part, Constant):
+                items[name] = int(part), Constant
+            elif isinstance(part, tuple):
+                items[name] = first, numba.typeof(part)  # type: ignore[no-untyped-call]
+                table += np.array(part, dtype=np.float64).view(np.int64).tolist()
             else:
                 is_whole = isinstance(part, int | np.integer | np.bool_)
                 items[name] = first, types.int64 if is_whole else types.float64
@@ -346,7 +360,8 @@ class _HeldAttributes(AttributeTemplate):
 
     def generic_resolve(self, held: Any, name: str) -> Any:  # type: ignore[override]
         """Return the type of an item."""
-        return held.items[name][1] if name in held.items else None
+        of_type = held.items[name][1] if name in held.items else None
+        return types.int64 if of_type is Constant else of_type
 
 
 @lower_getattr_generic(HeldType)  # type: ignore[no-untyped-call]
@@ -358,6 +373,11 @@ def _read_item(context: Any, builder: Any, held: Any, table: Any, name: str) -> 
         loaded.set_metadata("invariant.load", builder.module.add_metadata([]))  # the table is constant
         return loaded
 
+    if of_type is Constant:
+        return _INT64(first)
+    if isinstance(of_type, types.BaseTuple):
+        parts = [builder.bitcast(word(i), ir.DoubleType()) for i in range(len(of_type))]
+        return context.make_tuple(builder, of_type, parts)
     if not isinstance(of_type, types.Array):
         return word(0) if of_type is types.int64 else builder.bitcast(word(0), ir.DoubleType())
     array = context.make_array(of_type)(context, builder)

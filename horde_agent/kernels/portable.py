@@ -79,6 +79,12 @@ def absolute(x: Any) -> Any:
 
 
 @inner_kernel
+def square_root(x: Any) -> Any:
+    """Return the square root of x, which is not negative."""
+    return x**0.5
+
+
+@inner_kernel
 def any_true(mask: Any) -> bool:
     """Return True if a mask is true in any lane."""
     return bool(mask)

@@ -17,6 +17,7 @@ else:
 
 _of: Any = _chosen
 absolute, any_true, choose, multiply_add = _of.absolute, _of.any_true, _of.choose, _of.multiply_add
+square_root = _of.square_root
 narrow_zeros, wide_zeros, wider_zeros, row_zeros = _of.narrow_zeros, _of.wide_zeros, _of.wider_zeros, _of.row_zeros
 load, store, prefetch = _of.load, _of.store, _of.prefetch
 lanes_of, popcount, lowest_bit = _of.lanes_of, _of.popcount, _of.lowest_bit

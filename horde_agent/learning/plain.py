@@ -89,7 +89,7 @@ class PlainEngine:
             theta=np.zeros((n_demons, n), dtype=self.dtype),
             vectors=np.zeros((len(self._rule.vectors), n_demons, n), dtype=self.dtype),
             numbers=np.zeros((len(self._rule.numbers), n_demons)),
-            m=np.zeros((n_demons if config.vector_mspbe else 0, n), dtype=self.dtype),
+            m=np.zeros((n_demons if config.vector_mspbe and "w" in self._rule.vectors else 0, n), dtype=self.dtype),
             alive=np.zeros(n_demons, dtype=bool),
             **{name: np.zeros(n_demons) for name in _NUMBERS},
             flagged=np.zeros(n_demons, dtype=bool),
@@ -195,8 +195,8 @@ class PlainEngine:
 
     def mspbe_trace(self) -> Reals:
         """Return a copy of m, shape (n_demons, n_features)."""
-        if not self.config.vector_mspbe:
-            raise ValueError("no vector MSPBE estimate is computed: set vector_mspbe=True in LearnerConfig")
+        if not self._demons.m.size:
+            raise ValueError("no vector MSPBE estimate is computed: set vector_mspbe=True, and a rule that has w")
         return self._demons.m.copy()
 
     def weights(self, demons: Integers | None = None) -> tuple[Reals, Reals]:

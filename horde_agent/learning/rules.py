@@ -132,8 +132,13 @@ class LearnerConfig:
 
     @property
     def needs_plain_engine(self) -> bool:
-        """True if the plain engine is chosen or required: the span engine supports neither "capped" nor other rules."""
-        return self.engine == "plain" or self.trace_rule == "capped" or self.algorithm != "gtd"
+        """True if the plain engine is chosen or required: the span engine supports neither "capped" nor some rules."""
+        return self.engine == "plain" or self.trace_rule == "capped" or rules.rule(self.algorithm).SPAN is None
+
+    @property
+    def bounds_trace(self) -> bool:
+        """True if the trace rule keeps the factors of a trace at or below gamma lambda, so that its tail can end."""
+        return self.trace_rule in ("tree-backup", "abtd") or (self.trace_rule == "clipped" and self.trace_bound <= 1.0)
 
 
 def next_lambda(config: LearnerConfig, lam: Floats, rho: Floats, b: float) -> Floats:

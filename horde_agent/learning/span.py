@@ -16,10 +16,23 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from horde_agent.kernels._jit import threads_here
+from horde_agent.kernels._jit import Constant, threads_here
 from horde_agent.kernels.checks import DEMON_FLAGGED, Signals
+from horde_agent.kernels.rules import Rule, rule
 from horde_agent.kernels.span import transition
-from horde_agent.kernels.span.arrays import CHUNK, IS_KNOWN, N_CLOCKS, N_ROWS, NO_TIME, NOW, SpanArrays
+from horde_agent.kernels.span.arrays import (
+    ABTD,
+    CHUNK,
+    CLIPPED,
+    IS_KNOWN,
+    N_CLOCKS,
+    N_ROWS,
+    NO_TIME,
+    NOW,
+    PLAIN,
+    TREE_BACKUP,
+    SpanArrays,
+)
 from horde_agent.kernels.vectors import bind, entry_of, hold
 from horde_agent.learning.engine import (
     DROP_BELOW,
@@ -63,6 +76,8 @@ _NOT_SAVED = (
     *("run_row", "run_first", "run_last", "run_ends", "run_time", "run_place", "n_runs", *_ROWS),
 )
 _OWN_STATE = ("_is_aside", "_m_scale", "flags", "n_waiting", "latest")
+_TRACE_RULES = {"plain": PLAIN, "clipped": CLIPPED, "tree-backup": TREE_BACKUP, "abtd": ABTD}
+_TRAITS = _FIELDS[_FIELDS.index("has_w") : _FIELDS.index("rests")]  # of update rules, which their files set
 _IN_FULL = ["prediction", "td_error", "mspbe", "max_trace", "alpha", "alpha_w", "bound"]
 
 
@@ -136,12 +151,15 @@ class SpanEngine:
     ) -> None:
         if config.trace_rule == "capped":
             raise ValueError('SpanEngine does not support trace_rule="capped": use PlainEngine')
+        if rule(config.algorithm).SPAN is None:
+            raise ValueError(f"SpanEngine does not support algorithm {config.algorithm!r}: use PlainEngine")
         self.config, self.n_features, self.n_demons, self.dtype = config, n_features, len(group), np.dtype(config.dtype)
         self.batch = batch = options.get("batch", 1)
         self.period = max(options.get("period", _PERIODS[batch > 1]), batch)
-        self._widest, self._clips = options.get("widest", 0), config.trace_rule == "clipped"
+        self._widest = options.get("widest", 0)
         self._share = options.get("share")
-        self._drop_below = DROP_BELOW[config.dtype] if self._clips else 0.0
+        self._drop_below = DROP_BELOW[config.dtype] if config.bounds_trace else 0.0
+        largest_decay = 1.0 if config.trace_rule == "abtd" else largest_decay  # the questions' lambda is not used
         self._tail = min(LARGEST_TAIL, trace_length(largest_decay, self._drop_below))
         self._n_times = _power_of_two(self._tail + _WAIT * self.period + batch + 2)
         self._n_threads = int(numba.config.NUMBA_NUM_THREADS)  # type: ignore[attr-defined]
@@ -153,10 +171,29 @@ class SpanEngine:
             np.arange(len(group)) if cumulant is None else cumulant,
             self._shared_arrays(0),
         )
-        self._span.alpha[self.layout.lane], self._span.alpha_w[self.layout.lane] = alpha, alpha_w
+        self._span.alpha[self.layout.lane] = 1.0 if self._rule.IGNORES_STEP_SIZE else alpha
+        self._span.alpha_w[self.layout.lane] = alpha_w
         self._m_scale, self._m_decay = 1.0, 1.0 - 1.0 / config.mspbe_tau
         self.flags = self.n_waiting = 0
         self.latest: Floats = np.zeros(self.n_demons)
+
+    @property
+    def _rule(self) -> Rule:
+        """The update rule; not an attribute, because modules cannot be copied."""
+        return rule(self.config.algorithm)
+
+    @property
+    def _has_w(self) -> bool:
+        return "has_w" in self._rule.SPAN
+
+    @property
+    def _has_m(self) -> bool:
+        return self._has_w and self.config.vector_mspbe
+
+    @property
+    def _decays(self) -> bool:
+        """True if w decays where rho = 0."""
+        return self._has_w and self.config.w_rule == "every-step"
 
     # ---- arrays -----------------------------------------------------------------------------------------------------
 
@@ -229,9 +266,11 @@ class SpanEngine:
         n_rows, n_lanes = -(-self.n_features // CHUNK) * CHUNK, self.layout.n_lanes
         return {
             "theta": self._zeros(n_rows * n_lanes),
-            "w": self._zeros(n_rows * n_lanes),
-            "m": self._zeros(n_rows * n_lanes if self.config.vector_mspbe else 0),
+            "w": self._zeros(n_rows * n_lanes if self._has_w else 0),
+            "m": self._zeros(n_rows * n_lanes if self._has_m else 0),
+            "numbers": self._zeros(len(self._rule.numbers) * n_lanes),
             **{name: self._zeros(n_lanes) for name in OF_LANES},
+            "w_left": np.ones(n_lanes, dtype=self.dtype),
         }
 
     def _history_arrays(self) -> dict[str, Any]:
@@ -241,9 +280,11 @@ class SpanEngine:
         places = self._places
         first, n_in_turn = (self._share.first_group, self._share.n_groups) if self._share else (0, n_groups)
         turns = 1 + (first + np.arange(n_groups)) * self.period // n_in_turn
+        c_size = _power_of_two(self._tail + places) * n_lanes
         limit = turns if self.batch == 1 else np.full(n_groups, self.period)
         return {
-            "c": self._zeros(_power_of_two(self._tail + places) * n_lanes),
+            "c": self._zeros(c_size),
+            "factor": self._zeros(c_size if {"has_source", "shrinks_w"} & set(self._rule.SPAN) else 0),
             **{name: self._zeros(places * n_lanes) for name in ("d", "h", "q")},
             "m_step": np.zeros(self._n_times),
             "kind": np.zeros((n_groups, self._n_times), dtype=np.uint8),
@@ -256,7 +297,7 @@ class SpanEngine:
     def _places(self) -> int:
         """Steps after which pending updates are written in any case; more if a group can be idle."""
         may_idle = self._share.may_idle if self._share else (self.layout.only_policy >= 0).any()
-        return _WAIT * self.period if may_idle and self.config.w_rule != "every-step" else self.period
+        return _WAIT * self.period if may_idle and not self._decays else self.period
 
     def _signal_arrays(self) -> dict[str, Any]:
         """Return arrays for the signals of queued steps; their last column, for empty lanes, stays 0."""
@@ -267,6 +308,8 @@ class SpanEngine:
             "signal_gamma": self._zeros(batch + 1, n_groups + 1),
             "signal_lam": self._zeros(batch + 1, n_groups + 1),
             "signal_z": self._zeros(batch, self.n_demons + 1),
+            "signal_interest": self._zeros(batch + 1, self.n_demons + 1),
+            "signal_b": np.zeros(batch),
             "signal_changes": np.zeros((batch, 2), dtype=np.int64),
             "predictions": np.zeros(self.n_demons),
         }
@@ -275,9 +318,15 @@ class SpanEngine:
 
     def _settings(self) -> dict[str, Any]:
         """Return settings, and the arrays that survive a new layout."""
+        traits, bound = self._rule.SPAN, self.config.trace_bound
         return {
             "every_step": self.config.w_rule == "every-step",
-            "clips": self._clips,
+            "trace_rule": _TRACE_RULES[self.config.trace_rule],
+            "trace_bound": bound if self.config.trace_rule == "abtd" else 1.0 / bound,
+            "rule": self.config.rule_parameters,
+            **{name: Constant(name in traits) for name in _TRAITS},
+            "n_numbers": Constant(len(self._rule.NUMBERS)),
+            "rests": Constant(not ("never_rests" in traits or ("follows_w" in traits and self._decays))),
             "drop_below": self._drop_below,
             "largest_tail": self._tail,
             "one_over_tau": 1.0 / self.config.mspbe_tau,
@@ -294,7 +343,7 @@ class SpanEngine:
     def _shared_arrays(self, n_active: int) -> dict[str, Any]:
         """Return history shared by all demons, and scratch, for `n_active` active features."""
         n, batch, n_times = self.n_features, self.batch, self._n_times
-        n_kinds, longest = 2 + self.config.vector_mspbe, self._tail + _WAIT * self.period + 2
+        n_kinds, longest = 1 + self._has_w + self._has_m, self._tail + _WAIT * self.period + 2
         lists = {f"run_{name}": np.zeros((2, n), dtype=np.int32) for name in ("row", "first", "last")}
         return {
             "bits": np.zeros((n_times, -(-n // 64)), dtype=np.uint64),
@@ -460,8 +509,10 @@ class SpanEngine:
         return self._of_demons(self._span.max_trace)
 
     def mspbe_vector(self) -> Floats:
-        """Return the vector MSPBE estimate m.w, shape (n_demons,); raise ValueError without vector_mspbe."""
-        if not self.config.vector_mspbe:
+        """Return the vector MSPBE estimate m.w, shape (n_demons,): NaN without w; raise ValueError without m."""
+        if not self._has_w:
+            return np.full(self.n_demons, np.nan)
+        if not self._has_m:
             raise ValueError("no vector MSPBE estimate is computed: set vector_mspbe=True in LearnerConfig")
         estimate = np.zeros(self.layout.n_lanes)
         for b, (_, w, m) in self._read():
@@ -475,7 +526,9 @@ class SpanEngine:
         return theta, w
 
     def mspbe_trace(self) -> Reals:
-        """Return a copy of m, shape (n_demons, n_features)."""
+        """Return a copy of m, shape (n_demons, n_features); raise ValueError if there is none."""
+        if not self._has_m:
+            raise ValueError("no vector MSPBE estimate is computed: set vector_mspbe=True, and a rule that has w")
         (m,) = self._by_feature(("m",))
         return np.asarray(m * self.dtype.type(self._m_scale))
 
@@ -489,7 +542,8 @@ class SpanEngine:
             here = np.flatnonzero(of_block == b)
             for of_name, name in zip(out, names, strict=True):
                 of_kind = rows[_ROWS.index(name)][:, lanes[here] - self.layout.start[b]]
-                of_name[np.ix_(here, features)] = of_kind.T
+                if of_kind.size:  # a rule may have no w
+                    of_name[np.ix_(here, features)] = of_kind.T
         return out
 
     def _read(self, blocks: Integers | None = None) -> Iterator[tuple[int, tuple[Reals, Reals, Reals]]]:
@@ -519,8 +573,10 @@ class SpanEngine:
         self._flush()
         theta, w = self.weights()
         numbers = {name: self._of_demons(getattr(self._span, name)) for name in _IN_FULL}
-        m = self.mspbe_trace() if self.config.vector_mspbe else np.zeros((0, 0), dtype=self.dtype)
+        m = self.mspbe_trace() if self._has_m else np.zeros((0, 0), dtype=self.dtype)
         learned = {"theta": theta, "w": w, "m": m, "e": self._traces(), **numbers}
+        if not self._has_w:
+            del learned["w"]
         tiles = self._feature_of[self._span.active[self._clock[NOW] % (self.batch + 1)]]
         return learned, self._is_aside[self.layout.lane], tiles
 
@@ -532,6 +588,8 @@ class SpanEngine:
             times = np.arange(span.tail_from[self.layout.flush_group[b]], now)
             (c,) = rows_of(span.c, self.layout, b, span.c.size // self.layout.n_lanes)
             factor = np.cumprod(c[times % len(c)][::-1], axis=0)[::-1]
+            if span.has_source:
+                factor = factor * rows_of(span.factor, self.layout, b, len(c))[0][times % len(c)]
             bits = span.bits[times % len(span.bits)].view(np.uint8)
             phi = np.unpackbits(bits, axis=1, bitorder="little")[:, : self._clock[N_ROWS]]
             demon = self.layout.demon[self.layout.start[b] : self.layout.start[b + 1]]
@@ -568,12 +626,17 @@ class SpanEngine:
         lane, span = int(self.layout.lane[demon]), self._span
         b = self.layout.block_of(lane)
         own = [self._rows(name, b) for name in _ROWS]
-        own += [rows_of(a, self.layout, b, a.size // self.layout.n_lanes) for a in (span.c, span.d, span.h, span.q)]
+        own += [
+            rows_of(a, self.layout, b, a.size // self.layout.n_lanes)
+            for a in (span.c, span.factor, span.d, span.h, span.q)
+            if a.size
+        ]
         for rows in own:
             rows[..., lane - self.layout.start[b]] = 0
         for name in OF_LANES:
             if name not in ("bound", "max_trace"):
                 getattr(span, name)[lane] = 0
+        span.numbers[lane :: self.layout.n_lanes] = 0
         for index in (span.policy, span.trace_group, span.cumulant, span.outcome):
             index[lane] = -1
         self._is_aside[lane], span.predictions[demon], self.latest[demon] = True, 0.0, 0.0
@@ -709,10 +772,13 @@ class SpanEngine:
         for move in moved:
             first, g = int(before.tail_from[old.flush_group[move.source]]), self.layout.flush_group[move.block]
             span.tail_from[g] = min(int(span.tail_from[g]), first)
-            (came_from,) = rows_of(before.c, old, move.source, before.c.size // old.n_lanes)
-            (into,) = rows_of(span.c, self.layout, move.block, span.c.size // self.layout.n_lanes)
-            times = np.arange(first, now)
-            into[np.ix_(times % len(into), move.here)] = came_from[np.ix_(times % len(came_from), move.there)]
+            for name in ("c", "factor"):
+                ring, ring_before = getattr(span, name), getattr(before, name)
+                if ring.size:
+                    (came_from,) = rows_of(ring_before, old, move.source, ring_before.size // old.n_lanes)
+                    (into,) = rows_of(ring, self.layout, move.block, ring.size // self.layout.n_lanes)
+                    times = np.arange(first, now)
+                    into[np.ix_(times % len(into), move.here)] = came_from[np.ix_(times % len(came_from), move.there)]
 
     def _copy_lane_values(
         self, mapping: DemonMapping, before: SpanArrays, old: Layout, was_aside: NDArray[np.bool_]
@@ -723,7 +789,10 @@ class SpanEngine:
         came_from = old.lane[mapping.old_index[~mapping.is_new]]
         for name in OF_LANES:
             getattr(span, name)[staying] = getattr(before, name)[came_from]
-        span.alpha[fresh], span.alpha_w[fresh] = mapping.alpha, mapping.alpha_w
+        numbers = span.numbers.reshape(-1, self.layout.n_lanes), before.numbers.reshape(-1, old.n_lanes)
+        numbers[0][:, staying] = numbers[1][:, came_from]
+        span.alpha[fresh] = 1.0 if self._rule.IGNORES_STEP_SIZE else mapping.alpha
+        span.alpha_w[fresh] = mapping.alpha_w
         span.w_at[:] = NO_TIME
         self._is_aside[staying] = was_aside[came_from]
         for index in (span.policy, span.trace_group, span.cumulant, span.outcome):

@@ -8,6 +8,11 @@ A rule is a module with
         MSPBE estimates, "w" the secondary weights, "beta" the logarithm of a step size per weight over alpha
     NUMBERS, TRACE_NUMBERS: names of its numbers per demon; a gap clears those of the trace
     learn(rule, i, demons, step): an `inner_kernel` that updates demon i in place from a transition
+    SPAN: how it differs from TD(lambda) in the span engine, which otherwise does not support it: names of the
+        `SpanArrays` that are 1, and "never_rests" if its numbers change where rho = 0
+    on_lanes(rule, span, lane, rho, delta, is_finite, zero): an `inner_kernel` for "has_lanes", which returns the
+        multiple of e_t for theta (delta), the factor of phi in the trace or of w in the step, and, with "adds_phi",
+        the multiple of -phi_t for theta
 
 and, if it differs from the default in `_DEFAULTS`, any of the other names there. To add a rule, copy `gtd.py` to a new
 file in this folder; no registration is needed.
@@ -48,6 +53,13 @@ TRACE_RULES = {
     "abtd": ("abtd", "psi"),
 }
 
+
+@inner_kernel
+def _moves_as_td(_: Any, _span: Any, _lane: int, _rho: Any, delta: Any, _is_finite: Any, zero: Any) -> Any:
+    """Return the numbers of TD(lambda)."""
+    return delta, zero + 1.0, zero
+
+
 _DEFAULTS: dict[str, Any] = {
     "TRACE_RULE": "",  # the trace rule that it prescribes
     "STEP_SIZE": 0.1,  # default step_size and secondary_ratio
@@ -56,6 +68,9 @@ _DEFAULTS: dict[str, Any] = {
     "CAN_WEIGHT": True,  # can have the w rule "importance-weighted"
     "WARNS": {},  # questions that a parameter's value raises: {name: ("(0, 1]", "what happens outside")}
     "RANGES": {},
+    "SPAN": None,
+    "IGNORES_STEP_SIZE": False,
+    "on_lanes": _moves_as_td,
     "WEIGHTS": (),
     "TRACES": ("e",),
     "NUMBERS": (),
@@ -122,19 +137,34 @@ def rule(name: str) -> Rule:
 
 
 @functools.cache
-def _kernels() -> dict[type, Any]:
-    """Return the kernel of each class of parameters."""
-    return {rule(name).parameters: rule(name).learn for name in names()}
+def _rules() -> dict[type, Rule]:
+    """Return the rule of each class of parameters."""
+    return {rule(name).parameters: rule(name) for name in names()}
 
 
 def learn(parameters: Any, i: int, demons: Demons, step: Step) -> None:
     """Update demon `i` by the rule whose parameters these are."""
-    _kernels()[type(parameters)](parameters, i, demons, step)
+    _rules()[type(parameters)].learn(parameters, i, demons, step)
+
+
+def on_lanes(parameters: Any, span: Any, lane: int, rho: Any, delta: Any, is_finite: Any, zero: Any) -> Any:
+    """Return a step's numbers of the rule whose parameters these are; see above."""
+    return _rules()[type(parameters)].on_lanes(parameters, span, lane, rho, delta, is_finite, zero)
+
+
+@overload(on_lanes)
+def _on_lanes(parameters: Any, span: Any, lane: int, rho: Any, delta: Any, is_finite: Any, zero: Any) -> Any:  # noqa: ARG001
+    kernel = _rules()[parameters.instance_class].on_lanes
+
+    def on_lanes_by_rule(parameters: Any, span: Any, lane: int, rho: Any, delta: Any, is_finite: Any, zero: Any) -> Any:
+        return kernel(parameters, span, lane, rho, delta, is_finite, zero)
+
+    return on_lanes_by_rule
 
 
 @overload(learn)
 def _learn(parameters: Any, i: int, demons: Any, step: Any) -> Any:  # noqa: ARG001
-    kernel = _kernels()[parameters.instance_class]
+    kernel = _rules()[parameters.instance_class].learn
 
     def learn_by_rule(parameters: Any, i: int, demons: Any, step: Any) -> Any:
         kernel(parameters, i, demons, step)

@@ -23,6 +23,7 @@ from horde_agent.kernels.rules import td
 
 TRACE_RULE = "abtd"
 RANGES = {"psi": "(0, inf)"}
+SPAN = ()
 learn = td.learn
 
 

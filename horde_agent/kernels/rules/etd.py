@@ -14,14 +14,17 @@ Source: Sutton, Mahmood & White (2016).
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from horde_agent.kernels import plain
 from horde_agent.kernels._jit import inner_kernel
 from horde_agent.kernels.plain import Demons, Step
+from horde_agent.kernels.span.arrays import SpanArrays
+from horde_agent.kernels.vectors import choose, load, store
 
 STEP_SIZE = 0.01
 TRACE_NUMBERS = ("follow_on", "rho")
+SPAN = ("has_source", "has_interest", "has_lanes")
 
 
 class ETD(NamedTuple):
@@ -38,3 +41,15 @@ def learn(_: ETD, i: int, demons: Demons, step: Step) -> None:
     if plain.move_trace(i, demons, e, step, emphasis):
         plain.add_vector(demons.theta[i], demons.alpha[i] * delta, e)
     plain.finish(i, demons, step, delta, e, 0.0)
+
+
+@inner_kernel
+def on_lanes(_: ETD, span: SpanArrays, lane: int, rho: Any, delta: Any, is_finite: Any, zero: Any) -> Any:
+    """Return delta and M."""
+    n, lam = span.policy.shape[0], load(span.lam_t, lane, zero)
+    interest = choose(is_finite, load(span.interest, lane, zero), zero)
+    follow_on = load(span.numbers, n + lane, zero) * load(span.gamma_t, lane, zero) * load(span.numbers, lane, zero)
+    follow_on = follow_on + interest
+    store(span.numbers, lane, follow_on)
+    store(span.numbers, n + lane, rho)
+    return delta, lam * interest + (1.0 - lam) * follow_on, zero

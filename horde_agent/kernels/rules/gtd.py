@@ -24,6 +24,7 @@ from horde_agent.kernels.plain import Demons, Step
 
 WEIGHTS = ("w",)
 CAN_CAP = True
+SPAN = ("has_w",)
 
 
 class GTD(NamedTuple):

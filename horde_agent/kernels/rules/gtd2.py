@@ -23,6 +23,7 @@ from horde_agent.kernels.plain import Demons, Step
 WEIGHTS = ("w",)
 SECONDARY_RATIO = 0.1
 CAN_CAP = True
+SPAN = ("has_w", "follows_w")
 
 
 class GTD2(NamedTuple):

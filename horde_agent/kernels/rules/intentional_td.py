@@ -16,16 +16,19 @@ Source: Sharifnassab, Elsayed, De Asis, Mahmood & Sutton (2026), https://arxiv.o
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from horde_agent.kernels import plain
 from horde_agent.kernels._jit import inner_kernel
 from horde_agent.kernels.plain import Demons, Step
-from horde_agent.types import Floats
+from horde_agent.kernels.span.arrays import SpanArrays, follow_lanes
+from horde_agent.kernels.vectors import choose, load, square_root
 
 RANGES = {"eta": "(0, 1]", "clip": "(0, inf)", "clip_decay": "[0, 1)", "realised": "[0, 1]"}
 WARNS = {"realised": ("[0, 0]", "cancels rho if the target policy is stochastic, and learns another value")}
 NUMBERS = ("sigma", "n_sigma", "delta2", "n_delta2")
+SPAN = ("has_lanes", "never_rests")
+IGNORES_STEP_SIZE = True
 
 
 class IntentionalTD(NamedTuple):
@@ -38,18 +41,10 @@ class IntentionalTD(NamedTuple):
 
 
 @inner_kernel
-def follow(numbers: Floats, i: int, decay: float, value: float) -> float:
-    """Move a running mean, numbers[0, i], and its weight, numbers[1, i], towards a value; return the corrected mean."""
-    numbers[0, i] = decay * numbers[0, i] + (1.0 - decay) * value
-    numbers[1, i] = decay * numbers[1, i] + (1.0 - decay)
-    return float(numbers[0, i] / numbers[1, i]) if numbers[1, i] > 0.0 else 0.0
-
-
-@inner_kernel
 def change_of(rule: IntentionalTD, i: int, demons: Demons, delta: float, squared: float, norm: float) -> float:
     """Return alpha_t clip(delta), given |phi_t|^2 and the squared norm of the trace."""
-    sigma: float = follow(demons.numbers[0:2], i, plain.decay_of(i, demons), squared)
-    limit = rule.clip * follow(demons.numbers[2:4], i, rule.clip_decay, delta * delta) ** 0.5
+    sigma: float = plain.follow(demons.numbers[0:2], i, plain.decay_of(i, demons), squared)
+    limit = rule.clip * plain.follow(demons.numbers[2:4], i, rule.clip_decay, delta * delta) ** 0.5
     return float(rule.eta / max((sigma * norm) ** 0.5, 1e-8) * min(max(delta, -limit), limit))
 
 
@@ -65,3 +60,19 @@ def learn(rule: IntentionalTD, i: int, demons: Demons, step: Step) -> None:
     if plain.move_trace(i, demons, e, step, 1.0):
         plain.add_vector(demons.theta[i], change, e)
     plain.finish(i, demons, step, delta, e, 0.0)
+
+
+@inner_kernel
+def on_lanes(rule: IntentionalTD, span: SpanArrays, lane: int, rho: Any, delta: Any, is_finite: Any, zero: Any) -> Any:
+    """Return alpha_t clip(delta); the step size of the lanes is 1."""
+    decay, e_phi = load(span.gamma_t, lane, zero) * load(span.lam_t, lane, zero), load(span.e_phi, lane, zero)
+    squared, n = zero + float(span.n_active), span.policy.shape[0]
+    norm = decay * (2.0 * e_phi + decay * load(span.e_e, lane, zero)) + squared
+    if rule.realised > 0.5:
+        norm = norm * rho * rho
+    sigma = follow_lanes(span, lane, decay, squared, is_finite)
+    limit = rule.clip * square_root(follow_lanes(span, 2 * n + lane, zero + rule.clip_decay, delta * delta, is_finite))
+    delta = choose(delta > limit, limit, delta)
+    delta = choose(delta < 0.0 - limit, 0.0 - limit, delta)
+    size = square_root(sigma * norm)
+    return rule.eta * delta / choose(size > 1e-8, size, zero + 1e-8), zero + 1.0, zero

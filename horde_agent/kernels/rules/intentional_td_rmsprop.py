@@ -20,6 +20,7 @@ from horde_agent.kernels.plain import Demons, Step
 from horde_agent.kernels.rules import intentional_td
 
 RANGES = {"eta": "(0, 1]", "clip": "(0, inf)", "clip_decay": "[0, 1)", "beta2": "[0, 1)"}
+IGNORES_STEP_SIZE = True
 WEIGHTS = ("v", "scale")
 NUMBERS = (*intentional_td.NUMBERS, "n_v")
 

@@ -18,6 +18,7 @@ from horde_agent.kernels._jit import inner_kernel
 from horde_agent.kernels.plain import Demons, Step
 
 CAN_CAP = True
+SPAN = ()
 
 
 class TD(NamedTuple):

@@ -15,16 +15,19 @@ Source: Ghiassian et al. (2020), whose guarantee holds under the hypotheses of i
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from horde_agent.kernels import plain
 from horde_agent.kernels._jit import inner_kernel
 from horde_agent.kernels.plain import Demons, Step
+from horde_agent.kernels.span.arrays import SpanArrays
+from horde_agent.kernels.vectors import choose, load
 
 WEIGHTS = ("w",)
 SECONDARY_RATIO = 1.0
 RANGES = {"beta": "[0, 10]"}
 CAN_CAP = True
+SPAN = ("has_w", "shrinks_w", "has_lanes")
 
 
 class TDRC(NamedTuple):
@@ -51,3 +54,10 @@ def learn(rule: TDRC, i: int, demons: Demons, step: Step) -> None:
     plain.add(w, -weight * q, step.phi_t)
     plain.flag_w(i, demons, q)
     plain.finish(i, demons, step, delta, e, e_w)
+
+
+@inner_kernel
+def on_lanes(rule: TDRC, span: SpanArrays, lane: int, rho: Any, delta: Any, is_finite: Any, zero: Any) -> Any:
+    """Return delta and 1 - alpha_w beta, the latter with beta times rho under "importance-weighted"."""
+    weight = zero + 1.0 if span.every_step else rho
+    return delta, choose(is_finite, 1.0 - rule.beta * load(span.alpha_w, lane, zero) * weight, zero + 1.0), zero

@@ -20,6 +20,7 @@ from typing import NamedTuple
 from horde_agent.kernels.rules import td
 
 TRACE_RULE = "tree-backup"
+SPAN = ()
 learn = td.learn
 
 

@@ -13,14 +13,17 @@ Source: van Seijen & Sutton (2014) for rho = 1; van Hasselt, Mahmood & Sutton (2
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from horde_agent.kernels import plain
 from horde_agent.kernels._jit import inner_kernel
 from horde_agent.kernels.plain import Demons, Step
+from horde_agent.kernels.span.arrays import SpanArrays
+from horde_agent.kernels.vectors import load
 from horde_agent.types import Reals
 
 TRACE_NUMBERS = ("dv",)
+SPAN = ("has_source", "adds_phi", "has_lanes")
 
 
 class TrueOnlineTD(NamedTuple):
@@ -45,3 +48,11 @@ def learn(_: TrueOnlineTD, i: int, demons: Demons, step: Step) -> None:
     move(i, demons, step, e, delta, demons.numbers[0, i])
     demons.numbers[0, i] = plain.dot(demons.theta[i], step.phi_tp1) - before
     plain.finish(i, demons, step, delta, e, 0.0)
+
+
+@inner_kernel
+def on_lanes(_: TrueOnlineTD, span: SpanArrays, lane: int, rho: Any, delta: Any, is_finite: Any, zero: Any) -> Any:  # noqa: ARG001
+    """Return delta + dv, kappa, and rho dv."""
+    dv, decay = load(span.numbers, lane, zero), load(span.gamma_t, lane, zero) * load(span.lam_t, lane, zero)
+    kappa = 1.0 - load(span.alpha, lane, zero) * rho * decay * load(span.e_phi, lane, zero)
+    return delta + dv, kappa, rho * dv

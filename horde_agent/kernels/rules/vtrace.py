@@ -18,15 +18,18 @@ Source: Espeholt et al. (2018); its cut of the trace is that of Retrace(lambda),
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from horde_agent.kernels._jit import inner_kernel
 from horde_agent.kernels.plain import Demons, Step
 from horde_agent.kernels.rules import td
+from horde_agent.kernels.span.arrays import SpanArrays
+from horde_agent.kernels.vectors import choose
 
 TRACE_RULE = "clipped"
 RANGES = {"c_bar": "(0, inf)", "rho_bar": "(0, inf]"}
 WARNS = {"rho_bar": ("[inf, inf]", "evaluates the policy proportional to min(rho_bar b, pi), not the target policy")}
+SPAN = ("has_lanes",)
 
 
 class VTrace(NamedTuple):
@@ -40,3 +43,10 @@ class VTrace(NamedTuple):
 def learn(rule: VTrace, i: int, demons: Demons, step: Step) -> None:
     """Update demon `i` in place."""
     td.move(i, demons, step, min(1.0, rule.rho_bar / max(step.rho[i], 1e-30)))
+
+
+@inner_kernel
+def on_lanes(rule: VTrace, span: SpanArrays, lane: int, rho: Any, delta: Any, is_finite: Any, zero: Any) -> Any:  # noqa: ARG001
+    """Return delta min(1, rho_bar / rho)."""
+    cut = choose(rho > rule.rho_bar, rule.rho_bar / choose(rho > 0.0, rho, zero + 1.0), zero + 1.0)
+    return delta * cut, zero + 1.0, zero

@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from horde_agent.kernels._jit import inner_kernel, made_kernel
-from horde_agent.kernels.vectors import lanes_of, narrow_zeros, wide_zeros, wider_zeros
+from horde_agent.kernels._jit import Constant, inner_kernel, made_kernel
+from horde_agent.kernels.vectors import choose, lanes_of, load, narrow_zeros, store, wide_zeros, wider_zeros
 from horde_agent.types import Floats, Integers, Reals
 
 Places = NDArray[np.int32]
@@ -24,6 +24,8 @@ Places = NDArray[np.int32]
 IDLE = 0  # idle: every ratio is 0, the trace ends
 DECAYS = 1  # every ratio is 0 but w decays, under the w rule "every-step"; the trace ends
 LEARNS = 2
+
+PLAIN, CLIPPED, TREE_BACKUP, ABTD = range(4)  # trace rules, lambda_{t+1}
 
 FLUSH, BATCH = 0, 1  # lists of runs
 
@@ -59,7 +61,8 @@ class SpanArrays(NamedTuple):
     c: Reals  # (C places): c_k = rho_k gamma_{k+1} lambda_{k+1}, at place k mod C
     d: Reals  # (K places): d_k = rho_k delta_k, at place k - flushed_at
     h: Reals  # (K places): h_k = gamma_{k+1} (1 - lambda_{k+1}) e_k.w_k
-    q: Reals  # (K places): q_k = w_k.phi_k, times rho_k under "importance-weighted"
+    q: Reals  # (K places): q_k = w_k.phi_k, times rho_k under "importance-weighted"; or the rule's multiple of phi_k
+    factor: Reals  # (C places): factor of phi_k in the trace, or of w in a step; size 0 unless the rule has one
     m_step: Floats  # (T,): the step size of m at k, at place k mod T
 
     # Schedule of each flush group.
@@ -92,8 +95,10 @@ class SpanArrays(NamedTuple):
     q_sum: Reals  # sum q_k phi_k.phi_t
     rho: Reals  # rho_t
     gamma_tp1: Reals
-    lam_tp1: Reals
+    lam_tp1: Reals  # before the trace rule
     c_tp1: Reals  # c_{t+1} + (1 - gamma_{t+1}) z_{t+1}
+    w_left: Reals  # product of the factors of w over pending steps
+    interest: Reals  # i(s_t)
     w_at: Integers  # (B,): time of base_w's feature vector
 
     # Signals of queued steps: those of the step to time t at place t mod the batch.
@@ -102,7 +107,11 @@ class SpanArrays(NamedTuple):
     signal_gamma: Reals  # (batch + 1, n_groups + 1): the last row is the latest
     signal_lam: Reals  # (batch + 1, n_groups + 1)
     signal_z: Reals  # (batch, n_demons + 1)
-    signal_changes: Integers  # (batch, 2): whether gamma or lambda differ from before; whether an outcome is not 0
+    signal_interest: Reals  # (batch + 1, n_demons + 1): the last row is the latest
+    signal_b: Floats  # (batch,): b(a_t)
+    signal_changes: (
+        Integers  # (batch, 2): whether gamma, lambda or interest differ from before; whether an outcome is not 0
+    )
 
     # History shared by all demons.
     row_of: Integers  # (n,): row of each feature, -1 if it was never on
@@ -131,7 +140,8 @@ class SpanArrays(NamedTuple):
 
     # Settings.
     every_step: bool  # w decays also if rho = 0
-    clips: bool  # lambda_{t+1} = lambda min(1, 1/rho_t)
+    trace_rule: int  # place in TRACE_RULES
+    trace_bound: float  # 1 / c_bar, or psi
     drop_below: float  # a tail below this is dropped; an active feature enters with 1
     largest_tail: int  # steps
     one_over_tau: float  # step size of the MSPBE estimates
@@ -141,6 +151,19 @@ class SpanArrays(NamedTuple):
     longest_wait: int  # steps after which pending updates are written in any case
     n_active: int
     n_threads: int
+
+    # The update rule.
+    rule: Any  # its parameters, a NamedTuple of floats
+    numbers: Reals  # (its numbers L,): number j of a lane at j L + lane
+    n_numbers: Constant  # the first numbers, which a gap keeps
+    has_w: Constant  # 1 or 0, as below: it has secondary weights
+    follows_w: Constant  # theta moves by q phi in the place of delta e
+    adds_phi: Constant  # theta moves by -alpha q phi too, and w is none
+    has_source: Constant  # phi enters the trace with a factor
+    shrinks_w: Constant  # a step multiplies w by a factor
+    has_interest: Constant  # it reads the interest
+    has_lanes: Constant  # it has a kernel `on_lanes`
+    rests: Constant  # a step with rho = 0 moves nothing but w
 
 
 # Places in `clock`
@@ -155,6 +178,21 @@ N_CLOCKS = 6
 def row_at(r: int, first: int, width: int, stride: int) -> int:
     """Return the index of row `r` of a block of `width` lanes; rows start at `first`, chunks are `stride` apart."""
     return (r // CHUNK) * stride + first + (r % CHUNK) * width
+
+
+@inner_kernel
+def follow_lanes(span: SpanArrays, at: int, decay: Any, value: Any, is_finite: Any) -> Any:
+    """Move running means, number `at`, and their weights, the next one, of lanes; return the corrected means.
+
+    Lanes that skip the step keep theirs.
+    """
+    n, zero = span.policy.shape[0], decay - decay
+    total, weight = load(span.numbers, at, zero), load(span.numbers, n + at, zero)
+    total = choose(is_finite, decay * total + (1.0 - decay) * value, total)
+    weight = choose(is_finite, decay * weight + (1.0 - decay), weight)
+    store(span.numbers, at, total)
+    store(span.numbers, n + at, weight)
+    return choose(weight > 0.0, total / choose(weight > 0.0, weight, zero + 1.0), zero)
 
 
 def over_block(work: Any, longest: Any = wide_zeros) -> Any:

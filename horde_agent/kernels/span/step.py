@@ -27,7 +27,17 @@ from __future__ import annotations
 from typing import Any
 
 from horde_agent.kernels._jit import inner_kernel
-from horde_agent.kernels.span.arrays import DECAYS, IDLE, LEARNS, OLDEST, SpanArrays
+from horde_agent.kernels.rules import on_lanes
+from horde_agent.kernels.span.arrays import (
+    ABTD,
+    CLIPPED,
+    DECAYS,
+    IDLE,
+    LEARNS,
+    OLDEST,
+    TREE_BACKUP,
+    SpanArrays,
+)
 from horde_agent.kernels.vectors import absolute, any_true, choose, lanes_of, load, multiply_add, store
 from horde_agent.types import Reals
 
@@ -37,7 +47,8 @@ def scan(span: SpanArrays, b: int, lane: int, now: int, overlap: Reals, zero: An
     """Sum the steps before `now` against a feature vector, given its overlaps from `clock[OLDEST]` on, shape (T,).
 
     Returns:
-        g e.phi, sum d u, sum h G, sum q G for the lanes from `lane` on in block b.
+        g e.phi, sum d u, sum h G, sum q G for the lanes from `lane` on in block b; for a rule that shrinks w, the last
+        is the sum of d u - q G, each times the factors of w after it.
     """
     g, mask, oldest = span.flush_group[b], span.bits.shape[0] - 1, span.clock[OLDEST]
     start, n_lanes = span.start[b], span.policy.shape[0]
@@ -45,22 +56,56 @@ def scan(span: SpanArrays, b: int, lane: int, now: int, overlap: Reals, zero: An
     in_c, in_rest, since = c_places * start + lane - start, places * start + lane - start, span.flushed_at[g]
     v, d_sum, h_sum, q_sum = zero, zero, zero, zero
     for k in range(span.tail_from[g], since):
-        v = load(span.c, in_c + (k & (c_places - 1)) * width, zero) * (v + overlap[k - oldest])
+        in_ring = in_c + (k & (c_places - 1)) * width
+        if span.has_source:
+            v = load(span.c, in_ring, zero) * multiply_add(load(span.factor, in_ring, zero), overlap[k - oldest], v)
+        else:
+            v = load(span.c, in_ring, zero) * (v + overlap[k - oldest])
     for k in range(since, now):
         kind = span.kind[g, k & mask]
         if kind == IDLE:
             v = zero
             continue
         at, common = in_rest + (k - since) * width, overlap[k - oldest]
-        q_sum = multiply_add(load(span.q, at, zero), common, q_sum)
+        in_ring = in_c + (k & (c_places - 1)) * width
+        if span.shrinks_w:
+            q_sum = load(span.factor, in_ring, zero) * q_sum - load(span.q, at, zero) * common
+        elif span.has_w + span.adds_phi:
+            q_sum = multiply_add(load(span.q, at, zero), common, q_sum)
         if kind == DECAYS:
             v = zero
             continue
-        u = v + common
+        u = multiply_add(load(span.factor, in_ring, zero), common, v) if span.has_source else v + common
         d_sum = multiply_add(load(span.d, at, zero), u, d_sum)
-        h_sum = multiply_add(load(span.h, at, zero), overlap[k + 1 - oldest], h_sum)
-        v = load(span.c, in_c + (k & (c_places - 1)) * width, zero) * u
+        if span.shrinks_w:
+            q_sum = multiply_add(load(span.d, at, zero), u, q_sum)
+        if span.has_w:
+            h_sum = multiply_add(load(span.h, at, zero), overlap[k + 1 - oldest], h_sum)
+        v = load(span.c, in_ring, zero) * u
     return v, d_sum, h_sum, q_sum
+
+
+@inner_kernel
+def theta_sum(span: SpanArrays, d_sum: Any, h_sum: Any, q_sum: Any) -> Any:
+    """Return the change of theta.phi over alpha from the sums of `scan`, or from those of one step."""
+    if span.follows_w:
+        return q_sum - h_sum
+    return d_sum - q_sum if span.adds_phi else d_sum - h_sum
+
+
+@inner_kernel
+def next_lambda(span: SpanArrays, now: int, lam: Any, rho: Any, zero: Any) -> Any:
+    """Return lambda_{t+1}, t = `now`, by the trace rule."""
+    b = span.signal_b[(now + 1) % span.signal_b.shape[0]]
+    if span.trace_rule == CLIPPED:
+        scaled = rho * span.trace_bound
+        return lam / choose(scaled > 1.0, scaled, zero + 1.0)
+    if span.trace_rule == TREE_BACKUP:
+        return lam * b
+    if span.trace_rule == ABTD:
+        lam = 1.0 / choose(rho > 1.0, rho, zero + 1.0)
+        return choose(lam < span.trace_bound * b, lam, zero + span.trace_bound * b)
+    return lam
 
 
 @inner_kernel
@@ -75,6 +120,10 @@ def load_signals(span: SpanArrays, first: int, last: int, slot: int) -> None:
         gamma, lam = span.signal_gamma[slot], span.signal_lam[slot]
         for i in range(first, last):
             span.gamma_tp1[i], span.lam_tp1[i] = gamma[span.trace_group[i]], lam[span.trace_group[i]]
+        if span.has_interest:
+            interest = span.signal_interest[slot]
+            for i in range(first, last):
+                span.interest[i] = interest[span.outcome[i]]
     if span.signal_changes[slot, 1]:
         z = span.signal_z[slot]
         for i in range(first, last):
@@ -89,16 +138,18 @@ def predict_lanes(span: SpanArrays, b: int, lane: int, now: int, overlap: Reals,
     store(span.h_sum, lane, h_sum)
     store(span.q_sum, lane, q_sum)
     alpha, base = load(span.alpha, lane, zero), load(span.base, lane, zero)
-    store(span.prediction, lane, multiply_add(alpha, d_sum - h_sum, base))
+    store(span.prediction, lane, multiply_add(alpha, theta_sum(span, d_sum, h_sum, q_sum), base))
 
 
 @inner_kernel
 def end_trace(span: SpanArrays, lane: int, zero: Any) -> None:
-    """Set the trace's inner products to 0."""
+    """Set the trace's inner products, and the rule's numbers that belong to a trace, to 0."""
     store(span.e_phi, lane, zero)
     store(span.e_w, lane, zero)
     store(span.e_e, lane, zero)
     store(span.e_sum, lane, zero)
+    for k in range(span.n_numbers, span.numbers.shape[0] // span.policy.shape[0]):
+        store(span.numbers, k * span.policy.shape[0] + lane, zero)
 
 
 @inner_kernel
@@ -123,36 +174,59 @@ def learn(span: SpanArrays, b: int, lane: int, now: int, overlap: Reals, zero: A
     kind, common = span.kind[g, now & (span.bits.shape[0] - 1)], overlap[now - oldest]
     rho, gamma, lam = load(span.rho, lane, zero), load(span.gamma_tp1, lane, zero), load(span.lam_tp1, lane, zero)
     c_tp1, alpha, alpha_w = load(span.c_tp1, lane, zero), load(span.alpha, lane, zero), load(span.alpha_w, lane, zero)
-    q = multiply_add(
-        alpha_w, load(span.d_sum, lane, zero) - load(span.q_sum, lane, zero), load(span.base_w, lane, zero)
-    )
+    q = load(span.d_sum, lane, zero) - load(span.q_sum, lane, zero)
+    if span.shrinks_w:
+        q = load(span.q_sum, lane, zero)
+    if span.has_w:
+        w_left = load(span.w_left, lane, zero) if span.shrinks_w else zero + 1.0
+        q = multiply_add(alpha_w, q, load(span.base_w, lane, zero) * w_left)
+    else:
+        q = zero
     g_e_phi, d_sum, h_sum, q_sum = scan(span, b, lane, now, overlap, zero)
-    v = multiply_add(alpha, d_sum - h_sum, load(span.base, lane, zero))
+    v = multiply_add(alpha, theta_sum(span, d_sum, h_sum, q_sum), load(span.base, lane, zero))
 
     is_finite = absolute(rho + gamma + lam + c_tp1) <= span.max_finite
+    if span.has_interest:
+        is_finite = absolute(rho + gamma + lam + c_tp1 + load(span.interest, lane, zero)) <= span.max_finite
     rho, gamma, lam = choose(is_finite, rho, zero), choose(is_finite, gamma, zero), choose(is_finite, lam, zero)
     q = choose(is_finite, q, zero)
     delta = choose(is_finite, c_tp1 + gamma * v - load(span.prediction, lane, zero), zero)
+    factor, at_phi, change = zero + 1.0, zero, zero
     if kind == LEARNS:
         g_t = load(span.gamma_t, lane, zero) * load(span.lam_t, lane, zero)
         e_sum = rho * (1.0 + g_t * load(span.e_sum, lane, zero))
         is_small = absolute(delta * e_sum) < span.largest_step
-        if span.clips:
-            lam = lam / choose(rho > 1.0, rho, zero + 1.0)
+        lam = next_lambda(span, now, lam, rho, zero)
         store(span.td_error, lane, delta)
         delta = choose(is_small, delta, zero)
+        if span.has_lanes:
+            delta, factor, at_phi = on_lanes(span.rule, span, lane, rho, delta, is_finite, zero)
+        source = factor if span.has_source else zero + 1.0
+        if span.has_source:
+            e_sum = rho * (absolute(source) + g_t * load(span.e_sum, lane, zero))
         e_phi = load(span.e_phi, lane, zero)
-        e_w = choose(rho > 0.0, rho * (q + g_t * load(span.e_w, lane, zero)), zero)  # 0 even if w diverged
-        e_e = rho * rho * (norm + g_t * (e_phi * 2.0 + g_t * load(span.e_e, lane, zero)))
-        e_phi_t, e_phi_tp1 = rho * (norm + g_t * e_phi), rho * (common + g_e_phi)
+        e_w = zero
+        if span.has_w:
+            e_w = choose(rho > 0.0, rho * (q + g_t * load(span.e_w, lane, zero)), zero)  # 0 even if w diverged
+        e_e = rho * rho * (source * source * norm + g_t * (source * e_phi * 2.0 + g_t * load(span.e_e, lane, zero)))
+        e_phi_t, e_phi_tp1 = rho * (source * norm + g_t * e_phi), rho * (source * common + g_e_phi)
         h = gamma * (1.0 - lam) * e_w
         if not span.every_step:
             q = q * rho
+        if span.adds_phi:
+            q = at_phi
         estimate = load(span.mspbe, lane, zero)
-        estimate = estimate + span.one_over_tau * (delta * e_w - estimate)
-        e_w = e_w + alpha_w * (delta * e_e - q * e_phi_t)
-        d_sum, h_sum = d_sum + delta * e_phi_tp1, h_sum + h * norm
-        v = v + alpha * (delta * e_phi_tp1 - h * norm)
+        if span.has_w:
+            estimate = estimate + span.one_over_tau * (delta * e_w - estimate)
+            if span.shrinks_w:
+                e_w = factor * e_w
+            e_w = e_w + alpha_w * (delta * e_e - q * e_phi_t)
+        change = delta * e_phi_tp1
+        d_sum, h_sum = d_sum + change, h_sum + h * norm
+        moved = alpha * theta_sum(span, change, h * norm, q * common)
+        v = v + moved
+        if span.adds_phi:
+            store(span.numbers, span.n_numbers * span.policy.shape[0] + lane, moved)
         store(span.e_phi, lane, e_phi_tp1)
         store(span.e_w, lane, e_w)
         store(span.e_e, lane, e_e)
@@ -172,11 +246,19 @@ def learn(span: SpanArrays, b: int, lane: int, now: int, overlap: Reals, zero: A
             q = zero
         else:
             store_q(span, b, lane, now, q)
+            if span.shrinks_w:
+                _, factor, _ = on_lanes(span.rule, span, lane, zero, zero, is_finite, zero)
         flag(span, lane, absolute(v + q) <= span.max_finite, zero)
     store(span.prediction, lane, v)
     store(span.d_sum, lane, d_sum)
     store(span.h_sum, lane, h_sum)
-    store(span.q_sum, lane, multiply_add(q, common, q_sum))
+    if span.shrinks_w:
+        store(span.q_sum, lane, factor * q_sum + (change - q * common))
+        store(span.w_left, lane, factor * load(span.w_left, lane, zero))
+    else:
+        store(span.q_sum, lane, multiply_add(q, common, q_sum))
+    if span.has_source + span.shrinks_w:
+        store_factor(span, b, lane, now, factor)
     store(span.gamma_t, lane, gamma)
     store(span.lam_t, lane, lam)
 
@@ -195,8 +277,10 @@ def store_step(span: SpanArrays, b: int, lane: int, now: int, c: Any, d: Any, h:
     at = places * start + lane - start + (now - span.flushed_at[span.flush_group[b]]) * width
     store(span.c, c_places * start + lane - start + (now & (c_places - 1)) * width, c)
     store(span.d, at, d)
-    store(span.h, at, h)
-    store(span.q, at, q)
+    if span.has_w:
+        store(span.h, at, h)
+    if span.has_w + span.adds_phi:
+        store(span.q, at, q)
 
 
 @inner_kernel
@@ -205,6 +289,14 @@ def store_q(span: SpanArrays, b: int, lane: int, now: int, q: Any) -> None:
     start, places = span.start[b], span.d.shape[0] // span.policy.shape[0]
     width = span.start[b + 1] - start
     store(span.q, places * start + lane - start + (now - span.flushed_at[span.flush_group[b]]) * width, q)
+
+
+@inner_kernel
+def store_factor(span: SpanArrays, b: int, lane: int, now: int, factor: Any) -> None:
+    """Store the factor of phi in the trace, or of w in a step, for as long as c."""
+    start, c_places = span.start[b], span.factor.shape[0] // span.policy.shape[0]
+    width = span.start[b + 1] - start
+    store(span.factor, c_places * start + lane - start + (now & (c_places - 1)) * width, factor)
 
 
 @inner_kernel
@@ -223,7 +315,9 @@ def tail_needed(span: SpanArrays, b: int, lane: int, now: int, top: Reals, zero:
         first -= 1
     in_c, reach = c_places * start + lane - start, zero
     for k in range(first, now):
-        reach = load(span.c, in_c + (k & (c_places - 1)) * width, zero) * (1.0 + reach)
+        in_ring = in_c + (k & (c_places - 1)) * width
+        source = absolute(load(span.factor, in_ring, zero)) if span.has_source else zero + 1.0
+        reach = load(span.c, in_ring, zero) * (source + reach)
         store(top, (k - first) * n, reach)
     reach, k = zero + 1.0, now - 1
     while k >= first and any_true(reach * load(top, (k - first) * n, zero) > span.drop_below):

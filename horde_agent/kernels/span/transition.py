@@ -27,7 +27,7 @@ from horde_agent.kernels.span.arrays import (
     over_block,
 )
 from horde_agent.kernels.span.overlaps import list_runs, number_times, observe, write_overlaps
-from horde_agent.kernels.span.step import end_trace, learn, load_signals, predict_lanes, scan, skip_step
+from horde_agent.kernels.span.step import end_trace, learn, load_signals, predict_lanes, scan, skip_step, theta_sum
 from horde_agent.kernels.span.writing import flush_block, foresee, move_base, sum_base, tabulate, write_lanes
 from horde_agent.kernels.vectors import lanes_of, load, multiply_add, on_threads, store
 from horde_agent.types import Floats, Integers, Reals
@@ -47,6 +47,7 @@ def enqueue_signals(span: SpanArrays, signals: Signals, tiles_tp1: Integers, m_s
     span.m_step[(time - 1) & (span.bits.shape[0] - 1)] = m_step
     copy(signals.rho_t, span.signal_rho[slot])
     copy(signals.c_tp1, span.signal_c[slot])
+    span.signal_b[slot] = signals.b_t[0]
     span.signal_changes[slot, 0], span.signal_changes[slot, 1] = 0, 0
     if not (signals.is_fixed and span.clock[IS_KNOWN] and not is_last):
         enqueue_states(span, signals, slot, is_last)
@@ -65,6 +66,12 @@ def enqueue_states(span: SpanArrays, signals: Signals, slot: int, is_last: bool)
     for i in range(signals.z_tp1.shape[0]):
         z[i] = signals.z_tp1[i]
         n_outcomes += signals.z_tp1[i] != 0
+    if span.has_interest:
+        interest, before = span.signal_interest[slot], span.signal_interest[latest]
+        for i in range(signals.z_tp1.shape[0]):
+            interest[i] = signals.interest_t[min(i, signals.interest_t.shape[0] - 1)]
+            n_changed += interest[i] != before[i]
+            before[i] = interest[i]
     span.signal_changes[slot, 0], span.signal_changes[slot, 1] = n_changed > 0, n_outcomes > 0
     span.clock[IS_KNOWN] = n_outcomes == 0 and not is_last
 
@@ -86,8 +93,9 @@ def decide(span: SpanArrays, g: int, now: int, n_steps: int) -> bool:
     drop_idle_tail(span, g, now)
     for k in range(n_steps):
         policy, kind = span.only_policy[g], LEARNS
-        if policy >= 0 and not span.signal_rho[(now + 1 + k) % span.signal_rho.shape[0], policy] > 0:
-            kind = DECAYS if span.every_step else IDLE
+        is_zero = policy >= 0 and not span.signal_rho[(now + 1 + k) % span.signal_rho.shape[0], policy] > 0
+        if is_zero and span.rests:
+            kind = DECAYS if span.every_step and span.has_w else IDLE
         span.kind[g, (now + k) & mask] = kind
     is_full = span.n_pending[g] + n_steps > span.limit[g]
     return not is_idle and (is_full or now + n_steps - span.flushed_at[g] > span.longest_wait)
@@ -149,9 +157,10 @@ def advance_lanes(span: SpanArrays, b: int, lane: int, how: tuple[int, int], zer
     of_theta, of_w, is_behind = span.foreseen[thread, 0], span.foreseen[thread, 1], False
     if n_steps > 1:
         store(of_theta, 0, load(span.base, lane, zero))
-        store(of_w, 0, load(span.base_w, lane, zero))
         foresee(span, span.theta, b, lane, n_steps, of_theta, zero)
-        foresee(span, span.w, b, lane, n_steps, of_w, zero)
+        if span.has_w:
+            store(of_w, 0, load(span.base_w, lane, zero))
+            foresee(span, span.w, b, lane, n_steps, of_w, zero)
     for k in range(n_steps):
         load_signals(span, lane, lane + n, (now + k + 1) % span.signal_rho.shape[0])
         if span.kind[g, (now + k) & mask] == IDLE and k + 1 < n_steps:
@@ -179,7 +188,7 @@ def advance(span: SpanArrays, b: int, n_steps: int, thread: int) -> None:
     now = span.clock[NOW] - n_steps
     if n_steps == 1:
         move_bases(span, b, now)
-    elif span.w_at[b] != now:
+    elif span.has_w and span.w_at[b] != now:
         sum_base(span, b, (span.w, span.active[now % span.active.shape[0]], span.base_w))
     advance_all_lanes(span, b, (n_steps, thread))
     if n_steps > 1:
@@ -191,7 +200,7 @@ def advance(span: SpanArrays, b: int, n_steps: int, thread: int) -> None:
 def move_bases(span: SpanArrays, b: int, now: int) -> None:
     """Update a block's base to `now` + 1, and base_w, if the step needs it, to `now`."""
     kind = span.kind[span.flush_group[b], now & (span.bits.shape[0] - 1)]
-    if kind != IDLE and span.w_at[b] != now:
+    if span.has_w and kind != IDLE and span.w_at[b] != now:
         if span.w_at[b] == now - 1:
             move_base(span, b, (span.w, now, span.base_w))
         else:
@@ -331,7 +340,8 @@ def sum_bases(span: SpanArrays, active: Integers) -> None:
     """Write theta.phi and w.phi at the current rows, (n_active,), from the weights as written."""
     for b in range(span.flush_group.shape[0]):
         sum_base(span, b, (span.theta, active, span.base))
-        sum_base(span, b, (span.w, active, span.base_w))
+        if span.has_w:
+            sum_base(span, b, (span.w, active, span.base_w))
         span.w_at[b] = span.clock[NOW]
 
 
@@ -342,8 +352,9 @@ def sum_bases(span: SpanArrays, active: Integers) -> None:
 def add_pending(span: SpanArrays, b: int, lane: int, how: tuple[Reals, Reals], zero: Any) -> None:
     """Add pending updates to predictions from the weights as written; `how`: overlaps (T,), predictions (L,)."""
     overlap, out = how
-    _, d_sum, h_sum, _ = scan(span, b, lane, span.clock[NOW], overlap, zero)
-    store(out, lane, multiply_add(load(span.alpha, lane, zero), d_sum - h_sum, load(out, lane, zero)))
+    _, d_sum, h_sum, q_sum = scan(span, b, lane, span.clock[NOW], overlap, zero)
+    change = theta_sum(span, d_sum, h_sum, q_sum)
+    store(out, lane, multiply_add(load(span.alpha, lane, zero), change, load(out, lane, zero)))
 
 
 add_all_pending = over_block(add_pending)

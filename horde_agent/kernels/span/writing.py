@@ -2,7 +2,7 @@
 
 A backward pass from the current time, with S = 0, gives the coefficient of each phi_k: S_k = d_k + c_k S_{k+1},
 
-    theta += alpha   sum_k (S_k - h_{k-1}) phi_k
+    theta += alpha   sum_k (S_k - h_{k-1}) phi_k          (a rule may have others: `tabulate`)
     w     += alpha_w sum_k (S_k - q_k) phi_k
     m     += sum_k M_k phi_k,   M_k = m_step_k d_k + c_k M_{k+1}
 
@@ -20,16 +20,27 @@ from horde_agent.kernels._jit import inner_kernel
 from horde_agent.kernels.span.arrays import (
     BATCH,
     CHUNK,
-    DECAYS,
     FLUSH,
+    IDLE,
     LEARNS,
     N_PLACES,
+    N_ROWS,
     SpanArrays,
     over_block,
     row_at,
 )
 from horde_agent.kernels.span.step import flag, tail_needed
-from horde_agent.kernels.vectors import absolute, choose, lanes_of, load, multiply_add, prefetch, row_zeros, store
+from horde_agent.kernels.vectors import (
+    absolute,
+    any_true,
+    choose,
+    lanes_of,
+    load,
+    multiply_add,
+    prefetch,
+    row_zeros,
+    store,
+)
 from horde_agent.types import Integers, Reals
 
 _AHEAD = 20  # rows to prefetch
@@ -118,12 +129,13 @@ def foresee(span: SpanArrays, rows: Reals, b: int, lane: int, n_steps: int, sums
 @inner_kernel
 def tabulate(span: SpanArrays, b: int, lane: int, now: int, table: Reals, zero: Any) -> None:
     """Write prefix sums of some lanes, shape (kinds, places, lanes): coefficients of theta, then w, then m."""
-    g, n, n_kinds = span.flush_group[b], lanes_of(zero), 2 + (span.m.shape[0] > 0)
+    g, n, n_kinds = span.flush_group[b], lanes_of(zero), 1 + span.has_w + (span.m.shape[0] > 0)
     first, since, mask = span.tail_from[g], span.flushed_at[g], span.bits.shape[0] - 1
     place, start, n_lanes = span.run_place, span.start[b], span.policy.shape[0]
     width, c_places, places = span.start[b + 1] - start, span.c.shape[0] // n_lanes, span.d.shape[0] // n_lanes
     in_c, in_rest = c_places * start + lane - start, places * start + lane - start
     alpha, alpha_w, s, s_m = load(span.alpha, lane, zero), load(span.alpha_w, lane, zero), zero, zero
+    s_w, later = zero, zero + 1.0  # of w, if a step shrinks it: S, and the product of the factors of later steps
     n_places = span.clock[N_PLACES]
     of_w, of_m = (n_places + 1) * n, 2 * (n_places + 1) * n
     for k in range((n_places + 1) * n_kinds):
@@ -131,23 +143,36 @@ def tabulate(span: SpanArrays, b: int, lane: int, now: int, table: Reals, zero: 
     for time in range(now - 1, first - 1, -1):
         kind = LEARNS if time < since else span.kind[g, time & mask]
         row, at = (place[time - first] + 1) * n, in_rest + (time - since) * width
+        in_ring, q = in_c + (time & (c_places - 1)) * width, zero
         if kind == LEARNS:
-            c = load(span.c, in_c + (time & (c_places - 1)) * width, zero)
-            s, s_m = c * s, c * s_m
+            c = load(span.c, in_ring, zero)
+            s, s_m, s_w = c * s, c * s_m, c * s_w
         else:
-            s, s_m = zero, zero
-        in_w = s
+            s, s_m, s_w = zero, zero, zero
         if time >= since and kind == LEARNS:
             d = load(span.d, at, zero)
             s, s_m = s + d, multiply_add(d, span.m_step[time & mask], s_m)
+            s_w = multiply_add(d, later, s_w)
             after = (place[time + 1 - first] + 1) * n
-            store(table, after, load(table, after, zero) - alpha * load(span.h, at, zero))
-            in_w = s - load(span.q, at, zero)
-        elif kind == DECAYS:
-            in_w = zero - load(span.q, at, zero)
+            if span.has_w:
+                store(table, after, load(table, after, zero) - alpha * load(span.h, at, zero))
+        if time >= since and kind != IDLE and span.has_w + span.adds_phi:
+            q = load(span.q, at, zero)
+        in_theta, in_w = s, s - q
+        if span.has_source:
+            in_theta = s * load(span.factor, in_ring, zero)
+        if span.adds_phi:
+            in_theta = in_theta - q
+        if span.follows_w:
+            in_theta = q
+        if span.shrinks_w:
+            in_w = s_w - q * later
+            if time >= since and kind != IDLE:
+                later = later * load(span.factor, in_ring, zero)
         if place[time + 1 - first] > place[time - first]:
-            store(table, row, load(table, row, zero) + alpha * s)
-            store(table, of_w + row, alpha_w * in_w)
+            store(table, row, load(table, row, zero) + alpha * in_theta)
+            if span.has_w:
+                store(table, of_w + row, alpha_w * in_w)
             if n_kinds > 2:
                 store(table, of_m + row, s_m)
     for kind in range(n_kinds):
@@ -181,6 +206,16 @@ def write_runs(
 
 
 @inner_kernel
+def shrink_rows(span: SpanArrays, b: int, lane: int, rows: Reals, first: int, stride: int, zero: Any) -> None:
+    """Multiply lanes' rows of w by the factors of pending steps; arguments as of `write_runs`."""
+    left, width = load(span.w_left, lane, zero), span.start[b + 1] - span.start[b]
+    if any_true(left < 1.0):
+        for r in range(span.clock[N_ROWS]):
+            at = row_at(r, first, width, stride)
+            store(rows, at, left * load(rows, at, zero))
+
+
+@inner_kernel
 def write_lanes(
     span: SpanArrays,
     b: int,
@@ -197,7 +232,10 @@ def write_lanes(
     """
     (theta, w, m), size = weights, (span.clock[N_PLACES] + 1) * lanes_of(zero)
     flag(span, lane, write_runs(span, b, lane, table, theta, first, stride, zero) > 0.5, zero)
-    write_runs(span, b, lane, table[size:], w, first, stride, zero)
+    if span.shrinks_w:
+        shrink_rows(span, b, lane, w, first, stride, zero)
+    if span.has_w:
+        write_runs(span, b, lane, table[size:], w, first, stride, zero)
     if m.shape[0] > 0:
         write_runs(span, b, lane, table[2 * size :], m, first, stride, zero)
 
@@ -212,6 +250,7 @@ def flush_lanes(span: SpanArrays, b: int, lane: int, how: tuple[int, int], zero:
     store(span.d_sum, lane, zero)
     store(span.h_sum, lane, zero)
     store(span.q_sum, lane, zero)
+    store(span.w_left, lane, zero + 1.0)
     span.tail_needed[b] = max(span.tail_needed[b], tail_needed(span, b, lane, now, table, zero))
 
 
@@ -225,5 +264,6 @@ def flush_block(span: SpanArrays, b: int, now: int, thread: int) -> None:
     flush_all_lanes(span, b, (now, thread))
     active = span.active[now % span.active.shape[0]]
     sum_base(span, b, (span.theta, active, span.base))
-    sum_base(span, b, (span.w, active, span.base_w))
+    if span.has_w:
+        sum_base(span, b, (span.w, active, span.base_w))
     span.w_at[b] = now
