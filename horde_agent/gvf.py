@@ -102,7 +102,7 @@ class GVF:
         tested: False if no test excursion should follow the target policy, for example with thousands of policies.
         interest: Interest i(s) >= 0 of a state in an accurate answer, for algorithm "etd": a number, or a function of
             (observation, tiles).
-        algorithm: Update rule of its demon, as in LearnerConfig; None is that of the Horde.
+        algorithm: Update rule of its demon, such as "td" or "tdrc:beta=0.5"; None is that of the Horde.
 
     Raises:
         ValueError: If an argument is invalid; the message names the question and the argument.

@@ -27,10 +27,12 @@ from numpy.typing import NDArray
 from horde_agent.gvf import GVF, named
 from horde_agent.kernels import checks
 from horde_agent.kernels.checks import TAIL_TOO_LONG, Signals
+from horde_agent.kernels.rules import rule
 from horde_agent.learning.engine import DROP_BELOW, Engine, check_weights
 from horde_agent.learning.layout import NEWCOMER, DemonMapping, ShardContext
+from horde_agent.learning.mixed import MixedEngine
 from horde_agent.learning.plain import PlainEngine
-from horde_agent.learning.rules import PAPER_CONFIG, LearnerConfig
+from horde_agent.learning.rules import PAPER_CONFIG, LearnerConfig, parse_algorithm, with_parameters
 from horde_agent.learning.signals import SignalMaker
 from horde_agent.learning.soundness import Soundness
 from horde_agent.learning.span import LARGEST_TAIL, BatchOptions, SpanEngine, trace_length
@@ -110,8 +112,8 @@ class Horde:
         self._channels, self._batch, self._share = tuple(channels), _BATCHES[mode], share
         resolved = named(questions, self._channels)
         self._set_questions(resolved, np.zeros(len(resolved), dtype=np.int64))
-        self._engine = self._new_engine()
         self._state: tuple[NDArray[Any], Tiles] | None = None  # the state that the next transition starts from
+        self._engine = self._new_engine()
         self._soundness = Soundness(self.names)
         self._unchecked = self.questions  # questions with policies that were never evaluated
 
@@ -120,26 +122,89 @@ class Horde:
         dtype, is_real = np.dtype(self.config.dtype), self._real_valued
         n_gibbs = self._share.n_gibbs if self._share else 0
         args = (questions, cohort, self.n_features, self.n_active, dtype)
+        for q in questions:
+            try:
+                config = self.config if q.algorithm is None else self.config_of(q.algorithm)
+            except ValueError as error:
+                raise ValueError(f"question {q.name!r}: {error}") from None
+            if q.interest != 1.0 and "has_interest" not in (rule(config.algorithm).SPAN or ()):
+                raise ValueError(
+                    f"question {q.name!r}: algorithm {config.algorithm!r} uses no interest: omit it, or set algorithm"
+                )
         self._maker = SignalMaker(*args, real_valued=is_real, n_gibbs=n_gibbs)
         self.questions, self.names, self.n_demons = questions, [q.name for q in questions], len(questions)
 
     def _new_engine(self) -> Engine:
-        of, config = self._maker, self.config
+        """Return an engine without weights, or one for each update rule that the questions name."""
+        of, algorithm = self._maker, self._algorithms
+        if len(set(algorithm)) == 1:
+            return self._engine_by(self.config_of(algorithm[0]), of.group, of.cumulant)
+        mapping = self._mapping(np.full(self.n_demons, NEWCOMER))
+        mixed = self._mixed({}, (), of.cumulant)
+        mixed.rearrange(mapping)
+        return mixed
+
+    def _mixed(self, engines: dict[str, Engine], algorithm: Sequence[str], cumulant: Integers) -> MixedEngine:
+        """Return an engine for several rules, at the current state."""
+        tiles = None if self._state is None else self._state[1]
+        return MixedEngine(engines, algorithm, cumulant, self._engine_of_rule, self._step_sizes_of, tiles)
+
+    @property
+    def _algorithms(self) -> tuple[str, ...]:
+        """Update rule of each demon, with its parameters."""
+        own = with_parameters(self.config)
+        return tuple(own if q.algorithm in (None, own) else str(q.algorithm) for q in self.questions)
+
+    def config_of(self, algorithm: str) -> LearnerConfig:
+        """Return how the demons of an update rule learn, for example "tdrc:beta=0.5".
+
+        A rule that is not the Horde's has its default step sizes, and the Horde's options that it supports.
+        """
+        name, parameters = parse_algorithm(algorithm)
+        config, of = self.config, rule(name)
+        if algorithm == with_parameters(config):
+            return config
+        return replace(
+            config,
+            algorithm=of.name,
+            parameters=parameters,
+            step_size=of.STEP_SIZE,
+            secondary_ratio=of.SECONDARY_RATIO,
+            trace_rule=of.TRACE_RULE or ("clipped" if config.trace_rule == "capped" else config.trace_rule),
+            w_rule=config.w_rule if of.CAN_WEIGHT else "every-step",
+        )
+
+    def _engine_of_rule(self, algorithm: str, mapping: DemonMapping) -> Engine:
+        """Return an engine without weights for some demons of a rule."""
+        config = self.config_of(algorithm)
+        if not config.bounds_trace:  # beside other rules, the span engine cannot change to the plain one later
+            config = replace(config, engine="plain")
+        return self._engine_by(config, mapping.group, mapping.cumulant)
+
+    def _engine_by(self, config: LearnerConfig, group: Integers, cumulant: Integers | None) -> Engine:
+        """Return an engine without weights: the fast one, unless it is not wanted or cannot."""
+        of = self._maker
         decay = self._share.largest_decay if self._share else of.largest_decay
-        n_trace_steps = trace_length(decay, DROP_BELOW[config.dtype]) if config.trace_rule == "clipped" else 0
+        n_trace_steps = trace_length(decay, DROP_BELOW[config.dtype]) if config.bounds_trace else 0
         is_long = decay < 1.0 and n_trace_steps > LARGEST_TAIL
         if is_long and not config.needs_plain_engine:
             self._warn_of_plain_engine(f"traces with gamma lambda = {decay:g} reach back {n_trace_steps:,} steps")
+        args = (group, self.n_features, *self._step_sizes_of(with_parameters(config)), config)
         if is_long or config.needs_plain_engine:
-            return self._plain_engine()
-        args = (of.group, self.n_features, *self._step_sizes, config)
+            return PlainEngine(*args, policy=of.policy, cumulant=cumulant)
         pace = BatchOptions(batch=self._batch, share=self._share)
-        return SpanEngine(*args, policy=of.policy, cumulant=of.cumulant, largest_decay=decay, **pace)
+        return SpanEngine(*args, policy=of.policy, cumulant=cumulant, largest_decay=decay, **pace)
 
     def _plain_engine(self) -> PlainEngine:
-        of = self._maker
-        args = (of.group, self.n_features, *self._step_sizes, self.config)
+        """Return a plain engine without weights, if all demons have the same rule."""
+        of, algorithm = self._maker, self._algorithms[0]
+        args = (of.group, self.n_features, *self._step_sizes_of(algorithm), self.config_of(algorithm))
         return PlainEngine(*args, policy=of.policy, cumulant=of.cumulant)
+
+    def _mapping(self, old_index: Integers) -> DemonMapping:
+        of, algorithm = self._maker, self._algorithms
+        sizes = self._step_sizes_of(algorithm[0])
+        return DemonMapping(old_index, of.group, of.policy, *sizes, of.cumulant, algorithm)
 
     def new_rupee(self, beta0: float, step: float = 5.0) -> RUPEE:
         """Return a RUPEE of these demons with alpha_h = `step` alpha, which the caller updates on each step.
@@ -148,17 +213,18 @@ class Horde:
         """
         config, of = rupee_config(self.config, beta0), self._maker
         kind = PlainEngine if config.needs_plain_engine else SpanEngine
-        args = (of.group, self.n_features, 0.0, step * self._step_sizes[0], config)
+        args = (of.group, self.n_features, 0.0, step * self._step_sizes_of(with_parameters(self.config))[0], config)
         return RUPEE(kind(*args, policy=of.policy), config)
 
     @staticmethod
     def _warn_of_plain_engine(why: str) -> None:
         _log.warning("%s, but the fast engine stores %d: switching to the slower plain engine", why, LARGEST_TAIL)
 
-    @property
-    def _step_sizes(self) -> tuple[float, float]:
-        alpha = self.config.step_size / self.n_active
-        return alpha, self.config.secondary_ratio * alpha
+    def _step_sizes_of(self, algorithm: str) -> tuple[float, float]:
+        """Return the step sizes alpha and alpha_w of an update rule."""
+        config = self.config_of(algorithm)
+        alpha = config.step_size / self.n_active
+        return alpha, config.secondary_ratio * alpha
 
     # ---- learning and predicting -------------------------------------------------------------------------------------
 
@@ -457,11 +523,15 @@ class Horde:
     def _change(self, old_index: Integers, questions: tuple[GVF, ...], unasked: tuple[GVF, ...]) -> None:
         """Continue with other questions; `old_index` is as in `DemonMapping`."""
         self.catch_up()
-        before, is_new = self._maker, old_index == NEWCOMER
+        before, is_new, algorithm = self._maker, old_index == NEWCOMER, self._algorithms[0]
         self._set_questions(questions, np.where(is_new, int(before.cohort.max()) + 1, before.cohort[old_index]))
         self._unchecked, of = unasked, self._maker
         of.copy_state_from(before, old_index)
-        self._engine.rearrange(DemonMapping(old_index, of.group, of.policy, *self._step_sizes, of.cumulant))
+        if not isinstance(self._engine, MixedEngine) and set(self._algorithms) != {algorithm}:
+            if isinstance(self._engine, SpanEngine) and not self._engine.config.bounds_trace:
+                self._change_to_plain(before)
+            self._engine = self._mixed({algorithm: self._engine}, [algorithm] * before.cohort.size, before.cumulant)
+        self._engine.rearrange(self._mapping(old_index))
         self._engine.set_bounds(of.bound)
         self._soundness.rearrange(old_index, self.names)
 
@@ -556,9 +626,15 @@ class Horde:
         self._freeze_all(self._engine.pop_flagged(), self._soundness.n_steps)
         if self._engine.flags & TAIL_TOO_LONG and isinstance(self._engine, SpanEngine):
             self._warn_of_plain_engine(f"a trace reaches back more than {LARGEST_TAIL:,} steps")
-            plain = self._plain_engine()
-            plain.take_over(*self._engine.in_full())
-            self._engine = plain
+            self._change_to_plain(self._maker)
+
+    def _change_to_plain(self, of: SignalMaker) -> None:
+        """Continue with the plain engine; `of` made the signals so far."""
+        span: Any = self._engine
+        args = (of.group, self.n_features, *self._step_sizes_of(with_parameters(span.config)), span.config)
+        plain = PlainEngine(*args, policy=of.policy, cumulant=of.cumulant)
+        plain.take_over(*span.in_full())
+        self._engine = plain
 
     def _freeze_all(self, reasons: dict[int, str], step: int) -> None:
         """Freeze demons' weights at zero; only the first reason and step of each are kept."""

@@ -83,7 +83,7 @@ class Plan:
         policy, _ = number([policies[i] for i in leaders])
         self._n_gibbs = len({p for p, q in zip(policies, questions, strict=True) if isinstance(q.target_policy, Gibbs)})
         self._decay = max(map(_largest_decay, questions))
-        n_trace_steps = trace_length(self._decay, DROP_BELOW[config.dtype]) if config.trace_rule == "clipped" else 0
+        n_trace_steps = trace_length(self._decay, DROP_BELOW[config.dtype]) if config.bounds_trace else 0
         self.is_plain = config.needs_plain_engine or (self._decay < 1.0 and n_trace_steps > LARGEST_TAIL)
         if self.is_plain:
             ones = np.ones(self.n_demons, dtype=np.int64)
@@ -211,7 +211,7 @@ def demon_bytes(n_demons: int, n_features: int, config: LearnerConfig, mode: Mod
     if config.needs_plain_engine:
         numbers += n_features  # the trace
     else:
-        tail = trace_length(decay, DROP_BELOW[config.dtype]) if config.trace_rule == "clipped" else LARGEST_TAIL
+        tail = trace_length(decay, DROP_BELOW[config.dtype]) if config.bounds_trace else LARGEST_TAIL
         period = _PERIODS[mode]
         numbers += 2 * (min(tail, LARGEST_TAIL) + period) + 3 * period + len(OF_LANES)
     return n_demons * numbers * item + n_gibbs * _GIBBS_BYTES

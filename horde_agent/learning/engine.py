@@ -84,10 +84,13 @@ class FlaggedDemon(NamedTuple):
 class Engine(Protocol):
     """Interface between the Horde and its engine. Arrays are in the order of the demons, shape (n_demons,)."""
 
-    latest: Floats
-    """Predictions at the latest completed step."""
-    n_waiting: int
-    """Number of queued steps."""
+    @property
+    def latest(self) -> Floats:
+        """Predictions at the latest completed step."""
+
+    @property
+    def n_waiting(self) -> int:
+        """Number of queued steps."""
 
     def begin(self, tiles: Tiles) -> Floats:
         """Begin a stream at `tiles`: clear all traces, keep the weights, and return the predictions.

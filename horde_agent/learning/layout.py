@@ -36,6 +36,7 @@ class DemonMapping(NamedTuple):
         policy: Policy of each group, shape (n_groups,).
         alpha, alpha_w: Step sizes of new demons, already divided by the number of active tiles.
         cumulant: Index of each demon's cumulant in the signals, shape (n_demons,); None for one each.
+        algorithm: Update rule of each demon, if the engine has several.
     """
 
     old_index: Integers
@@ -44,6 +45,7 @@ class DemonMapping(NamedTuple):
     alpha: float
     alpha_w: float
     cumulant: Integers | None = None
+    algorithm: tuple[str, ...] = ()
 
     @property
     def is_new(self) -> NDArray[np.bool_]:

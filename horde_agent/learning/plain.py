@@ -326,5 +326,5 @@ class PlainEngine:
             into = of.vectors[names.index(name)] if name in names else getattr(of, name)
             if into.size:
                 into[:] = numbers
-        of.gamma_t[:], of.lam_t[:], of.alive[:] = 1.0, 1.0, learned["e"].any(axis=1)
+        of.alive[:] = learned["e"].any(axis=1)
         self._is_aside[:], self._phi, self.latest = is_aside, self._features(tiles), of.prediction.copy()

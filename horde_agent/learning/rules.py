@@ -141,6 +141,29 @@ class LearnerConfig:
         return self.trace_rule in ("tree-backup", "abtd") or (self.trace_rule == "clipped" and self.trace_bound <= 1.0)
 
 
+def parse_algorithm(text: str) -> tuple[str, dict[str, float]]:
+    """Return the name and the parameters of an update rule, written as "tdrc" or "tdrc:beta=0.5,...".
+
+    Raises:
+        ValueError: If a parameter is not written as name=number.
+    """
+    name, _, given = text.partition(":")
+    parameters = {}
+    for part in given.split(",") if given else []:
+        key, _, value = part.partition("=")
+        try:
+            parameters[key.strip()] = float(value)
+        except ValueError:
+            raise ValueError(f"algorithm {text!r}: parameters are written as name=number, not {part!r}") from None
+    return name, parameters
+
+
+def with_parameters(config: LearnerConfig) -> str:
+    """Return what `parse_algorithm` reads as the config's update rule."""
+    given = ",".join(f"{key}={value:g}" for key, value in sorted(config.parameters.items()))
+    return f"{config.algorithm}:{given}" if given else config.algorithm
+
+
 def next_lambda(config: LearnerConfig, lam: Floats, rho: Floats, b: float) -> Floats:
     """Return lambda_{t+1} of a trace rule from the questions' trace decays and ratios, (n_demons,), and b(a_t)."""
     match config.trace_rule:

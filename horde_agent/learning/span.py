@@ -571,12 +571,18 @@ class SpanEngine:
         `e` is gamma_t lambda_t e_{t-1} of the current step.
         """
         self._flush()
-        theta, w = self.weights()
+        (theta, w), span = self.weights(), self._span
         numbers = {name: self._of_demons(getattr(self._span, name)) for name in _IN_FULL}
         m = self.mspbe_trace() if self._has_m else np.zeros((0, 0), dtype=self.dtype)
         learned = {"theta": theta, "w": w, "m": m, "e": self._traces(), **numbers}
         if not self._has_w:
             del learned["w"]
+        learned |= {"gamma_t": np.ones(self.n_demons), "lam_t": np.ones(self.n_demons)}
+        if span.numbers.size:  # a rule with numbers needs e, gamma and lambda apart
+            learned |= {name: self._of_demons(getattr(span, name)) for name in ("gamma_t", "lam_t")}
+            learned["numbers"] = span.numbers.reshape(-1, self.layout.n_lanes)[:, self.layout.lane]
+            decay = (learned["gamma_t"] * learned["lam_t"])[:, None]
+            learned["e"] = np.where(decay > 0, learned["e"] / np.where(decay > 0, decay, 1), 0)
         tiles = self._feature_of[self._span.active[self._clock[NOW] % (self.batch + 1)]]
         return learned, self._is_aside[self.layout.lane], tiles
 

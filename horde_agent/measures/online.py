@@ -9,13 +9,14 @@ Sources: White (2015), chapter 7; White, Modayil & Sutton (2012), section 5; Kon
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
 from horde_agent.kernels.checks import Signals
 from horde_agent.learning.engine import Engine
 from horde_agent.learning.layout import DemonMapping
-from horde_agent.learning.rules import LearnerConfig
+from horde_agent.learning.rules import PAPER_CONFIG, LearnerConfig
 from horde_agent.saving import State, attributes, inner, nested, put_back
 from horde_agent.types import Floats, Tiles
 
@@ -112,7 +113,9 @@ def rupee_beta0(step_size: float, lam: float) -> float:
 
 def rupee_config(config: LearnerConfig, beta0: float) -> LearnerConfig:
     """Return the options of the engine of a RUPEE, from those of the demons."""
-    return replace(config, w_rule="every-step", mspbe_tau=1.0 / beta0, vector_mspbe=True)
+    paper = PAPER_CONFIG.algorithm  # h is GTD's w, whatever the demons learn by
+    changes: dict[str, Any] = {"mspbe_tau": 1.0 / beta0, "vector_mspbe": True, "w_rule": "every-step"}
+    return replace(config, algorithm=paper, parameters={}, **changes)
 
 
 class RUPEE:

@@ -31,7 +31,7 @@ WITH_PARITY = ("critterbot", "serial")
 """The robot and backend of serial lines with a parity."""
 PARITIES = ("odd", "even", "none")
 FAMILIES = ("excursions", "policies", "nexting")
-TRACE_RULES = ("clipped", "capped", "plain")
+TRACE_RULES = ("clipped", "capped", "plain", "tree-backup", "abtd")
 W_RULES = ("every-step", "importance-weighted")
 DEFAULT_STEPS = 60_000
 
@@ -117,8 +117,10 @@ class LearnConfig:
         steps: Number of steps of 100 ms, including excursions and drives.
         questions: What to predict: `excursions` (the paper's 795 questions), `policies` (1000 random Gibbs policies),
             `nexting` (159 questions about the behaviour itself), or a TOML file.
-        trace_rule: How the eligibility trace is bounded: `clipped`, `capped` or `plain` (the paper's pseudo-code).
+        trace_rule: How the eligibility trace is bounded: `clipped`, `capped`, `plain` (the paper's pseudo-code), `tree-backup`
+            or `abtd`.
         w_rule: When the secondary weights decay: `every-step` or `importance-weighted`.
+        algorithm: Update rule, with its parameters: `gtd`, `td`, `tdrc:beta=0.5` and others.
         step_size: Step size alpha of the primary weights, before the division by the number of active features.
         secondary_ratio: Step size of the secondary weights, as a multiple of alpha.
         repeat: Probability that the behaviour repeats its last action; otherwise it draws one uniformly.
@@ -152,8 +154,9 @@ class LearnConfig:
     questions: Annotated[str | None, _shown("NAME|FILE.toml", "(default: excursions; replay: nexting)")] = None
     trace_rule: Annotated[str, _shown("NAME")] = "clipped"
     w_rule: Annotated[str, _shown("NAME")] = "every-step"
-    step_size: float = 0.1
-    secondary_ratio: float = 0.001
+    algorithm: Annotated[str, _shown("NAME")] = "gtd"
+    step_size: Annotated[float | None, _shown("FLOAT", "(default: the rule's, 0.1 for most)")] = None
+    secondary_ratio: Annotated[float | None, _shown("FLOAT", "(default: the rule's, 0.001 for gtd)")] = None
     repeat: float = 0.5
     excursion_probability: float = 0.02
     horizon: Annotated[int, WHOLE] = 50
@@ -351,8 +354,8 @@ _RANGES: tuple[tuple[str, Callable[[Any], bool], str], ...] = (
     ("horizon", lambda x: x >= 1, "at least 1"),
     ("passes", lambda x: x >= 1, "at least 1"),
     ("seed", lambda x: x >= 0, "at least 0"),
-    ("step_size", lambda x: 0.0 < x < math.inf, "a positive number"),
-    ("secondary_ratio", lambda x: 0.0 <= x < math.inf, "a number that is not negative"),
+    ("step_size", lambda x: x is None or 0.0 < x < math.inf, "a positive number"),
+    ("secondary_ratio", lambda x: x is None or 0.0 <= x < math.inf, "a number that is not negative"),
     ("repeat", lambda x: 0.0 <= x < 1.0, "in [0, 1)"),
     ("excursion_probability", lambda x: 0.0 <= x <= 1.0, "in [0, 1]"),
 )

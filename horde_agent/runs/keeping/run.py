@@ -5,6 +5,7 @@ The header of a recording describes the robot, so a Horde can be rebuilt and lea
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -18,6 +19,7 @@ from horde_agent.cluster import AnyHorde, ShardedHorde
 from horde_agent.gvf import GVF
 from horde_agent.horde import Horde, LearnerConfig, Mode
 from horde_agent.interface import Interface
+from horde_agent.learning.rules import parse_algorithm
 from horde_agent.life.observers import MspbeWatch
 from horde_agent.life.robot import RobotBody
 from horde_agent.policies import Behaviour
@@ -94,18 +96,25 @@ def make_run(
 def _make_horde(
     questions: Sequence[GVF], config: LearnConfig, interface: Interface, mode: Mode, folder: RunFolder
 ) -> AnyHorde:
-    learner = LearnerConfig(
-        step_size=config.step_size,
-        secondary_ratio=config.secondary_ratio,
-        trace_rule=config.trace_rule,  # type: ignore[arg-type]
-        w_rule=config.w_rule,  # type: ignore[arg-type]
-    )
+    learner = _learner(config)
     coder = interface.coder
     known: dict[str, Any] = {"n_features": coder.n_features, "n_active": coder.n_active, "config": learner}
     if config.shards is None:
         return Horde(questions, mode=mode, **known)
     shards: int | Literal["auto"] = "auto" if config.shards == "auto" else int(config.shards)
     return ShardedHorde(questions, mode=mode, **known, shards=shards, address=config.ray, folder=folder.shards)
+
+
+def _learner(config: LearnConfig) -> LearnerConfig:
+    name, parameters = parse_algorithm(config.algorithm)
+    return LearnerConfig(
+        step_size=math.nan if config.step_size is None else config.step_size,
+        secondary_ratio=math.nan if config.secondary_ratio is None else config.secondary_ratio,
+        trace_rule=config.trace_rule,  # type: ignore[arg-type]
+        w_rule=config.w_rule,  # type: ignore[arg-type]
+        algorithm=name,
+        parameters=parameters,
+    )
 
 
 def build_questions(config: LearnConfig, interface: Interface, file: Path) -> list[GVF]:
