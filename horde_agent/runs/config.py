@@ -117,8 +117,8 @@ class LearnConfig:
         steps: Number of steps of 100 ms, including excursions and drives.
         questions: What to predict: `excursions` (the paper's 795 questions), `policies` (1000 random Gibbs policies),
             `nexting` (159 questions about the behaviour itself), or a TOML file.
-        trace_rule: How the eligibility trace is bounded: `clipped`, `capped`, `plain` (the paper's pseudo-code), `tree-backup`
-            or `abtd`.
+        trace_rule: How the eligibility trace is bounded: `clipped`, `capped`, `plain` (the paper's pseudo-code),
+            `tree-backup` or `abtd`.
         w_rule: When the secondary weights decay: `every-step` or `importance-weighted`.
         algorithm: Update rule, with its parameters: `gtd`, `td`, `tdrc:beta=0.5` and others.
         step_size: Step size alpha of the primary weights, before the division by the number of active features.
