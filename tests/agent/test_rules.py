@@ -9,8 +9,10 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from horde_agent import GVF, Channel, ConstantAction, Horde
 from horde_agent.kernels import rules
-from horde_agent.learning import LearnerConfig, PlainEngine, Signals
+from horde_agent.learning import LearnerConfig, PlainEngine, Signals, SpanEngine
+from horde_agent.learning.layout import NEWCOMER, DemonMapping
 from tests.agent.shared import REFERENCE
 
 ONE = np.zeros(1, dtype=np.int64)
@@ -81,9 +83,391 @@ class OneDemon:
         return self.engine.step_sizes()[0]
 
 
-@pytest.mark.parametrize("entry", [*(name for name in rules.names()), *VARIANTS])
+@pytest.mark.parametrize("entry", [*rules.names(), *VARIANTS])
 def test_a_rule_gives_the_known_answers_in_every_setting(entry: str) -> None:
     """Eleven settings of policy, lambda and state-dependent gamma, with episode ends, outcomes and interest."""
-    reference = golden()
-    worst = reference.check(OneDemon, rules=[entry], tolerance=1e-9)
+    worst = golden().check(OneDemon, rules=[entry], tolerance=1e-9)
     assert worst[entry] < 1e-9
+
+
+# ---- both engines ---------------------------------------------------------------------------------------------------
+
+SPAN_RULES = [name for name in rules.names() if rules.rule(name).SPAN is not None]
+PARAMETERS: dict[str, dict[str, float]] = {"vtrace": {"rho_bar": 1.2}, "tdrc": {"beta": 2.0}}
+GROUP = np.array([0] * 20 + [1] * 18 + [2] * 3)  # two policies with blocks of their own, which can be idle
+N = 30
+
+
+def config_of(name: str, **settings: Any) -> LearnerConfig:
+    """Return a rule in float64, with parameters that matter."""
+    return LearnerConfig(
+        **{"algorithm": name, "dtype": "float64", "mspbe_tau": 20.0, "parameters": PARAMETERS.get(name, {})} | settings
+    )
+
+
+class Stream:
+    """Random signals and events for engines of the same demons: gaps, ends, resets, demons added and removed."""
+
+    def __init__(self, seed: int, engines: list[Any]) -> None:
+        self.rng, self.engines, self.group = np.random.default_rng(seed), engines, GROUP.copy()
+        self.is_followed, self.tiles = np.ones(3, dtype=bool), np.arange(5)
+        self.begin()
+
+    def move(self) -> None:
+        """Switch up to two of the five active tiles."""
+        stays = self.rng.permutation(self.tiles)[self.rng.integers(0, 3) :]
+        others = np.setdiff1d(np.arange(N), stays)
+        self.tiles = np.r_[stays, self.rng.choice(others, 5 - stays.size, replace=False)]
+
+    def begin(self) -> None:
+        """Begin a stream."""
+        self.move()
+        for engine in self.engines:
+            engine.begin(self.tiles)
+
+    def learn(self, *, is_last: bool = False) -> None:
+        """Learn from a transition; a few signals are not finite, and ratios are 0 for several steps in a row."""
+        rng, n, n_groups = self.rng, self.group.size, int(self.group.max()) + 1
+        self.is_followed ^= rng.random(3) < 0.3
+        rho = rng.choice([0.3, 1.0, 1.6, 5.0], 3) * self.is_followed
+        gamma, lam = rng.choice([0.0, 0.5, 0.9], n_groups), rng.choice([0.0, 0.4, 0.9], n_groups)
+        c, z, interest = rng.normal(size=n), rng.normal(size=n), rng.choice([0.0, 0.5, 2.0], n)
+        for values in (rho, gamma, lam, c, z):
+            values[rng.random(values.size) < 0.01] = rng.choice([np.nan, np.inf])
+        self.move()
+        b = np.array([rng.uniform(0.1, 0.9)])
+        signals = Signals(rho, gamma, lam, c, z, b, interest_t=interest)
+        for engine in self.engines:
+            engine.learn(self.tiles, signals, is_last=is_last)
+
+    def change(self) -> None:
+        """Remove a fifth of the demons, and add four."""
+        stays = np.sort(self.rng.permutation(self.group.size)[: self.group.size * 4 // 5])
+        new = np.full(4, self.group.max() + 1)
+        self.policies = np.r_[getattr(self, "policies", np.arange(3)), self.rng.integers(3)]
+        self.group = np.r_[self.group[stays], new]
+        mapping = DemonMapping(np.r_[stays, np.full(4, NEWCOMER)], self.group, self.policies, 0.02, 0.03)
+        for engine in self.engines:
+            engine.rearrange(mapping)
+
+    def take(self, n_steps: int) -> None:
+        """Take steps, with events between them."""
+        for _ in range(n_steps):
+            match self.rng.integers(25):
+                case 0:
+                    self.begin()
+                case 1:
+                    self.learn(is_last=True)
+                    self.begin()
+                case 2:
+                    self.change()
+                case 3:
+                    demon = int(self.rng.integers(self.group.size))
+                    for engine in self.engines:
+                        engine.freeze(demon)
+                case 4:
+                    theta = self.rng.normal(0, 0.1, (self.group.size, N))
+                    for engine in self.engines:
+                        engine.reset_weights(theta)
+                case _:
+                    self.learn()
+
+
+def new_engine(kind: str, config: LearnerConfig, batch: int = 1) -> Any:
+    """Return an engine of the demons of GROUP, whose buffers are short."""
+    if kind == "plain":
+        return PlainEngine(GROUP, N, 0.02, 0.03, config)
+    return SpanEngine(GROUP, N, 0.02, 0.03, config, batch=batch, period=7, widest=16, largest_decay=0.81)
+
+
+def assert_alike(one: Any, other: Any, when: str) -> None:
+    """Compare all that two engines learned."""
+    for engine in (one, other):
+        engine.catch_up()
+    pairs = {
+        "theta": (one.weights()[0], other.weights()[0]),
+        "w": (one.weights()[1], other.weights()[1]),
+        "predictions": (one.latest, other.latest),
+        "elsewhere": (one.predict(np.arange(3, 8)), other.predict(np.arange(3, 8))),
+        "delta": (one.td_error, other.td_error),
+        "m.w": (one.mspbe_vector(), other.mspbe_vector()),
+        "s": (one.mspbe_scalar, other.mspbe_scalar),
+    }
+    for name, (got, want) in pairs.items():
+        scale = 1e-3 + np.abs(np.nan_to_num(want)).max()
+        np.testing.assert_allclose(got, want, rtol=0, atol=1e-11 * scale, err_msg=f"{name} {when}")
+
+
+SETTINGS = [
+    (name, trace_rule, w_rule)
+    for name in SPAN_RULES
+    for trace_rule in ([rules.rule(name).TRACE_RULE] if rules.rule(name).TRACE_RULE else ["clipped", "plain", "abtd"])
+    for w_rule in (["every-step", "importance-weighted"] if "w" in rules.rule(name).vectors else ["every-step"])
+]
+
+
+@pytest.mark.parametrize("batch", [1, 4])
+@pytest.mark.parametrize(("name", "trace_rule", "w_rule"), SETTINGS)
+def test_the_span_engine_learns_what_the_plain_engine_learns(
+    name: str, trace_rule: Any, w_rule: Any, batch: int
+) -> None:
+    config = config_of(name, trace_rule=trace_rule, w_rule=w_rule)
+    plain, span = new_engine("plain", config), new_engine("span", config, batch)
+    stream = Stream(1, [plain, span])
+    for k in range(15):
+        stream.take(13)
+        assert_alike(span, plain, f"after {13 * (k + 1)} events")
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"), [(name, "plain") for name in rules.names()] + [(name, "span") for name in SPAN_RULES]
+)
+def test_a_restored_engine_continues_to_the_bit(name: str, kind: str) -> None:
+    learned = new_engine(kind, config_of(name))
+    stream = Stream(2, [learned])
+    for _ in range(30):
+        stream.learn()
+    restored = new_engine(kind, config_of(name))
+    if kind == "span":
+        restored.begin(stream.tiles)
+    restored.restore(learned.state())
+    stream.engines.append(restored)
+    for _ in range(30):
+        stream.learn()
+    stream.begin()
+    for one, other in zip(learned.weights(), restored.weights(), strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"), [(name, "plain") for name in rules.names()] + [(name, "span") for name in SPAN_RULES]
+)
+def test_freezing_a_diverged_demon_changes_no_bit_of_the_others(name: str, kind: str) -> None:
+    """Demon 3 is frozen in one of two engines that learn the same otherwise."""
+    engines = [new_engine(kind, config_of(name)) for _ in range(2)]
+    stream = Stream(3, engines)
+    for step in range(60):
+        if step == 20:
+            engines[0].freeze(3)
+        stream.learn()
+    others = np.arange(GROUP.size) != 3
+    for one, other in zip(engines[0].weights(), engines[1].weights(), strict=True):
+        np.testing.assert_array_equal(one[others], other[others])
+    assert not engines[0].weights()[0][3].any()
+
+
+# ---- identities and fixed points ------------------------------------------------------------------------------------
+
+ON_POLICY, LAMBDA_0, LAMBDA_1 = {"rho": 1.0}, {"lam": 0.0}, {"lam": 1.0}
+NO_W = {"alpha_w": 0.0}
+IDENTITIES: list[tuple[str, dict[str, Any], str, dict[str, Any], dict[str, float]]] = [
+    ("td", {"trace_rule": "clipped"}, "vtrace", {}, {}),
+    ("td", {"trace_rule": "tree-backup"}, "tree_backup", {}, {}),
+    ("td", {"trace_rule": "abtd"}, "abtd", {}, {}),
+    ("tree_backup", {}, "vtrace", {}, {"pi": 1.0}),
+    ("abtd", {"parameters": {"psi": 1e3}}, "vtrace", {}, LAMBDA_1),
+    ("htd", {}, "td", {}, ON_POLICY),
+    ("vtrace", {}, "td", {}, ON_POLICY),
+    ("gtd", {}, "td", {}, NO_W),
+    ("tree_backup", {}, "td", {}, LAMBDA_0),
+    ("etd", {}, "td", {}, LAMBDA_1),
+    ("gtd", {}, "td", {}, LAMBDA_1),
+    ("tdrc", {}, "td", {}, LAMBDA_1),
+    ("true_online_td", {}, "td", {}, LAMBDA_0),
+    ("true_online_gtd", {}, "gtd", {}, LAMBDA_0),
+    ("true_online_gtd", {}, "true_online_td", {}, NO_W),
+    ("tdrc", {"parameters": {"beta": 0.0}}, "gtd", {}, {}),
+    ("swift_td", {"parameters": {"meta": 0.0, "eta": np.inf}}, "true_online_td", {}, {}),
+    ("tidbd", {"parameters": {"meta": 0.0}}, "td", {}, {}),
+    ("autostep", {"parameters": {"meta": 0.0}}, "td", {}, {"rho": 0.5}),
+    ("intentional_td", {"parameters": {"realised": 1.0}}, "intentional_td", {}, ON_POLICY),
+]
+
+
+@pytest.mark.parametrize(("one", "settings", "other", "other_settings", "where"), IDENTITIES)
+def test_rules_are_equal_where_the_algebra_says_so(
+    one: str, settings: dict[str, Any], other: str, other_settings: dict[str, Any], where: dict[str, float]
+) -> None:
+    def made(name: str, own: dict[str, Any]) -> PlainEngine:
+        own = own if rules.rule(name).TRACE_RULE else {"trace_rule": "plain"} | own
+        return PlainEngine(ONE, N, 0.02, where.get("alpha_w", 0.03), config_of(name, **{"parameters": {}} | own))
+
+    engines, rng = [made(one, settings), made(other, other_settings)], np.random.default_rng(4)
+    for engine in engines:
+        engine.begin(np.arange(5))
+    for _ in range(150):
+        b, tiles = rng.uniform(0.1, 0.9), rng.choice(N, 5, replace=False)
+        pi = where.get("pi", rng.uniform()) if rng.random() < 0.7 else 0.0
+        rho, lam = where.get("rho", pi / b), where.get("lam", rng.choice([0.0, 0.4, 0.9]))
+        numbers = (rho, rng.choice([0.0, 0.5, 0.9]), lam, rng.normal(), rng.normal(), b)
+        for engine in engines:
+            engine.learn(tiles, Signals(*(np.full(1, x) for x in numbers)))
+    got, want = (engine.weights()[0] for engine in engines)
+    assert np.abs(want).max() > 1e-3
+    np.testing.assert_allclose(got, want, rtol=0, atol=1e-13)
+
+
+@pytest.mark.parametrize("name", ["td", "gtd", "gtd2", "tdrc"])
+@pytest.mark.parametrize("mdp", ["two", "baird"])
+def test_the_expected_update_of_a_small_mdp_is_that_of_its_matrices(name: str, mdp: str) -> None:
+    """Ten expected updates at lambda 0, summed over all transitions; w -> 2w and Baird's star, where td diverges."""
+    reference = golden()
+    g = reference.np.load(reference.FILE)
+    m = {key.removeprefix(f"mdp/{mdp}/"): g[key] for key in g.files if key.startswith(f"mdp/{mdp}/")}
+    alpha, alpha_w, beta = reference.EXPECTED[name]
+    parameters = {"beta": beta} if name == "tdrc" else {}
+    config = config_of(name, trace_rule="plain", parameters=parameters)
+    engine = PlainEngine(ONE, m["Phi"].shape[1], alpha, alpha_w, config)
+    theta, w = m["theta_0"][None], np.zeros((1, m["Phi"].shape[1]))
+    for sweep in range(10):
+        change = [np.zeros_like(theta), np.zeros_like(w)]
+        for a, s, s1 in np.argwhere(m["P"] > 0):
+            weight = m["d_b"][s] * m["b"][s, a] * m["P"][a, s, s1]
+            if weight == 0.0:
+                continue
+            engine.reset_weights(theta)
+            if "w" in rules.rule(name).vectors:
+                engine._demons.vectors[0] = w
+            engine.begin(m["Phi"][s].astype(float))
+            numbers = (m["pi"][s, a] / m["b"][s, a], m["gamma"][s1], 0.0, m["R"][a, s, s1], m["z"][s1])
+            engine.learn(m["Phi"][s1].astype(float), Signals(*(np.full(1, float(x)) for x in numbers)))
+            for total, before, after in zip(change, (theta, w), engine.weights(), strict=True):
+                total += weight * (after - before)
+        theta, w = theta + change[0], w + change[1]
+        if sweep in (0, 9):
+            want = m[f"expected/{name}"][1 if sweep == 0 else 2]
+            np.testing.assert_allclose(theta[0], want, rtol=1e-9)
+
+
+FIXED_POINTS: dict[str, tuple[str, dict[str, Any]]] = {
+    "td": ("td", {"trace_rule": "plain"}),
+    "clipped": ("td", {"trace_rule": "clipped"}),
+    "tree_backup": ("tree_backup", {}),
+    "abtd": ("abtd", {"parameters": {"psi": 1.05}}),
+    "vtrace_both": ("vtrace", {"parameters": {"rho_bar": 1.0}}),
+    "etd": ("etd", {"trace_rule": "plain"}),
+}
+
+
+def test_at_its_fixed_point_a_rule_does_not_drift() -> None:
+    """Five states, lambda .9, 30,000 steps: each rule's mean update is 0 at its own LSTD solution only."""
+    reference = golden()
+    g, rng = reference.np.load(reference.FILE), np.random.default_rng(0)
+    m = {key.removeprefix("mdp/five/"): g[key] for key in g.files if key.startswith("mdp/five/")}
+    n, n_steps, alpha, lam = m["Phi"].shape[1], 30_000, 1e-9, np.full(1, 0.9)
+    phi = m["Phi"].astype(float)
+    points = {entry: m[f"{entry}/0.9/theta"] for entry in FIXED_POINTS}
+    engines: dict[str, PlainEngine] = {}
+    for entry, (name, settings) in FIXED_POINTS.items():
+        own = {"parameters": {}} | settings
+        engines[entry] = PlainEngine(np.zeros(len(points), np.int64), n, alpha, 0.0, config_of(name, **own))
+        engines[entry].reset_weights(np.stack(list(points.values())))
+    s = 0
+    for engine in engines.values():
+        engine.begin(phi[s])
+    for _ in range(n_steps):
+        a = int(rng.random() < m["b"][s, 1])
+        s1 = int(rng.choice(5, p=m["P"][a, s]))
+        numbers = (m["pi"][s, a] / m["b"][s, a], m["gamma"][s1])
+        each = (np.full(6, m["R"][a, s, s1]), np.full(6, m["z"][s1]), np.full(1, m["b"][s, a]))
+        signals = Signals(*(np.full(1, x) for x in numbers), lam, *each)
+        for engine in engines.values():
+            engine.learn(phi[s1], signals)
+        s = s1
+    for k, (entry, engine) in enumerate(engines.items()):
+        drift = np.linalg.norm((engine.weights()[0] - np.stack(list(points.values()))) / (alpha * n_steps), axis=1)
+        assert drift[k] == drift.min(), entry
+        assert drift[k] < 0.02, entry
+
+
+# ---- invalid input, and several rules in one Horde ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"algorithm": "tdrc", "parameters": {"beta": 11.0}}, r"tdrc.*beta.*\[0, 10\]"),
+        ({"algorithm": "tdrc", "parameters": {"beta": float("nan")}}, "tdrc.*beta"),
+        ({"algorithm": "td", "parameters": {"beta": 1.0}}, "td.*no parameter 'beta'"),
+        ({"algorithm": "vtrace", "parameters": {"rho_bar": 0.5}}, "c_bar.*rho_bar"),
+        ({"algorithm": "abtd", "parameters": {"psi": 0.0}}, "psi"),
+        ({"algorithm": "gtd", "trace_rule": "abtd", "parameters": {"psi": -1.0}}, "psi"),
+        ({"algorithm": "tree_backup", "trace_rule": "plain"}, "tree_backup.*trace_rule"),
+        ({"algorithm": "etd", "trace_rule": "capped"}, "etd.*capped"),
+        ({"algorithm": "htd", "w_rule": "importance-weighted"}, "htd.*w_rule"),
+        ({"algorithm": "intentional_td", "parameters": {"eta": 1.5}}, "eta"),
+    ],
+)
+def test_a_rule_refuses_what_it_cannot_do(settings: dict[str, Any], words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        LearnerConfig(**settings)
+
+
+def test_tdc_is_gtd() -> None:
+    assert LearnerConfig(algorithm="tdc") == LearnerConfig()
+
+
+def test_the_span_engine_refuses_a_rule_with_a_step_size_per_weight() -> None:
+    with pytest.raises(ValueError, match="tidbd"):
+        SpanEngine(GROUP, N, 0.02, 0.03, LearnerConfig(algorithm="tidbd"))
+
+
+def question(name: str, algorithm: str | None, **settings: Any) -> GVF:
+    """Return a question about the first channel."""
+    return GVF(name, ConstantAction(0, n_actions=2), Channel(0), continuation=0.8, algorithm=algorithm, **settings)
+
+
+def live(hordes: list[Horde], rng: np.random.Generator, n_steps: int) -> None:
+    """Let Hordes learn from the same random steps."""
+    for _ in range(n_steps):
+        observation, tiles = rng.normal(size=1), rng.choice(N, 5, replace=False)
+        action = int(rng.integers(2))
+        for horde in hordes:
+            horde.learn(action, 0.5, observation, tiles)
+
+
+def horde_of(algorithms: list[str | None], engine: Any = "span", mode: Any = "eager") -> Horde:
+    """Return a Horde with a question for each algorithm, named by its place."""
+    questions = [question(str(i), algorithm) for i, algorithm in enumerate(algorithms)]
+    config = LearnerConfig(dtype="float64", engine=engine)
+    horde = Horde(questions, n_features=N, n_active=5, config=config, mode=mode)
+    horde.begin(np.zeros(1), np.arange(5))
+    return horde
+
+
+@pytest.mark.parametrize("mode", ["eager", "deferred"])
+def test_each_question_learns_by_its_own_rule(mode: Any) -> None:
+    """Demons of four rules learn what they learn in Hordes of one rule each."""
+    algorithms = [None, "td", "tdrc:beta=0.5", "tidbd", "td", None]
+    mixed, alone = horde_of(algorithms, mode=mode), [horde_of([name], mode=mode) for name in algorithms]
+    live([mixed, *alone], np.random.default_rng(5), 90)
+    for i, horde in enumerate(alone):
+        np.testing.assert_allclose(mixed.weights()[0][i], horde.weights()[0][0], rtol=0, atol=1e-12)
+        np.testing.assert_allclose(mixed.predictions[i], horde.predictions[0], rtol=0, atol=1e-12)
+
+
+def test_a_mixed_horde_adds_removes_and_restores_to_the_bit() -> None:
+    def changed() -> Horde:
+        horde = horde_of([None, None, "td"])
+        horde.remove(["1"])
+        return horde
+
+    one, other, rng = changed(), changed(), np.random.default_rng(6)
+    live([one], rng, 40)
+    for horde in (one, other):
+        horde.add([question("new", "etd", interest=2.0), question("newer", "td")])
+    live([one], rng, 40)
+    other.restore(one.state())
+    live([one, other], rng, 40)
+    assert one.weights_sha256() == other.weights_sha256()
+    assert one.names == ["0", "2", "new", "newer"]
+    assert np.abs(one.weights()[0]).max(axis=1).all()
+
+
+def test_a_question_cannot_have_an_unknown_rule_or_an_unused_interest() -> None:
+    with pytest.raises(ValueError, match=r"question '0': algorithm .*'sarsa'"):
+        horde_of(["sarsa"])
+    with pytest.raises(ValueError, match=r"question 'x': .*interest"):
+        Horde([question("x", None, interest=2.0)], n_features=N, n_active=5)
+    with pytest.raises(ValueError, match=r"question 'x': interest"):
+        question("x", "etd", interest=-1.0)
