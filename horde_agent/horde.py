@@ -195,10 +195,9 @@ class Horde:
         pace = BatchOptions(batch=self._batch, share=self._share)
         return SpanEngine(*args, policy=of.policy, cumulant=cumulant, largest_decay=decay, **pace)
 
-    def _plain_engine(self) -> PlainEngine:
-        """Return a plain engine without weights, if all demons have the same rule."""
-        of, algorithm = self._maker, self._algorithms[0]
-        args = (of.group, self.n_features, *self._step_sizes_of(algorithm), self.config_of(algorithm))
+    def _plain_engine(self, of: SignalMaker, config: LearnerConfig) -> PlainEngine:
+        """Return a plain engine without weights for all demons; `of` makes their signals."""
+        args = (of.group, self.n_features, *self._step_sizes_of(with_parameters(config)), config)
         return PlainEngine(*args, policy=of.policy, cumulant=of.cumulant)
 
     def _mapping(self, old_index: Integers) -> DemonMapping:
@@ -470,7 +469,9 @@ class Horde:
         """
         is_plain = bool(state["own/is_plain"])
         if is_plain != isinstance(self._engine, PlainEngine):  # a Horde may have switched to the plain engine
-            self._engine = self._plain_engine() if is_plain else self._new_engine()
+            self._engine = (
+                self._plain_engine(self._maker, self.config_of(self._algorithms[0])) if is_plain else self._new_engine()
+            )
         self._engine.restore(inner(state, "engine"))
         self._maker.restore(inner(state, "signals"))
         self._soundness.restore(inner(state, "soundness"))
@@ -631,8 +632,7 @@ class Horde:
     def _change_to_plain(self, of: SignalMaker) -> None:
         """Continue with the plain engine; `of` made the signals so far."""
         span: Any = self._engine
-        args = (of.group, self.n_features, *self._step_sizes_of(with_parameters(span.config)), span.config)
-        plain = PlainEngine(*args, policy=of.policy, cumulant=of.cumulant)
+        plain = self._plain_engine(of, span.config)
         plain.take_over(*span.in_full())
         self._engine = plain
 
