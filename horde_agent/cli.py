@@ -29,6 +29,8 @@ from rich.console import Console
 from horde_agent.bench import BenchConfig
 from horde_agent.cluster import ShardLost
 from horde_agent.gvf import GVF
+from horde_agent.kernels.rules import rule
+from horde_agent.learning.rules import parse_algorithm
 from horde_agent.life.bodies import TableBody, make_body
 from horde_agent.life.life import BodyDisobeys
 from horde_agent.life.process_env import EnvironmentGone
@@ -398,10 +400,14 @@ def _prepared(
             with notice.installed():
                 own = folder.question_file if resumed is not None and folder.question_file.is_file() else None
                 run = make_run(env, config, folder, own)
-            if config.trace_rule == "plain":
+            is_emphatic = "has_interest" in (rule(parse_algorithm(config.algorithm)[0]).SPAN or ())
+            if config.trace_rule == "plain" or is_emphatic:
                 behaviour = StickyRandom(len(run.interface.actions), config.repeat)
-                for warning in heavy_traces(run.horde.questions, behaviour):
-                    console.print(f"trace rule plain: {warning}")
+                questions = list(run.horde.questions)
+                if is_emphatic:  # emphases grow as traces of lambda 1
+                    questions = [replace(question, lam=1.0) for question in questions]
+                for warning in heavy_traces(questions, behaviour):
+                    console.print(f"algorithm {config.algorithm}, trace rule {config.trace_rule}: {warning}")
             source = Log(run, console, env) if config.backend == "replay" else Robot(run, env, console, resumed)
             session = Session(run, source, console, signals, notice)
             session.begin()

@@ -6,13 +6,14 @@ an array over all features.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numba import prange
 from numpy.typing import NDArray
 
 from horde_agent.kernels._jit import inner_kernel, outer_kernel
+from horde_agent.kernels.vectors import choose, load, store
 from horde_agent.types import Floats, Integers, Reals
 
 
@@ -221,6 +222,18 @@ def follow(numbers: Floats, i: int, decay: float, value: float) -> float:
     numbers[0, i] = decay * numbers[0, i] + (1.0 - decay) * value
     numbers[1, i] = decay * numbers[1, i] + (1.0 - decay)
     return float(numbers[0, i] / numbers[1, i]) if numbers[1, i] > 0.0 else 0.0
+
+
+@inner_kernel
+def follow_lanes(span: Any, at: int, decay: Any, value: Any, is_finite: Any) -> Any:
+    """Do the same for lanes of the span engine, from number `at` on; lanes that skip the step keep theirs."""
+    n, zero = span.policy.shape[0], decay - decay
+    total, weight = load(span.numbers, at, zero), load(span.numbers, n + at, zero)
+    total = choose(is_finite, decay * total + (1.0 - decay) * value, total)
+    weight = choose(is_finite, decay * weight + (1.0 - decay), weight)
+    store(span.numbers, at, total)
+    store(span.numbers, n + at, weight)
+    return choose(weight > 0.0, total / choose(weight > 0.0, weight, zero + 1.0), zero)
 
 
 # ---- all demons -----------------------------------------------------------------------------------------------------

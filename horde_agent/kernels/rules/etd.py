@@ -19,7 +19,6 @@ from typing import Any, NamedTuple
 from horde_agent.kernels import plain
 from horde_agent.kernels._jit import inner_kernel
 from horde_agent.kernels.plain import Demons, Step
-from horde_agent.kernels.span.arrays import SpanArrays
 from horde_agent.kernels.vectors import choose, load, store
 
 STEP_SIZE = 0.01
@@ -44,7 +43,7 @@ def learn(_: ETD, i: int, demons: Demons, step: Step) -> None:
 
 
 @inner_kernel
-def on_lanes(_: ETD, span: SpanArrays, lane: int, rho: Any, delta: Any, is_finite: Any, zero: Any) -> Any:
+def on_lanes(_: ETD, span: Any, lane: int, rho: Any, delta: Any, is_finite: Any, zero: Any) -> Any:
     """Return delta and M."""
     n, lam = span.policy.shape[0], load(span.lam_t, lane, zero)
     interest = choose(is_finite, load(span.interest, lane, zero), zero)

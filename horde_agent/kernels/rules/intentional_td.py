@@ -21,7 +21,6 @@ from typing import Any, NamedTuple
 from horde_agent.kernels import plain
 from horde_agent.kernels._jit import inner_kernel
 from horde_agent.kernels.plain import Demons, Step
-from horde_agent.kernels.span.arrays import SpanArrays, follow_lanes
 from horde_agent.kernels.vectors import choose, load, square_root
 
 RANGES = {"eta": "(0, 1]", "clip": "(0, inf)", "clip_decay": "[0, 1)", "realised": "[0, 1]"}
@@ -63,15 +62,17 @@ def learn(rule: IntentionalTD, i: int, demons: Demons, step: Step) -> None:
 
 
 @inner_kernel
-def on_lanes(rule: IntentionalTD, span: SpanArrays, lane: int, rho: Any, delta: Any, is_finite: Any, zero: Any) -> Any:
+def on_lanes(rule: IntentionalTD, span: Any, lane: int, rho: Any, delta: Any, is_finite: Any, zero: Any) -> Any:
     """Return alpha_t clip(delta); the step size of the lanes is 1."""
     decay, e_phi = load(span.gamma_t, lane, zero) * load(span.lam_t, lane, zero), load(span.e_phi, lane, zero)
     squared, n = zero + float(span.n_active), span.policy.shape[0]
     norm = decay * (2.0 * e_phi + decay * load(span.e_e, lane, zero)) + squared
     if rule.realised > 0.5:
         norm = norm * rho * rho
-    sigma = follow_lanes(span, lane, decay, squared, is_finite)
-    limit = rule.clip * square_root(follow_lanes(span, 2 * n + lane, zero + rule.clip_decay, delta * delta, is_finite))
+    sigma = plain.follow_lanes(span, lane, decay, squared, is_finite)
+    limit = rule.clip * square_root(
+        plain.follow_lanes(span, 2 * n + lane, zero + rule.clip_decay, delta * delta, is_finite)
+    )
     delta = choose(delta > limit, limit, delta)
     delta = choose(delta < 0.0 - limit, 0.0 - limit, delta)
     size = square_root(sigma * norm)

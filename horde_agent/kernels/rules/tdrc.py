@@ -20,7 +20,6 @@ from typing import Any, NamedTuple
 from horde_agent.kernels import plain
 from horde_agent.kernels._jit import inner_kernel
 from horde_agent.kernels.plain import Demons, Step
-from horde_agent.kernels.span.arrays import SpanArrays
 from horde_agent.kernels.vectors import choose, load
 
 WEIGHTS = ("w",)
@@ -57,7 +56,7 @@ def learn(rule: TDRC, i: int, demons: Demons, step: Step) -> None:
 
 
 @inner_kernel
-def on_lanes(rule: TDRC, span: SpanArrays, lane: int, rho: Any, delta: Any, is_finite: Any, zero: Any) -> Any:
+def on_lanes(rule: TDRC, span: Any, lane: int, rho: Any, delta: Any, is_finite: Any, zero: Any) -> Any:
     """Return delta and 1 - alpha_w beta, the latter with beta times rho under "importance-weighted"."""
     weight = zero + 1.0 if span.every_step else rho
     return delta, choose(is_finite, 1.0 - rule.beta * load(span.alpha_w, lane, zero) * weight, zero + 1.0), zero

@@ -18,7 +18,6 @@ from typing import Any, NamedTuple
 from horde_agent.kernels import plain
 from horde_agent.kernels._jit import inner_kernel
 from horde_agent.kernels.plain import Demons, Step
-from horde_agent.kernels.span.arrays import SpanArrays
 from horde_agent.kernels.vectors import load
 from horde_agent.types import Reals
 
@@ -51,7 +50,7 @@ def learn(_: TrueOnlineTD, i: int, demons: Demons, step: Step) -> None:
 
 
 @inner_kernel
-def on_lanes(_: TrueOnlineTD, span: SpanArrays, lane: int, rho: Any, delta: Any, is_finite: Any, zero: Any) -> Any:  # noqa: ARG001
+def on_lanes(_: TrueOnlineTD, span: Any, lane: int, rho: Any, delta: Any, is_finite: Any, zero: Any) -> Any:  # noqa: ARG001
     """Return delta + dv, kappa, and rho dv."""
     dv, decay = load(span.numbers, lane, zero), load(span.gamma_t, lane, zero) * load(span.lam_t, lane, zero)
     kappa = 1.0 - load(span.alpha, lane, zero) * rho * decay * load(span.e_phi, lane, zero)

@@ -23,7 +23,6 @@ from typing import Any, NamedTuple
 from horde_agent.kernels._jit import inner_kernel
 from horde_agent.kernels.plain import Demons, Step
 from horde_agent.kernels.rules import td
-from horde_agent.kernels.span.arrays import SpanArrays
 from horde_agent.kernels.vectors import choose
 
 TRACE_RULE = "clipped"
@@ -46,7 +45,7 @@ def learn(rule: VTrace, i: int, demons: Demons, step: Step) -> None:
 
 
 @inner_kernel
-def on_lanes(rule: VTrace, span: SpanArrays, lane: int, rho: Any, delta: Any, is_finite: Any, zero: Any) -> Any:  # noqa: ARG001
+def on_lanes(rule: VTrace, span: Any, lane: int, rho: Any, delta: Any, is_finite: Any, zero: Any) -> Any:  # noqa: ARG001
     """Return delta min(1, rho_bar / rho)."""
     cut = choose(rho > rule.rho_bar, rule.rho_bar / choose(rho > 0.0, rho, zero + 1.0), zero + 1.0)
     return delta * cut, zero + 1.0, zero

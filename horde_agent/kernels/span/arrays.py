@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from horde_agent.kernels._jit import Constant, inner_kernel, made_kernel
-from horde_agent.kernels.vectors import choose, lanes_of, load, narrow_zeros, store, wide_zeros, wider_zeros
+from horde_agent.kernels.vectors import lanes_of, narrow_zeros, wide_zeros, wider_zeros
 from horde_agent.types import Floats, Integers, Reals
 
 Places = NDArray[np.int32]
@@ -178,21 +178,6 @@ N_CLOCKS = 6
 def row_at(r: int, first: int, width: int, stride: int) -> int:
     """Return the index of row `r` of a block of `width` lanes; rows start at `first`, chunks are `stride` apart."""
     return (r // CHUNK) * stride + first + (r % CHUNK) * width
-
-
-@inner_kernel
-def follow_lanes(span: SpanArrays, at: int, decay: Any, value: Any, is_finite: Any) -> Any:
-    """Move running means, number `at`, and their weights, the next one, of lanes; return the corrected means.
-
-    Lanes that skip the step keep theirs.
-    """
-    n, zero = span.policy.shape[0], decay - decay
-    total, weight = load(span.numbers, at, zero), load(span.numbers, n + at, zero)
-    total = choose(is_finite, decay * total + (1.0 - decay) * value, total)
-    weight = choose(is_finite, decay * weight + (1.0 - decay), weight)
-    store(span.numbers, at, total)
-    store(span.numbers, n + at, weight)
-    return choose(weight > 0.0, total / choose(weight > 0.0, weight, zero + 1.0), zero)
 
 
 def over_block(work: Any, longest: Any = wide_zeros) -> Any:
