@@ -150,6 +150,8 @@ class GVF:
             raise self._refused("a continuation of 1 never ends; use one below 1, or ends=True if the stream ends")
         if not _is_function(z) and not math.isfinite(self._number("outcome", z)):
             raise self._refused(f"outcome must be finite, not {z!r}")
+        if not isinstance(self.algorithm, str | None):
+            raise self._refused(f"algorithm must be the name of an update rule, not {self.algorithm!r}")
         i = self.interest
         if not _is_function(i) and not 0.0 <= self._number("interest", i) < math.inf:
             raise self._refused(f"interest must be finite and at least 0, not {i!r}")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from horde_agent.policies import Behaviour, ConstantAction, Gibbs, Policy, Unifo
 
 PAPER_GAMMAS = (0.0, 0.5, 0.8)
 PAPER_LAMBDA = 0.9
-_FAMILY_KEYS = ("policies", "gammas", "channels", "groups", "lam", "tested")
+_FAMILY_KEYS = ("policies", "gammas", "channels", "groups", "lam", "tested", "algorithm")
 
 
 def family(
@@ -170,7 +171,8 @@ def _family(entry: Mapping[str, Any], number: int, interface: Interface) -> list
     channels = _chosen_channels(entry, where, interface)
     try:
         gammas, lam = [real_number("each of gammas", gamma) for gamma in gammas], real_number("lam", lam)
-        return family(interface, chosen, gammas, channels, lam, tested=tested)
+        questions = family(interface, chosen, gammas, channels, lam, tested=tested)
+        return [replace(question, algorithm=entry.get("algorithm")) for question in questions]
     except ValueError as error:
         raise ValueError(f"{where}: {error}") from None
 

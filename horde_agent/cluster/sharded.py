@@ -519,7 +519,8 @@ def _checked(questions: tuple[GVF, ...]) -> tuple[GVF, ...]:
     """Return questions that fit together.
 
     Raises:
-        ClusterError: If there is none, two have one name, or one is about the prediction of an unknown demon.
+        ClusterError: If there is none, two have one name, one is about the prediction of an unknown demon, or one names
+            an update rule.
     """
     if not questions:
         raise ClusterError("questions must hold at least one question")
@@ -528,6 +529,10 @@ def _checked(questions: tuple[GVF, ...]) -> tuple[GVF, ...]:
         raise ClusterError(f"questions must have different names; {name!r} is there twice")
     names = {question.name for question in questions}
     for question in questions:
+        if question.algorithm is not None:
+            raise ClusterError(
+                f"question {question.name!r}: shards learn by one update rule; set algorithm in LearnerConfig instead"
+            )
         if isinstance(question.cumulant, Prediction) and question.cumulant.name not in names:
             raise ClusterError(
                 f"question {question.name!r}: there is no demon {question.cumulant.name!r} in this Horde"
