@@ -136,7 +136,8 @@ class SignalMaker:
     def state(self) -> State:
         """Return copies of the state on which later signals depend."""
         arrays = attributes(self._arrays, *_PERSISTENT)
-        return nested(arrays=arrays, policies=self._policies.state(), own=attributes(self, "_totals_carried"))
+        own, taken = attributes(self, "_totals_carried"), attributes(self.signals, "b_t", "action_t", "interest_t")
+        return nested(arrays=arrays, policies=self._policies.state(), own=own, taken=taken)
 
     def restore(self, state: State) -> None:
         """Restore a state from a SignalMaker of the same questions."""
@@ -144,6 +145,8 @@ class SignalMaker:
             getattr(self._arrays, name)[...] = values
         self._policies.restore(inner(state, "policies"))
         put_back(self, inner(state, "own"), "_totals_carried")
+        for name, values in inner(state, "taken").items():
+            getattr(self.signals, name)[...] = values
 
     # ---- properties -------------------------------------------------------------------------------------------------
 
