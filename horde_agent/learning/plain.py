@@ -125,18 +125,13 @@ class PlainEngine:
 
     def learn(self, tiles: NDArray[Any], signals: Signals, *, is_last: bool = False) -> Floats:
         """Learn from the transition to `tiles`, (n_active,): `Engine.learn`."""
-        phi, group, b = self._features(tiles), self._group, float(signals.b_t[0])
-        rho = signals.rho_t[self._policy[group]]
-        of_demons = (
-            rho,
-            (0.0 if is_last else 1.0) * signals.gamma_tp1[group],
-            next_lambda(self.config, signals.lam_tp1[group], rho, b),
-            signals.c_tp1[self._cumulant],
-            signals.z_tp1,
-            np.broadcast_to(signals.interest_t, self.n_demons).copy(),
-        )
-        is_finite = np.logical_and.reduce([np.abs(numbers) <= self._demons.max_finite for numbers in of_demons])
+        phi, group, n, b = self._features(tiles), self._group, self.n_demons, float(signals.b_t[0])
+        rho, lam = signals.rho_t[self._policy[group]], signals.lam_tp1[group]
+        gamma = (0.0 if is_last else 1.0) * signals.gamma_tp1[group]
+        others = signals.c_tp1[self._cumulant], signals.z_tp1, np.broadcast_to(signals.interest_t, n).copy()
+        is_finite = np.logical_and.reduce([np.abs(x) <= self._demons.max_finite for x in (rho, gamma, lam, *others)])
         skips = ~is_finite | self._is_aside
+        of_demons = (rho, gamma, next_lambda(self.config, lam, rho, b), *others)
         parts = (int(signals.action_t[0]), b, *of_demons)
         learn_all(self._parameters, self._demons, self._phi, phi, skips, parts, n_threads=self._n_threads)
         self._check_some_demons()

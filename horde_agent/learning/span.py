@@ -495,9 +495,9 @@ class SpanEngine:
 
     @property
     def mspbe_scalar(self) -> Floats:
-        """Scalar MSPBE estimate, signed, shape (n_demons,)."""
+        """Scalar MSPBE estimate, signed, shape (n_demons,); NaN for a rule without w."""
         self.catch_up()
-        return self._of_demons(self._span.mspbe)
+        return self._of_demons(self._span.mspbe) if self._has_w else np.full(self.n_demons, np.nan)
 
     @property
     def max_trace(self) -> Floats:
