@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from horde_env.robot import RobotSpec, critterbot
-from horde_env.robots.critterbot.simulator import firmware
+from horde_env.robots.critterbot.simulator import firmware, period
 from horde_env.robots.critterbot.simulator.backend import SimulatedBody
 
 Floats = NDArray[np.float64]
@@ -116,16 +116,16 @@ def _packets(
 ) -> Iterator[Floats]:
     """Yield what the robot senses every 10 ms: the steps of `SimulatedBody.exchange`, sampled at each tick."""
     machine, spec, units = body.machine, body.spec, np.array([0.0176, -0.0176, 0.196])
-    before = machine.state((0.0, 0.0))
+    path, scales = np.tile(machine.body.motion, (3, 1)), period.scales_of(spec)
     for i in range(n_packets):
         if i % 10 == 0:
             x, y, theta = np.rint(next(requests) / units)
             machine.firmware.command(firmware.XYTHETA_SPACE, int(x), int(y), int(theta))
-        machine.tick(rng.standard_normal(3))
-        now, values = machine.state((before.vx, before.vy)), np.zeros(spec.n_channels)
-        values[:16] = spec.lsb[:16] * machine.raw(rng) + spec.offset[:16]
-        body.senses.read(before, now, machine.n_ticks * 0.01, rng, values)
-        before = now
+        path = np.vstack([path[1:], machine.tick(rng.standard_normal(3))])
+        kit, air = body.senses.prepare(machine.n_ticks * 0.01)
+        noise = rng.standard_normal(period.N_NOISE + body.senses.n_normal), rng.random((2, body.senses.n_uniform))
+        own, still, values = (machine.plant, kit, scales, path), (0.0, 0.0, 0.0), np.zeros(spec.n_channels)
+        period.sample(*own, machine.body.contact_impulse(), still, air, *noise, values)
         yield values
 
 

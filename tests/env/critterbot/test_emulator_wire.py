@@ -12,7 +12,6 @@ from horde_env.robots.critterbot.emulator.microcontroller import PARITY, Microco
 from horde_env.robots.critterbot.place import load_pen
 from horde_env.robots.critterbot.simulator.backend import SimulatedBody
 from horde_env.robots.critterbot.simulator.firmware import SLEW_TARGET
-from horde_env.robots.critterbot.simulator.sensors import Senses
 from horde_env.robots.critterbot.stream import IrLightUnwrapper
 from horde_env.robots.critterbot.wire import MI_ON, Control, LedMode, MotorMode, encode_control
 from tests.env.critterbot.emulated import SPEC, STOP, drive, is_packet, listen, robot, say, setpoints
@@ -270,9 +269,7 @@ def test_ir_light_is_sent_modulo_256() -> None:
     awake = robot()
 
     class Bright(PacketSenses):
-        def read(self, previous, body, t_s, rng, out) -> None:  # type: ignore[no-untyped-def]
-            super().read(previous, body, t_s, rng, out)
-            out[SPEC.group("ir_light")] = counts / 255
+        packets = np.array([counts, counts]) / 255
 
     awake.senses = Bright(SPEC, PEN)
     assert listen(awake, 1)[0].raw[SPEC.group("ir_light")].tolist() == (counts % 256).tolist()
@@ -285,19 +282,6 @@ def test_the_beacon_alternates_from_packet_to_packet() -> None:
 
     assert np.all(np.diff(front)[:-1] * np.diff(front)[1:] < 0)
     assert np.min(np.abs(np.diff(front))) > 20
-
-
-def test_single_packets_are_those_of_which_the_simulators_frame_is_the_mean() -> None:
-    one, two = np.zeros(57), np.zeros(57)
-    single, mean = PacketSenses(SPEC, PEN), Senses(SPEC, PEN)
-    body = robot(x=0.0, y=0.2, heading=-1.5).machine.state((0.0, 0.0))
-    for senses, out in ((single, one), (mean, two)):
-        senses.reset(np.random.default_rng(7))
-        senses.read(body, body, 0.5, np.random.default_rng(8), out)
-    at = SPEC.group("ir_light")
-    np.testing.assert_allclose(two[at], single.packets.mean(axis=0))
-    np.testing.assert_array_equal(one[at], single.packets[1])
-    np.testing.assert_array_equal(np.delete(one, np.r_[at]), np.delete(two, np.r_[at]))
 
 
 def test_skipping_the_senses_changes_nothing_of_the_motion() -> None:

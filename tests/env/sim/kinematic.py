@@ -4,13 +4,42 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from typing import NamedTuple
 
 import numpy as np
 
 from horde_env.robot import RobotSpec
-from horde_env.robots.critterbot.simulator.sensors import BodyState
+from horde_env.robots.critterbot.simulator import packet as kernels
+from horde_env.robots.critterbot.simulator.sensors import Senses
 
 PACKET_S, LAG_S, REACH_M = 0.01, 0.15, 0.875
+
+
+class BodyState(NamedTuple):
+    """The inputs of the sensors at one 100 Hz instant, SI units, world frame; the last three are of the wheels."""
+
+    x: float
+    y: float
+    heading: float
+    vx: float
+    vy: float
+    yaw_rate: float
+    ax: float
+    ay: float
+    wheel_speed: np.ndarray
+    duty: np.ndarray
+    contact_n_s: float
+
+
+def read(
+    senses: Senses, before: BodyState, now: BodyState, t_s: float, rng: np.random.Generator, out: np.ndarray
+) -> None:
+    """Write channels 16..52 of the packet at `t_s`, as `period.sample` does for a body with an engine."""
+    noise = rng.standard_normal(senses.n_normal), rng.random((2, senses.n_uniform))
+    kit, air = senses.prepare(t_s)
+    felt = 0.5 * (before.ax + now.ax), 0.5 * (before.ay + now.ay)
+    poses = (*before[:3], before.yaw_rate, *before[6:8]), (*now[:3], now.yaw_rate, *felt)
+    kernels.read(*kit, *noise, *poses, now.wheel_speed, now.duty, now.contact_n_s, *air, out[16:53])
 
 
 def at(x: float = 0.0, y: float = 0.0, heading: float = 0.0, **rest: float) -> BodyState:

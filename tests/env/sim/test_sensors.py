@@ -8,8 +8,8 @@ import pytest
 from horde_env.robot import critterbot
 from horde_env.robots.critterbot.place import load_pen
 from horde_env.robots.critterbot.simulator.packet import follow
-from horde_env.robots.critterbot.simulator.sensors import THERMAL_LAG_S, BodyState, Senses
-from tests.env.sim.kinematic import at, wander
+from horde_env.robots.critterbot.simulator.sensors import THERMAL_LAG_S, Senses
+from tests.env.sim.kinematic import BodyState, at, read, wander
 
 SPEC = critterbot()
 OWN = slice(16, 53)
@@ -26,7 +26,7 @@ def stand(body: BodyState, n: int, seed: int = 0, period_s: float = 0.1, made: S
     made, rng = made or senses(seed), np.random.default_rng(seed)
     values = np.zeros((n, SPEC.n_channels))
     for i in range(n):
-        made.read(body, body, (i + 1) * period_s, rng, values[i])
+        read(made, body, body, (i + 1) * period_s, rng, values[i])
     return (values - SPEC.offset) / np.where(SPEC.lsb == 0, 1, SPEC.lsb)
 
 
@@ -35,7 +35,7 @@ def live(n_steps: int, seed: int = 0) -> np.ndarray:
     made, rng = senses(seed), np.random.default_rng(seed)
     values = np.zeros((n_steps, SPEC.n_channels))
     for i, bodies in enumerate(wander(SPEC, np.random.default_rng(seed + 1), n_steps)):
-        made.read(bodies[-2], bodies[-1], (i + 1) * 0.1, rng, values[i])
+        read(made, bodies[-2], bodies[-1], (i + 1) * 0.1, rng, values[i])
     return values
 
 
@@ -103,7 +103,7 @@ def test_ir_light_is_the_mean_of_the_packet_before_and_this_one() -> None:
     toward, north = at(0.45, -0.4, -math.pi / 2), at(0.45, -0.4, math.pi / 2)
     made, rng, out, seen = senses(), np.random.default_rng(0), np.zeros(57), []
     for i in range(300):
-        made.read(toward, north, 0.1 * (i + 1) + (0.01 if i % 2 else 0.0), rng, out)
+        read(made, toward, north, 0.1 * (i + 1) + (0.01 if i % 2 else 0.0), rng, out)
         seen.append(out[33] * 255)
     assert min(seen) < 20
     assert max(seen) > 45
@@ -138,7 +138,7 @@ def test_a_knock_is_felt_in_two_packets_by_half() -> None:
     """The shell is soft: 8 m/s^2 forward for 10 ms read as 4 in this packet and in the next."""
     made, knocked, out = senses(), at(ax=8.0), np.zeros((3, SPEC.n_channels))
     for k, (before, now) in enumerate([(at(), knocked), (knocked, at()), (at(), at())]):
-        made.read(before, now, 0.01 * (k + 1), np.random.default_rng(0), out[k])
+        read(made, before, now, 0.01 * (k + 1), np.random.default_rng(0), out[k])
     felt = out[:, SPEC.index("acceleration_x")] - out[2, SPEC.index("acceleration_x")]
     np.testing.assert_allclose(felt, [4.0, 4.0, 0.0], atol=0.02)
 
@@ -158,7 +158,7 @@ def test_thermal_zones_hold_a_reading_and_then_follow_with_a_lag() -> None:
     cold, warm = at(0.0, -0.2, math.pi), at(-0.4, 0.2, math.pi / 2)
     for i in range(400):
         body = cold if i < 100 else warm
-        made.read(body, body, 0.01 * (i + 1), rng, values[i])
+        read(made, body, body, 0.01 * (i + 1), rng, values[i])
     zones = values[:, 45]
     changes = np.flatnonzero(np.diff(zones))
     assert np.all(np.diff(changes) % 14 == 0)  # a new reading may be the old one

@@ -10,6 +10,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Sequence
+from itertools import pairwise
 from pathlib import Path
 from types import ModuleType
 
@@ -25,6 +26,7 @@ from horde_env.robots.critterbot.simulator.sensors import Senses
 from horde_env.sim import planar
 from horde_env.sim.physics import PHYSICS
 from horde_env.sim.planar import Motion
+from tests.env.sim.kinematic import BodyState, read
 
 SPEC = critterbot()
 GEOMETRY = motors.wheel_geometry(np.deg2rad(SPEC.drive["wheel_angles_deg"]), SPEC.drive["wheel_circle_m"])
@@ -211,18 +213,17 @@ def test_a_period_in_one_kernel_equals_its_parts_one_after_the_other(physics: st
         wire = [round(float(a / b)) for a, b in zip(command, whole._units, strict=True)]
         made.firmware.command(firmware.XYTHETA_SPACE, *wire)
         path = [Motion(*row) for noise in rng.standard_normal((10, 3)) for row in made.run(noise.reshape(1, 3))]
-        now = made.state((path[-2].vx, path[-2].vy))
-        before = now._replace(
-            x=path[-2].x,
-            y=path[-2].y,
-            heading=wrapped(path[-2].heading),
-            yaw_rate=path[-2].yaw_rate,
-            ax=(path[-2].vx - path[-3].vx) / motors.TICK_S,
-            ay=(path[-2].vy - path[-3].vy) / motors.TICK_S,
-        )
+        acted = made.motion[motors.RIM_SPEED], made.firmware.wheels[firmware.DUTY] * period.PER_DUTY
+        before, now = (
+            BodyState(
+                m.x, m.y, wrapped(m.heading), m.vx, m.vy, m.yaw_rate,
+                (m.vx - last.vx) / motors.TICK_S, (m.vy - last.vy) / motors.TICK_S, *acted, made.body.contact_impulse(),
+            )
+            for last, m in pairwise(path[-3:])
+        )  # fmt: skip
         values = np.zeros(SPEC.n_channels)
         values[:16] = SPEC.lsb[:16] * made.raw(rng) + SPEC.offset[:16]
-        parts.senses.read(before, now, made.n_ticks * motors.TICK_S, rng, values)
+        read(parts.senses, before, now, made.n_ticks * motors.TICK_S, rng, values)
         values[53:56] = command / SPEC.largest_request
         np.testing.assert_array_equal(frame.values, values)
         assert frame.applied

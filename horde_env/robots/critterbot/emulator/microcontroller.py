@@ -24,8 +24,8 @@ from horde_env.robots.critterbot.place import Pen, load_pen
 from horde_env.robots.critterbot.simulator import motors
 from horde_env.robots.critterbot.simulator.firmware import CLICKS, HUNG
 from horde_env.robots.critterbot.simulator.machine import Machine
-from horde_env.robots.critterbot.simulator.period import N_RAW
-from horde_env.robots.critterbot.simulator.sensors import BodyState, Senses
+from horde_env.robots.critterbot.simulator.period import N_NOISE, N_RAW, sample, scales_of
+from horde_env.robots.critterbot.simulator.sensors import Senses
 from horde_env.robots.critterbot.wire import Control, LedMode, MotorMode, RobotState
 from horde_env.sim.physics import resolve_physics
 
@@ -35,21 +35,13 @@ MISALIGNED_SHARE = 0.299  # of packets with that flag: 2,988 of the 9,998 in the
 
 
 class PacketSenses(Senses):
-    """Sensors read packet by packet: IR light is one packet's, not the mean of two.
-
-    It has the converter's ten bits; the firmware puts only eight of them into the packet.
-    """
+    """Sensors with the ten bits of IR light's converter; the firmware puts only eight of them into the packet."""
 
     def __init__(self, spec: RobotSpec, pen: Pen) -> None:
         ten_bits = copy.copy(spec)
         ten_bits.raw_high = spec.raw_high.copy()
         ten_bits.raw_high[spec.group("ir_light")] = 1023
         super().__init__(ten_bits, pen)
-
-    def read(self, previous: BodyState, body: BodyState, t_s: float, rng: Generator, out: Floats) -> None:
-        """Write acceleration .. thermal of the packet at `t_s` into `out`; see `Senses.read`."""
-        super().read(previous, body, t_s, rng, out)
-        out[self._ir_light] = self.packets[1]
 
 
 class Microcontroller:
@@ -75,7 +67,11 @@ class Microcontroller:
     def __init__(self, machine: Machine, senses: Senses, spec: RobotSpec | None = None, *, awake: bool = False) -> None:
         self.spec = critterbot() if spec is None else spec
         self.machine, self.senses, self._awake = machine, senses, awake
-        self._first, self._last = self.spec.group("acceleration").start, self.spec.group("thermal").stop
+        self._own = slice(self.spec.group("acceleration").start, self.spec.group("thermal").stop)
+        self._ir_light = self.spec.group("ir_light")
+        self._scales = scales_of(self.spec)
+        self._normal = np.zeros(N_NOISE + senses.n_normal)  # the noise of channels 0..15 is drawn for each packet sent
+        self._uniform = np.zeros((2, senses.n_uniform))
         self.boot(np.random.default_rng(0), 0.0, 0.0, 0.0)
 
     def boot(self, rng: Generator, x: float, y: float, heading: float) -> None:
@@ -86,11 +82,11 @@ class Microcontroller:
         self.n_cycles = 0
         self._raw = np.zeros(wire.N_CHANNELS)
         self._values = np.zeros(self.spec.n_channels)
-        self._velocity_before = (0.0, 0.0)
-        self._seen: BodyState | None = self.machine.state((0.0, 0.0))
+        self._path = np.tile(self.machine.body.motion, (3, 1))
+        self._is_new = True
         self.control: Control | None = None
         self._start()
-        self._look(self.machine.state((0.0, 0.0)), self._seen)
+        self._look()
 
     @property
     def is_hung(self) -> bool:
@@ -141,14 +137,14 @@ class Microcontroller:
         """
         is_hung = self.is_hung
         look = (look or self.recharger is not None) and not is_hung
-        previous = self._advance(look)
+        self._advance()
         if is_hung:
             if self.machine.firmware.hung_cycles >= WATCHDOG_CYCLES:
                 self.reboot()
             return b""
+        self._is_new = look
         if look:
-            self._seen = self.machine.state(self._velocity_before)
-            self._look(previous, self._seen)
+            self._look()
         output, self._banner = self._banner, b""
         if self._packet_rng.random() < MISALIGNED_SHARE:
             self.errors |= POWER_MISALIGNED
@@ -164,21 +160,22 @@ class Microcontroller:
 
     # ---- sensors -----------------------------------------------------------------------------------------------------
 
-    def _advance(self, look: bool) -> BodyState:
-        """Move the body for 10 ms and return its state before, which the sensors need too."""
-        previous = self._seen
-        if look and previous is None:
-            previous = self.machine.state(self._velocity_before, touch=False)
-        motion = self.machine.body.motion
-        self._velocity_before, self._seen = (motion.vx, motion.vy), None
-        self.machine.tick(self._body_rng.standard_normal(3))
+    def _advance(self) -> None:
+        """Move the body for 10 ms; the sensors need the motion at the end of the last three cycles."""
+        self._path[:-1] = self._path[1:]
+        self._path[-1] = self.machine.tick(self._body_rng.standard_normal(3))
         self.n_cycles += 1
-        return previous  # type: ignore[return-value]  # None only without `look`
 
-    def _look(self, previous: BodyState, body: BodyState) -> None:
+    def _look(self) -> None:
         """Read channels 16..52."""
-        spec, own = self.spec, slice(self._first, self._last)
-        self.senses.read(previous, body, self.n_cycles * motors.TICK_S, self._sense_rng, self._values)
+        spec, machine, own = self.spec, self.machine, self._own
+        contact_n_s = machine.body.contact_impulse() if machine.n_ticks else 0.0
+        kit, air = self.senses.prepare(self.n_cycles * motors.TICK_S)
+        self._sense_rng.standard_normal(out=self._normal[N_NOISE:])
+        self._sense_rng.random(out=self._uniform)
+        noise = self._normal, self._uniform
+        sample(machine.plant, kit, self._scales, self._path, contact_n_s, (0.0, 0.0, 0.0), air, *noise, self._values)
+        self._values[self._ir_light] = self.senses.packets[1]
         self._raw[own] = np.rint((self._values[own] - spec.offset[own]) / spec.lsb[own])
 
     def _packet(self) -> bytes:
@@ -186,7 +183,7 @@ class Microcontroller:
 
         This keeps the rhythm of the dock's beacon, by which a host unwraps the IR light (`IrLightUnwrapper`).
         """
-        packet = (b"" if self._seen else self._sent[0]) or wire.encode_state(self._state())
+        packet = (b"" if self._is_new else self._sent[0]) or wire.encode_state(self._state())
         self._sent.append(packet)
         return packet
 
@@ -243,9 +240,8 @@ class Microcontroller:
 
     def _recharge(self, recharger: Recharger) -> None:
         """Run a step of the recharger; its requests are commands like a host's."""
-        own = self.spec.group("ir_light")
         moving = bool(self.machine.firmware.wheels[CLICKS].any())
-        request = recharger.step(self._raw[own] % 256, moving, self.machine.power.bus_byte, self._packet_rng)
+        request = recharger.step(self._raw[self._ir_light] % 256, moving, self.machine.power.bus_byte, self._packet_rng)
         if recharger.state == State.DONE:
             self.recharger = None
         elif request is not None:

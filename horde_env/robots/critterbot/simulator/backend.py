@@ -17,7 +17,7 @@ from horde_env.robots.critterbot.safety import VoltageObedience
 from horde_env.robots.critterbot.simulator import motors, period
 from horde_env.robots.critterbot.simulator.machine import Machine
 from horde_env.robots.critterbot.simulator.packet import Air
-from horde_env.robots.critterbot.simulator.period import N_NOISE, N_RAW
+from horde_env.robots.critterbot.simulator.period import N_NOISE
 from horde_env.robots.critterbot.simulator.sensors import ChangingSenses, Kit, Senses
 from horde_env.sim.physics import resolve_physics
 from horde_env.sim.planar import Motion, PlanarBody
@@ -72,9 +72,7 @@ class SimulatedBody(Backend):
         drive = self.spec.drive
         # m/s forward, m/s left, rad/s to the wire's x, y (RIGHT), theta.
         self._units = np.array([drive["translation_unit"], -drive["translation_unit"], drive["rotation_unit"]])
-        places = self.spec.group("last_request").start, self.spec.index("overheating")
-        lsb, offset = self.spec.lsb[:N_RAW].copy(), self.spec.offset[:N_RAW].copy()
-        self._scales: period.Scales = (lsb, offset, self.spec.largest_request, *places)
+        self._scales = period.scales_of(self.spec)
         # In the order of the draws: the encoders at each tick, the packet's first channels, its senses.
         self._normal = np.zeros(3 * self._ticks + N_NOISE + self.senses.n_normal)
         self._uniform = np.zeros((2, self.senses.n_uniform))

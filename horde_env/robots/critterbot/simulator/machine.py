@@ -14,10 +14,9 @@ from horde_env.backend import Floats, State
 from horde_env.robot import RobotSpec, asset
 from horde_env.robots.critterbot.place import Pen
 from horde_env.robots.critterbot.simulator import motors, period, tick
-from horde_env.robots.critterbot.simulator.firmware import DUTY, Firmware
-from horde_env.robots.critterbot.simulator.period import N_NOISE, N_RAW, PER_DUTY, TICKS_PER_POWER_STEP, wrapped
+from horde_env.robots.critterbot.simulator.firmware import Firmware
+from horde_env.robots.critterbot.simulator.period import N_NOISE, N_RAW, TICKS_PER_POWER_STEP
 from horde_env.robots.critterbot.simulator.power import POWER_STATE, PowerSupply
-from horde_env.robots.critterbot.simulator.sensors import BodyState
 from horde_env.robots.critterbot.simulator.tick import Supply
 from horde_env.sim import bullet
 from horde_env.sim.physics import Body, Physics, open_body
@@ -79,9 +78,9 @@ class Machine:
         self.body.place(x, y, heading)
         motors.sense(self.motion, self.firmware.wheels, self._geometry, np.zeros(3), heading, 0.0, 0.0, 0.0)
 
-    def tick(self, noise: Floats) -> None:
-        """Advance 10 ms; `noise` holds three standard normals for the encoders."""
-        self.run(noise.reshape(1, 3))
+    def tick(self, noise: Floats) -> Floats:
+        """Advance 10 ms and return the motion, shape (6,); `noise`: three standard normals for the encoders."""
+        return self.run(noise.reshape(1, 3))[0]
 
     def run(self, noise: Floats) -> Floats:
         """Advance 10 ms for each row of `noise`, shape (n, 3), standard normals for the encoders.
@@ -134,17 +133,6 @@ class Machine:
         noise = rng.standard_normal(N_NOISE)
         period.report(self.power.amounts, self.motion, self.firmware.wheels, noise, values)
         return values
-
-    def state(self, previous: tuple[float, float], *, touch: bool = True) -> BodyState:
-        """Return the sensors' input; `previous` is the velocity (vx, vy) one tick ago.
-
-        Without `touch`, contacts are not computed and `contact_n_s` is 0.
-        """
-        x, y, heading, vx, vy, yaw_rate = self.body.motion
-        ax, ay = (vx - previous[0]) / motors.TICK_S, (vy - previous[1]) / motors.TICK_S
-        speed, duty = self.motion[motors.RIM_SPEED].copy(), self.firmware.wheels[DUTY] * PER_DUTY
-        contact_n_s = self.body.contact_impulse() if touch and self.n_ticks else 0.0
-        return BodyState(x, y, wrapped(heading), vx, vy, yaw_rate, ax, ay, speed, duty, contact_n_s)
 
     def save(self) -> State:
         """Return the robot's state."""

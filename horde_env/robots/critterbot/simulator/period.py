@@ -13,6 +13,7 @@ import numpy as np
 
 from horde_env._jit import kernel, kernel_over
 from horde_env.backend import Floats, Ints
+from horde_env.robot import RobotSpec
 from horde_env.robots.critterbot.simulator import fields, firmware, motors, packet, power, tick
 from horde_env.robots.critterbot.simulator.packet import Air, Eyes, Memory, Scene
 from horde_env.robots.critterbot.simulator.tick import Drive
@@ -35,6 +36,12 @@ Plant = tuple[Drive, tuple[Floats, Ints]]  # firmware and motors, and the power 
 Kit = tuple[Scene, Eyes, Memory, Floats]  # the first four arguments of `packet.read`
 Scales = tuple[Floats, Floats, Floats, int, int]  # lsb, offset, largest request, places of last_request, overheating
 End = tuple[float, float, float, bool]  # x, y, heading, and whether the command was blocked
+
+
+def scales_of(spec: RobotSpec) -> Scales:
+    """Return a robot's scales of the first channels and of the request."""
+    places = spec.group("last_request").start, spec.index("overheating")
+    return spec.lsb[:N_RAW].copy(), spec.offset[:N_RAW].copy(), spec.largest_request, *places
 
 
 @kernel

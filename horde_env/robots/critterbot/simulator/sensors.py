@@ -35,32 +35,6 @@ Kit = tuple[packet.Scene, packet.Eyes, packet.Memory, Floats]  # the first four 
 EYES = ("ir_distance", "ir_light", "light", "thermal")
 
 
-class BodyState(NamedTuple):
-    """The body at one 100 Hz instant, the input of all sensors: world frame of the pen, SI units.
-
-    Attributes:
-        x, y: Position of the body's centre, metres.
-        heading: Radians counter-clockwise from x, in (-pi, pi].
-        vx, vy, yaw_rate: Velocity, m/s and rad/s.
-        ax, ay: Mean acceleration over the last 10 ms, contact impulses included, m/s^2.
-        wheel_speed: Rim speeds, m/s, counter-clockwise positive, shape (3,).
-        duty: PWM share of each wheel, -1..1, shape (3,).
-        contact_n_s: Total contact impulse over the last 10 ms, N s.
-    """
-
-    x: float
-    y: float
-    heading: float
-    vx: float
-    vy: float
-    yaw_rate: float
-    ax: float
-    ay: float
-    wheel_speed: Floats
-    duty: Floats
-    contact_n_s: float
-
-
 class Senses:
     """All sensors of the world and of the body's motion: acceleration to thermal.
 
@@ -138,37 +112,6 @@ class Senses:
         for i, array in enumerate(self._memory):
             array[...] = state[f"memory/{i}"]
         restore_attributes(self, inner(state, "own"), *_OWN_STATE)
-
-    def read(self, previous: BodyState, body: BodyState, t_s: float, rng: Generator, out: Floats) -> None:
-        """Write acceleration .. thermal of the packet at `t_s` into `out`, quantised, SI units.
-
-        Args:
-            previous: The body 10 ms before; ir_light is the mean of the packets then and now.
-            body: The body at `t_s`.
-            t_s: Robot time of the packet, seconds; not decreasing between two resets.
-            rng: Source of the noise. Each call draws the same number of values.
-            out: The packet's values, shape (n_channels,); only these groups are written.
-        """
-        rng.standard_normal(out=self._normal)
-        rng.random(out=self._uniform)
-        (scene, eyes, memory, steps), air = self.prepare(t_s)
-        # The shell is soft: a hit shows in two packets of the accelerometer.
-        ax, ay = 0.5 * (previous.ax + body.ax), 0.5 * (previous.ay + body.ay)
-        packet.read(
-            scene,
-            eyes,
-            memory,
-            steps,
-            self._normal,
-            self._uniform,
-            (previous.x, previous.y, previous.heading, previous.yaw_rate, previous.ax, previous.ay),
-            (body.x, body.y, body.heading, body.yaw_rate, ax, ay),
-            body.wheel_speed,
-            body.duty,
-            body.contact_n_s,
-            *air,
-            out[self._own],
-        )
 
     def prepare(self, t_s: float) -> tuple[Kit, packet.Air]:
         """Return the kernels' arguments for a packet at `t_s`, seconds. Call it once per packet."""
