@@ -80,7 +80,8 @@ class Machine:
 
     def tick(self, noise: Floats) -> Floats:
         """Advance 10 ms and return the motion, shape (6,); `noise`: three standard normals for the encoders."""
-        return self.run(noise.reshape(1, 3))[0]
+        motion: Floats = self.run(noise.reshape(1, 3))[0]
+        return motion
 
     def run(self, noise: Floats) -> Floats:
         """Advance 10 ms for each row of `noise`, shape (n, 3), standard normals for the encoders.
