@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import os
-import time
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
-from serial import serialposix
 
 from horde_env.clock import Clock
 from horde_env.emulation.faults import FaultRates
@@ -214,30 +211,6 @@ def test_the_next_host_finds_nothing_that_the_last_one_left() -> None:
         host.port = host.open()
         host.clock.sleep(0.05)
         assert host.port.counts == (5 * 83, 5, 0, 0)
-
-
-def test_a_machine_that_is_busy_for_longer_than_a_timeout_loses_no_command(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Pyserial calls a whole write late, and its port lost, where the thread was held up for the timeout."""
-
-    class BusyMachine:
-        def __getattr__(self, name: str) -> Any:
-            return getattr(os, name)
-
-        def write(self, descriptor: int, data: bytes) -> int:
-            n = os.write(descriptor, data)
-            time.sleep(0.03)
-            return n
-
-    with Host() as host:
-        host.port.close()
-        config = PortConfig(host.url, parity="none", write_timeout_s=0.01)
-        host.port = open_port(config, host.clock.monotonic, connect=host.clock.connect)
-        with monkeypatch.context() as patch:
-            patch.setattr(serialposix, "os", BusyMachine())
-            host.port.write(encode_control(Control(0, 7, 7, 7)))
-        host.clock.sleep(0.02)
-        assert host.port.lost == ""
-        assert host.emulator.robot.control == Control(0, 7, 7, 7)
 
 
 def test_a_reading_has_the_time_of_its_own_packet_where_the_line_may_fall_silent() -> None:

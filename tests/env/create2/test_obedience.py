@@ -120,25 +120,6 @@ def told(caplog: pytest.LogCaptureFixture) -> list[str]:
 
 
 @pytest.mark.hardware
-def test_a_robot_that_reads_no_commands_is_noticed_and_believed_when_it_reads_again(
-    emulated: tuple[PenEnv, EmulatedCreate], caplog: pytest.LogCaptureFixture
-) -> None:
-    """For 12 s it keeps turning clockwise: nothing is applied, though some requests agree with that."""
-    env, body = emulated
-    env.step(2)
-    body.emulator.inject("unread", 12.0)
-    infos = [env.step(int(k // 3 % 5))[4] for k in range(120)]
-    obeyed = [info["obeyed"] for info in infos]
-    assert obeyed == [1] * 5 + [0] * 115  # 0 and 1 are asked for in the first six steps: neither is read
-    assert [info["applied"] for info in infos] == [0] * 120
-    assert (env.disobedience, len(told(caplog))) == (told(caplog)[0], 1)
-    assert "right -178, left 178 mm/s" in env.disobedience
-    infos = [env.step(0)[4] for _ in range(4)]
-    assert [info["applied"] for info in infos[1:]] == [info["obeyed"] for info in infos[1:]] == [1, 1, 1]
-    assert told(caplog)[1:] == ["the robot follows its commands again"]
-
-
-@pytest.mark.hardware
 def test_a_robot_that_is_kept_still_is_not_complained_of_while_somebody_lifts_it(
     emulated: tuple[PenEnv, EmulatedCreate], caplog: pytest.LogCaptureFixture
 ) -> None:

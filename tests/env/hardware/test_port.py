@@ -139,13 +139,6 @@ def test_a_write_that_ran_out_of_time_is_said_again_and_loses_nothing(n_sent: in
     assert {control[:2] for control in heard} == {(1, 20)}
 
 
-def test_a_write_that_ran_out_of_time_twice_loses_the_port() -> None:
-    with open_port(config("loop://"), Ticks()) as p:
-        p._serial.write = BusyMachine(2, 9).write
-        with pytest.raises(PortLost, match=r"accepts no bytes.*\(waited 0\.1 s, twice\)"):
-            p.write(STOP)
-
-
 def test_a_drop_cut_short_loses_the_port_for_nothing_completes_it() -> None:
     ports: list[Any] = []
 
