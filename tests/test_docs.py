@@ -61,13 +61,6 @@ def test_the_documentation_stays_small() -> None:
     assert len(README.read_text(encoding="utf-8").split()) <= N_WORDS_README
 
 
-@pytest.mark.parametrize("page", TUTORIALS, ids=lambda page: page.name)
-def test_the_first_block_of_a_page_prints_or_draws(page: Path) -> None:
-    blocks = FENCE.findall(page.read_text(encoding="utf-8"))
-    first = next(code for language, code in blocks if language == "python")
-    assert re.search(r"\bprint\(|savefig|run_path", first)
-
-
 @pytest.mark.sim
 @pytest.mark.parametrize("page", TUTORIALS, ids=lambda page: page.name)
 def test_the_python_blocks_of_a_page_run_and_print_the_output_shown(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,6 +11,9 @@ import numpy as np
 from gymnasium import spaces
 
 from horde_agent.gvf import GVF
+from horde_agent.horde import Horde, Mode
+from horde_agent.interface import Interface
+from horde_agent.learning import LearnerConfig
 from horde_agent.life.excursions import ExcursionConfig
 from horde_agent.life.life import Life, LifeHooks
 from horde_agent.policies import ConstantAction, StickyRandom
@@ -158,9 +161,13 @@ class SpyHorde:
 
 def toy_questions() -> list[GVF]:
     """Return 3 policies x gamma {0, .5} x 3 channels = 18 questions about the toy body."""
-    from horde_agent.interface import Interface
-
     return excursions(Interface.of(ToyBody()), (0.0, 0.5))
+
+
+def horde_of(questions: Sequence[GVF], interface: Interface, mode: Mode = "eager", **config: Any) -> Horde:
+    """Return a Horde with the features of an interface; `config` are settings of LearnerConfig."""
+    coder, rules = interface.coder, LearnerConfig(**config)
+    return Horde(questions, n_features=coder.n_features, n_active=coder.n_active, config=rules, mode=mode)
 
 
 def constant(action: int) -> ConstantAction:

@@ -42,6 +42,14 @@ def children(pid: int) -> list[int]:
     return [int(word) for word in path.read_text().split()] if path.exists() else []
 
 
+def is_alive(pid: int) -> bool:
+    """Return whether a process exists and is not a zombie."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
 def rows_of(run: Path) -> int:
     """Return the size of a run's record in bytes."""
     return sum(file.stat().st_size for file in run.glob(LOGS))

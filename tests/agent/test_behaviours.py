@@ -15,7 +15,7 @@ from horde_agent import GVF, Behaviour, Channel, Follow, Horde, Interface, Learn
 from horde_agent.life.excursions import ExcursionConfig
 from horde_agent.life.student import relearn
 from horde_agent.record import Phase, Recorder
-from tests.agent.doubles import N_ACTIONS, SpyHorde, ToyBody, constant, toy_questions
+from tests.agent.doubles import N_ACTIONS, SpyHorde, ToyBody, constant, horde_of, live, toy_life, toy_questions
 
 NEVER = ExcursionConfig(probability=0.0)
 OFTEN = ExcursionConfig(probability=0.1, horizon=5)
@@ -53,11 +53,8 @@ def test_a_behaviour_receives_the_observation_in_its_units_and_its_tiles() -> No
     seen: list[tuple[np.ndarray, np.ndarray]] = []
     env, recorder = scaled_body(), Recorder(3)
     face = Interface.of(env)
-    horde = Horde(
-        [GVF("saw", Behaviour(), Channel(1), 0.0)], n_features=face.coder.n_features, n_active=face.coder.n_active
-    )
-    life = Life(env, horde, Looking(N_ACTIONS), np.random.default_rng(0), excursions=NEVER, recorder=recorder)
-    with life:
+    horde = horde_of([GVF("saw", Behaviour(), Channel(1), 0.0)], face)
+    with Life(env, horde, Looking(N_ACTIONS), np.random.default_rng(0), excursions=NEVER, recorder=recorder) as life:
         life.run(20)
 
     rows = recorder.stream().rows
@@ -66,7 +63,7 @@ def test_a_behaviour_receives_the_observation_in_its_units_and_its_tiles() -> No
     for (observation, tiles), row in zip(seen, rows, strict=False):
         np.testing.assert_array_equal(observation, row["observation"].astype(np.float64))
         np.testing.assert_array_equal(tiles, face.encode(row["observation"]))
-    again = Horde(horde.questions, n_features=face.coder.n_features, n_active=face.coder.n_active)
+    again = horde_of(horde.questions, face)
     relearn(recorder.stream(), again, face)
     assert again.weights_sha256() == horde.weights_sha256(), "the behaviour changed the input of learning"
 
@@ -128,18 +125,10 @@ def own_questions() -> list[GVF]:
     ]
 
 
-def horde_of(questions: list[GVF], face: Interface) -> Horde:
-    coder = face.coder
-    return Horde(questions, n_features=coder.n_features, n_active=coder.n_active, config=LearnerConfig(dtype="float64"))
-
-
 def test_an_excursion_follows_any_policy_and_records_its_own_probabilities() -> None:
     """Its b is pi(a) at the observation before the action; nothing is learned meanwhile."""
     recorder, horde, looking = Recorder(3), SpyHorde(own_questions()), BySaw()
-    with Life(
-        ToyBody(), horde, StickyRandom(N_ACTIONS), np.random.default_rng(0), excursions=OFTEN, recorder=recorder
-    ) as life:
-        life.run(1_000)
+    life = live(1_000, ToyBody(), horde, excursions=OFTEN, recorder=recorder)
     rows = recorder.stream().rows
     by_tag = {policy.tag: policy for policy in life.student.errors.policies}
     tested = rows[rows["phase"] == Phase.EXCURSION]
@@ -162,19 +151,16 @@ def test_an_excursion_follows_any_policy_and_records_its_own_probabilities() -> 
 
 def test_relearning_gives_the_same_scores_of_any_policy() -> None:
     """Bit for bit, also for some of the questions in another order."""
-    body, recorder = ToyBody(), Recorder(3)
-    face = Interface.of(body)
-    horde = horde_of(own_questions(), face)
-    rng = np.random.default_rng(5)
-    with Life(body, horde, StickyRandom(N_ACTIONS), rng, excursions=OFTEN, recorder=recorder) as life:
-        life.run(800)
-    again = horde_of(own_questions(), face)
+    face, recorder = Interface.of(ToyBody()), Recorder(3)
+    horde, again = (horde_of(own_questions(), face, dtype="float64") for _ in "12")
+    life = live(800, ToyBody(), horde, seed=5, excursions=OFTEN, recorder=recorder)
     student = relearn(recorder.stream(), again, face, excursions=OFTEN)
 
     assert again.weights_sha256() == horde.weights_sha256()
     assert student.errors.n_excursions == life.student.errors.n_excursions > 20
     np.testing.assert_array_equal(student.errors.nmsre(), life.student.errors.nmsre())
-    few = relearn(recorder.stream(), horde_of(own_questions()[:0:-1], face), face, excursions=OFTEN)
+    few_questions = horde_of(own_questions()[:0:-1], face, dtype="float64")
+    few = relearn(recorder.stream(), few_questions, face, excursions=OFTEN)
     np.testing.assert_array_equal(few.errors.nmsre(), life.student.errors.nmsre()[:0:-1])
 
 
@@ -191,8 +177,8 @@ def test_in_an_excursion_fed_back_predictions_are_made_by_the_fixed_weights() ->
     plain = Interface.of(body)
     questions = [GVF("own", Showing(), Channel(1), 0.5), GVF("saw", Behaviour(), Channel(1), 0.5)]
     face = plain.feeding_back(questions, [{"questions": ["saw"], "intervals": [64], "tilings": 1}])
-    horde = horde_of(questions, face)
-    with Life(body, horde, StickyRandom(N_ACTIONS), np.random.default_rng(2), interface=face, excursions=NEVER) as life:
+    horde = horde_of(questions, face, dtype="float64")
+    with toy_life(body, horde, 2, interface=face) as life:
         life.run(150)
         shown.clear()  # calls of its demon
         life.excursions.config = ExcursionConfig(probability=1.0, horizon=5)
@@ -216,26 +202,16 @@ def test_invalid_behaviours_generators_and_questions_are_refused() -> None:
         def forget(self) -> None:
             pass
 
-    horde: Any = SpyHorde(toy_questions())
-
-    def live(behaviour: Any = None, rng: Any = None) -> Life:
-        return Life(ToyBody(), horde, behaviour or StickyRandom(3), np.random.default_rng(0) if rng is None else rng)
-
-    with pytest.raises(ValueError, match=r"Blind must take \(rng, observation, tiles\)"):
-        live(Blind())
-    with pytest.raises(ValueError, match=r"behaviour must have draw.*Follow\(policy\) makes one of a policy"):
-        live(BySaw())
-    with pytest.raises(ValueError, match="behaviour must have draw"):
-        live(StickyRandom)
-    with pytest.raises(ValueError, match="the behaviour chooses among 5 actions, but the body has 3"):
-        live(StickyRandom(5))
-    with pytest.raises(
-        ValueError, match=r"rng must be a numpy Generator, such as numpy.random.default_rng\(0\), not 0"
+    sticky, rng = StickyRandom(3), np.random.default_rng(0)
+    for behaviour, generator, question, words in (
+        (Blind(), rng, None, r"Blind must take \(rng, observation, tiles\)"),
+        (BySaw(), rng, None, r"behaviour must have draw.*Follow\(policy\) makes one of a policy"),
+        (StickyRandom, rng, None, "behaviour must have draw"),
+        (StickyRandom(5), rng, None, "the behaviour chooses among 5 actions, but the body has 3"),
+        (sticky, 0, None, r"rng must be a numpy Generator, such as numpy.random.default_rng\(0\), not 0"),
+        (sticky, rng, GVF("q", Uniform(5), Channel(0), 0.5), "'q' is about a policy with 5 actions, .* has 3: left"),
+        (sticky, rng, GVF("q", Uniform(3), Channel(3), 0.5), "channel 3"),
     ):
-        live(rng=0)
-    horde.questions = (GVF("q", Uniform(5), Channel(0), 0.5),)
-    with pytest.raises(ValueError, match="question 'q' is about a policy with 5 actions, but the body has 3: left"):
-        live()
-    horde.questions = (GVF("q", Uniform(3), Channel(3), 0.5),)
-    with pytest.raises(ValueError, match="channel 3"):
-        live()
+        horde: Any = SpyHorde([question] if question else toy_questions())
+        with pytest.raises(ValueError, match=words):
+            Life(ToyBody(), horde, behaviour, generator)  # type: ignore[arg-type]

@@ -9,14 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from horde_agent.horde import Horde
 from horde_agent.interface import Interface
 from horde_agent.life.excursions import DockingConfig, Dockings, ExcursionConfig
 from horde_agent.life.robot import RobotInfo
 from horde_agent.life.student import relearn
 from horde_agent.questions import excursions
 from horde_agent.record import Flag, Phase, Recorder
-from tests.agent.doubles import SpyHorde, ToyBody, live, toy_life, toy_questions
+from tests.agent.doubles import SpyHorde, ToyBody, horde_of, live, toy_life, toy_questions
 
 STAY_STEPS = 40  # frames 1, 2, 20, 39 and 40 are recorded
 
@@ -177,11 +176,7 @@ def test_stop_ends_a_stay() -> None:
 def test_relearning_the_record_of_a_life_that_docked_gives_the_same_weights_and_scores() -> None:
     body, recorder, often = BatteryBody(), Recorder(3), ExcursionConfig(probability=0.1, horizon=5)
     face = Interface.of(body)
-
-    def horde() -> Horde:
-        return Horde(excursions(face), n_features=face.coder.n_features, n_active=face.coder.n_active)
-
-    lived, again = horde(), horde()
+    lived, again = (horde_of(excursions(face), face) for _ in "12")
     life = live(500, body, lived, excursions=often, recorder=recorder)
     student = relearn(recorder.stream(), again, face, excursions=often)
 

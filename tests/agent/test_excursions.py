@@ -206,15 +206,12 @@ def test_the_error_trace_starts_at_the_first_error_and_has_tau_ten() -> None:
     assert error_trace(np.array([[1.0], [4.0], [0.0]])).ravel() == pytest.approx([1.0, 1.3, 1.17])
 
 
-def test_constant_returns_score_exactly_one() -> None:
-    assert normalise(np.array([5.0, 5.0]), np.array([1e-13, 2.0])).tolist() == [1.0, 2.5]
-
-
 def test_returns_with_a_small_variance_are_not_constant() -> None:
     """A magnetometer's returns have a variance of some 1e-6: an error of 4e-6 is four of them, and no score of 1.
 
     Returns 0, 1e-5, 0, 1e-5 have a variance of 2.5e-11; predictions of 0 leave a trace of 0, .1, .09, .181 x 1e-10.
     """
+    assert normalise(np.array([5.0, 5.0]), np.array([1e-13, 2.0])).tolist() == [1.0, 2.5], "the first is constant"
     assert normalise(np.array([4e-6, 4e-6]), np.array([1e-6, 2e-12])).tolist() == [4.0, 2e6]
     errors = ReturnErrors([policy_under_test(gamma=(0.0,))], n_demons=1)
     for k in range(4):
@@ -231,34 +228,23 @@ def test_the_error_trace_skips_untested_excursions() -> None:
     np.testing.assert_allclose(variance_of(np.array([[nan, nan], [1.0, nan], [3.0, nan]])), [1.0, nan])
 
 
-def test_nmsre_by_hand() -> None:
-    """Gamma 0; returns 0 and 2 (variance 1), predictions 1 and 1: errors 1, 1, NMSRE 1; the other question is right."""
+@pytest.mark.parametrize(
+    ("returns", "predicted", "n_tests", "scores"),
+    [
+        ([0.0, 2.0], [1.0, 1.0], [2, 2, 0], [1.0, 0.0, np.nan]),  # errors 1, 1 at a variance of 1
+        ([3.0], [1.0], [1, 1, 0], [np.nan] * 3),  # no variance yet: 1 would say that returns do not vary
+        ([3.0, 5.0], [1.0, 1.0], [2, 2, 0], [4.0 + (16.0 - 4.0) / 10.0, 0.0, np.nan]),
+        ([0.0, 7.0, 2.0], [1.0, np.nan, 1.0], [2, 3, 0], [1.0, 0.0, np.nan]),  # NaN is no prediction to test
+    ],
+)
+def test_nmsre_by_hand(returns: list[float], predicted: list[float], n_tests: list[int], scores: list[float]) -> None:
+    """Gamma 0. The second demon predicts each return; the third is never tested and has no NMSRE."""
     errors = ReturnErrors([policy_under_test(gamma=(0.0, 0.0))], n_demons=3)
-    errors.add(excursion_of([0.0], [1.0, 0.0], (0.0, 0.0)))
-    errors.add(excursion_of([2.0], [1.0, 2.0], (0.0, 0.0)))
-
-    assert errors.nmsre()[:2].tolist() == [1.0, 0.0]
-    assert np.isnan(errors.nmsre()[2]), "a demon that no excursion tests has no NMSRE"
-    assert errors.n_tests.tolist() == [2, 2, 0]
-
-
-def test_a_demon_that_was_tested_once_has_no_score() -> None:
-    """Its returns have no variance yet: an NMSRE of 1 would say that they do not vary."""
-    errors = ReturnErrors([policy_under_test(gamma=(0.0,))], n_demons=1)
-    errors.add(excursion_of([3.0], [1.0], (0.0,)))
-    assert np.isnan(errors.nmsre()).all()
-    errors.add(excursion_of([5.0], [1.0], (0.0,)))
-    assert errors.nmsre().tolist() == [4.0 + (16.0 - 4.0) / 10.0]
-
-
-def test_a_nan_prediction_is_not_a_test() -> None:
-    """Returns 0, 7, 2, predictions 1, NaN, 1: the first and the last count, NMSRE 1."""
-    errors = ReturnErrors([policy_under_test(gamma=(0.0, 0.0))], n_demons=2)
-    for g, predicted in ((0.0, 1.0), (7.0, np.nan), (2.0, 1.0)):
-        errors.add(excursion_of([g], [predicted, g], (0.0, 0.0)))
-    assert errors.n_tests.tolist() == [2, 3]
-    assert errors.nmsre().tolist() == [1.0, 0.0]
-    assert errors.online_mean() == 0.5
+    for g, prediction in zip(returns, predicted, strict=True):
+        errors.add(excursion_of([g], [prediction, g], (0.0, 0.0)))
+    assert errors.n_tests.tolist() == n_tests
+    np.testing.assert_array_equal(errors.nmsre(), scores)
+    np.testing.assert_array_equal(errors.online_mean(), np.mean(scores[:2]))
 
 
 def online_means(errors: ReturnErrors) -> np.ndarray:

@@ -10,17 +10,17 @@ import pytest
 
 from horde_agent.feedback import prediction_range
 from horde_agent.gvf import GVF, Channel, Feature, Prediction
-from horde_agent.horde import Horde, LearnerConfig
+from horde_agent.horde import Horde
 from horde_agent.interface import ChannelInfo, Interface, Scaler
 from horde_agent.life.excursions import ExcursionConfig
 from horde_agent.life.life import Life
 from horde_agent.life.student import predict_along, relearn
-from horde_agent.policies import Behaviour, StickyRandom
+from horde_agent.policies import Behaviour
 from horde_agent.questions import excursions, feeding_back, from_file, nexting
 from horde_agent.record import BROKEN, Phase, Recorder
 from horde_agent.reproduce.loop.problem import FED_BACK, best_without_memory, learn_ring, ring_values
 from horde_agent.tiles import TileCoder
-from tests.agent.doubles import N_ACTIONS, ToyBody
+from tests.agent.doubles import ToyBody, horde_of, live
 
 ALL = [{"questions": ["*"], "intervals": [8], "tilings": 8}]
 BOUNDS = np.array([[0.0, -2.0, -np.inf], [1.0, 2.0, np.inf]])
@@ -45,25 +45,19 @@ def test_the_loop_needs_a_trace_to_unfold_in_the_cycle_world() -> None:
     assert np.abs(learn_ring(FED_BACK, lam=0.0, n_steps=6_000) - ring_values()).max() > 0.1
 
 
-def toy_life(excursion: ExcursionConfig, faults: dict[int, Any], steps: int) -> tuple[Life, Any, Interface]:
+def looped_life(excursion: ExcursionConfig, faults: dict[int, Any], steps: int) -> tuple[Life, Any, Interface]:
     """Run a life of a toy body with every prediction at gamma .5 fed back."""
     body, recorder = ToyBody(faults), Recorder(3)
     face = Interface.of(body)
     asked = excursions(face, (0.0, 0.5))
     face = face.feeding_back(asked, [{"questions": ["*/g0.5/*"], "intervals": [4], "tilings": 2}])
-    rng = np.random.default_rng(5)
-    life = Life(body, toy_horde(face), StickyRandom(N_ACTIONS), rng, interface=face, excursions=excursion)
-    life.recorder = recorder
-    with life:
-        life.run(steps)
+    life = live(steps, body, toy_horde(face), seed=5, interface=face, excursions=excursion, recorder=recorder)
     return life, recorder.stream(), face
 
 
 def toy_horde(face: Interface) -> Horde:
     """Return a Horde that has learned nothing."""
-    config = LearnerConfig(dtype="float64", secondary_ratio=0.1)
-    asked = excursions(face, (0.0, 0.5))
-    return Horde(asked, n_features=face.coder.n_features, n_active=face.coder.n_active, config=config)
+    return horde_of(excursions(face, (0.0, 0.5)), face, dtype="float64", secondary_ratio=0.1)
 
 
 FAULTS = {50: {"gap": 1}, 120: {"applied": 0}, 200: {"terminated": 1}}
@@ -72,7 +66,7 @@ FAULTS = {50: {"gap": 1}, 120: {"applied": 0}, 200: {"terminated": 1}}
 def test_relearning_from_a_record_gives_the_same_weights_with_feedback() -> None:
     """Bit for bit, over gaps, refused commands, an end, excursions and drives."""
     often = ExcursionConfig(probability=0.05, horizon=5)
-    life, stream, face = toy_life(often, FAULTS, 600)
+    life, stream, face = looped_life(often, FAULTS, 600)
     student = relearn(stream, toy_horde(face), face, excursions=often)
     assert student.errors.n_excursions == life.student.errors.n_excursions > 3
     assert student.horde.weights_sha256() == life.horde.weights_sha256()
@@ -80,7 +74,7 @@ def test_relearning_from_a_record_gives_the_same_weights_with_feedback() -> None
 
 def test_the_loop_by_hand_is_the_loop_of_a_life() -> None:
     """encode(o_{t+1}, y_t), learn; where a stream begins encode(o) alone."""
-    life, stream, face = toy_life(ExcursionConfig(probability=0.0), FAULTS, 300)
+    life, stream, face = looped_life(ExcursionConfig(probability=0.0), FAULTS, 300)
     assert face.feedback is not None
     horde = toy_horde(face)
     fed_back = face.feedback.demons(horde.names)
@@ -102,8 +96,7 @@ def test_the_tiles_of_a_step_code_what_was_predicted_one_step_before(monkeypatch
     face = Interface.of(body)
     asked = nexting(face, gammas=(0.5,))
     face = face.feeding_back(asked, [{"questions": ["*saw"], "intervals": [4], "tilings": 1}])
-    config = LearnerConfig(step_size=0.5, dtype="float64")
-    horde = Horde(asked, n_features=face.coder.n_features, n_active=face.coder.n_active, config=config)
+    horde = horde_of(asked, face, step_size=0.5, dtype="float64")
     first = Interface.of(body).coder.n_features - 1  # behind the observation's tiles, before the bias
     seen, made = [], [0.0]
     learn = horde.learn
@@ -115,15 +108,14 @@ def test_the_tiles_of_a_step_code_what_was_predicted_one_step_before(monkeypatch
         return predictions
 
     monkeypatch.setattr(horde, "learn", spy)
-    with Life(body, horde, StickyRandom(N_ACTIONS), np.random.default_rng(0), interface=face) as life:
-        life.run(40)
+    live(40, body, horde, interface=face)
     assert seen == [min(int(2 * y), 3) for y in made[:-1]]
     assert len(set(seen)) > 1
 
 
 def test_after_a_gap_the_loop_begins_at_zero() -> None:
     """Row 3 of a stream, after a gap, is predicted as if the stream began there."""
-    _, stream, face = toy_life(ExcursionConfig(probability=0.0), {}, 300)
+    _, stream, face = looped_life(ExcursionConfig(probability=0.0), {}, 300)
     horde = relearn(stream, toy_horde(face), face).horde
     broken = stream[100:106]
     broken.rows["flags"][3] = 1
@@ -242,15 +234,15 @@ def test_a_question_file_may_feed_its_predictions_back(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("more", "message"),
+    ("text", "message"),
     [
-        ('[[feedback]]\nquestions = ["light"]\nintervals = [4]\ntilings = 3\n', "asked.toml: .* matches 'light'"),
-        ("feedback = 3\n", r"asked.toml: feedback must be \[\[feedback\]\] tables"),
+        (FILE + '[[feedback]]\nquestions = ["light"]\nintervals = [4]\ntilings = 3\n', "asked.toml: .* 'light'"),
+        ("feedback = 3\n" + FILE, r"asked.toml: feedback must be \[\[feedback\]\] tables"),
     ],
 )
-def test_an_invalid_feedback_table_is_named_with_its_file(tmp_path: Path, more: str, message: str) -> None:
+def test_an_invalid_feedback_table_is_named_with_its_file(tmp_path: Path, text: str, message: str) -> None:
     path = tmp_path / "asked.toml"
-    path.write_text((more + FILE) if "=" in more.splitlines()[0] else (FILE + more))
+    path.write_text(text)
     plain = Interface.of(ToyBody())
     with pytest.raises(ValueError, match=message):
         feeding_back(path, plain, from_file(path, plain))
@@ -259,12 +251,12 @@ def test_an_invalid_feedback_table_is_named_with_its_file(tmp_path: Path, more: 
 def test_arguments_that_do_not_fit_the_feedback_are_refused() -> None:
     plain = Interface.of(ToyBody())
     looped = plain.feeding_back(nexting(plain, gammas=(0.5,)), ALL)
-    with pytest.raises(ValueError, match="feeding_back"):
-        plain.encode(np.zeros(3), np.zeros(3))
-    with pytest.raises(ValueError, match=r"must have shape \(3,\)"):
-        looped.encode(np.zeros(3), np.zeros(2))
-    with pytest.raises(ValueError, match="already"):
-        looped.feeding_back(nexting(plain), ALL)
-    assert looped.feedback is not None
-    with pytest.raises(ValueError, match=r"lacks the question 'behaviour/g0\.5/age'"):
-        looped.feedback.demons(["other"])
+    feedback: Any = looped.feedback
+    for call, words in (
+        (lambda: plain.encode(np.zeros(3), np.zeros(3)), "feeding_back"),
+        (lambda: looped.encode(np.zeros(3), np.zeros(2)), r"must have shape \(3,\)"),
+        (lambda: looped.feeding_back(nexting(plain), ALL), "already"),
+        (lambda: feedback.demons(["other"]), r"lacks the question 'behaviour/g0\.5/age'"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            call()

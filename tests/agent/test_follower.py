@@ -23,14 +23,14 @@ from tests.agent.doubles import ToyBody
 EXCURSIONS = ExcursionConfig(0.05, 10)
 
 
-def horde(names: str, face: Interface, **options: Any) -> Horde:
+def horde(names: str, face: Interface, kind: type[Horde] = Horde, **options: Any) -> Any:
     asked = [
         GVF(f"{action}/{name}", ConstantAction(action, 3), Channel(name), 0.8)
         for action in range(3)
         for name in names.split()
     ]
     coder = face.coder
-    return Horde(asked, n_features=coder.n_features, n_active=coder.n_active, channels=face.names, **options)
+    return kind(asked, n_features=coder.n_features, n_active=coder.n_active, channels=face.names, **options)
 
 
 class Slow(Horde):
@@ -78,9 +78,7 @@ def test_it_learns_the_same_as_from_the_record(tmp_path: Path) -> None:
 def test_the_life_does_not_wait_for_it() -> None:
     """The follower's Horde learns its first step after the life has ended."""
     face = Interface.of(ToyBody())
-    coder = face.coder
-    questions = horde("age saw last", face).questions
-    slow = Slow(questions, n_features=coder.n_features, n_active=coder.n_active)
+    slow = horde("age saw last", face, Slow)
     follower = Follower(Student(slow, face, EXCURSIONS))
     life = lived(follower, 300)
     assert slow.has_begun.wait(60.0)
@@ -95,8 +93,7 @@ def test_the_life_does_not_wait_for_it() -> None:
 def test_rows_that_exceed_the_queue_are_counted_and_leave_a_gap() -> None:
     """Fifty rows wait while nothing is learned; the stream then continues after a gap."""
     face = Interface.of(ToyBody())
-    coder = face.coder
-    slow = Slow(horde("saw", face).questions, n_features=coder.n_features, n_active=coder.n_active)
+    slow = horde("saw", face, Slow)
     follower = Follower(Student(slow, face, ExcursionConfig(0.0)), most_waiting=50)
     begins: list[float] = []
     begin, learn, learned = slow.begin, slow.learn, []

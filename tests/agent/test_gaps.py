@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from horde_agent.gvf import GVF, Prediction
-from horde_agent.horde import Horde
 from horde_agent.policies import ConstantAction, PolicyFunction
 from tests.agent.hordes import (
     BEHAVIOUR,
@@ -153,14 +152,6 @@ def test_counts_of_skips_follow_the_demons_that_stay(engine: Any, mode: Any) -> 
     horde.add([ask("x")])
     assert horde.n_skipped.tolist() == [0, 1, 0]
     assert list(horde.skipped_because) == ["new"]
-
-
-@pytest.mark.parametrize("mode", ["eager", "deferred"])
-def test_two_runs_with_gaps_are_the_same(mode: Any) -> None:
-    def run() -> Horde:
-        return after(100, make([BROKEN["a cumulant"][0], *siblings()], mode=mode, dtype="float32"))
-
-    assert run().weights_sha256() == run().weights_sha256()
 
 
 def test_on_policy_demons_skip_too() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from horde_agent import GVF, Behaviour, Channel, Horde, Interface, LearnerConfig
+from horde_agent import GVF, Behaviour, Channel, Interface
 from horde_agent.life.flags import are_followed
 from horde_agent.life.student import Student
 from horde_agent.questions import nexting
@@ -17,7 +17,7 @@ from horde_agent.record import Flag, Phase, Recorder, Row, Stream
 from horde_agent.runs.jobs import holdout
 from horde_agent.runs.jobs.curves import holdout_traces
 from horde_agent.runs.jobs.holdout import LEARNED_SHARE, Holdout, known_returns, read_log, returns_of
-from tests.agent.doubles import SpyHorde, ToyBody, age_of
+from tests.agent.doubles import SpyHorde, ToyBody, age_of, horde_of
 
 FACE = Interface.of(ToyBody())
 BROKEN = [Flag.GAP, Flag.NOT_APPLIED, Flag.STALE]
@@ -39,13 +39,6 @@ def learn_and_score(stream: Stream, student: Student, passes: int, observer: Any
     rows = [stream[k : k + size] for k in range(0, len(stream), size)]
     holdout.learn(rows, student, passes, observer)
     return holdout.score(rows, student)
-
-
-def test_a_return_begins_with_the_reading_after_it_undiscounted() -> None:
-    """Readings 9, 1, 2, 4 at gamma 1/2: 1 + 2/2 + 4/4 = 3, then 2 + 4/2 = 4, then 4, then nothing."""
-    found = returns_of(stream_of([9.0, 1.0, 2.0, 4.0]).rows, np.array([1, 1]), np.array([0.5, 0.0]))
-    assert found[:, 0].tolist() == [3.0, 4.0, 4.0, 0.0]
-    assert found[:, 1].tolist() == [1.0, 2.0, 4.0, 0.0]
 
 
 @pytest.mark.parametrize("flag", BROKEN)
@@ -155,10 +148,7 @@ def test_memory_does_not_grow_with_the_log(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_the_next_reading_is_learned() -> None:
     """A sawtooth of 7 steps, gamma 0: its next reading is known from this one, in the part that was never seen."""
-    coder = FACE.coder
-    config = LearnerConfig(step_size=0.2, secondary_ratio=0.0, dtype="float64")
-    questions = nexting(FACE, (0.0,))
-    horde = Horde(questions, n_features=coder.n_features, n_active=coder.n_active, config=config)
+    horde = horde_of(nexting(FACE, (0.0,)), FACE, step_size=0.2, secondary_ratio=0.0, dtype="float64")
     score = learn_and_score(stream_of([(k % 7) / 7 for k in range(300)]), Student(horde, FACE), passes=20)
     assert score.nmsre[1] < 0.01
     assert score.nmsre_of_mean[1] == pytest.approx(1.0, abs=0.01)

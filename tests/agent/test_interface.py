@@ -17,11 +17,11 @@ from gymnasium.wrappers import (
     TransformAction,
 )
 
-from horde_agent import Horde, Interface, Life, StickyRandom, questions
+from horde_agent import Interface, questions
 from horde_agent.life.excursions import ExcursionConfig
 from horde_agent.record import Phase, Recorder
 from horde_agent.tiles import TileCoder
-from tests.agent.doubles import N_ACTIONS, ToyBody
+from tests.agent.doubles import ToyBody, horde_of, live
 
 BOX = spaces.Box(0.0, 1.0, (2,), np.float32)
 
@@ -181,32 +181,12 @@ def test_a_stack_that_is_not_flat_names_the_wrapper() -> None:
         Interface.of(FrameStackObservation(ToyBody(), 2))
 
 
-@pytest.mark.sim
-def test_a_stack_of_the_critterbots_frames_can_be_described() -> None:
-    env = FlattenObservation(FrameStackObservation(gymnasium.make("horde_env:CritterbotPen-v0"), 2))
-    interface = Interface.of(env)
-    assert len(interface.channels) == 114
-    assert (interface.names[0], interface.names[57], interface.names[-1]) == (
-        "bus_voltage@-1",
-        "bus_voltage",
-        "overheating",
-    )
-    assert (interface.coder.n_features, interface.coder.n_active) == (2 * 6064 + 1, 2 * 456 + 1)
-    assert len(questions.excursions(interface)) == 795
-    env.close()
-
-
 def test_a_life_with_stacked_frames_drives_and_learns() -> None:
     """The frames of a drive are the body's own, of another length: the record has NaN for them."""
     env, recorder = stacked(), Recorder(6)
     interface = Interface.of(env)
-    coder = interface.coder
-    horde = Horde(questions.excursions(interface, (0.5,)), n_features=coder.n_features, n_active=coder.n_active)
-    often = ExcursionConfig(probability=0.2, horizon=3)
-    with Life(
-        env, horde, StickyRandom(N_ACTIONS), np.random.default_rng(0), excursions=often, recorder=recorder
-    ) as life:
-        life.run(100)
+    horde = horde_of(questions.excursions(interface, (0.5,)), interface)
+    life = live(100, env, horde, excursions=ExcursionConfig(probability=0.2, horizon=3), recorder=recorder)
     rows = recorder.stream().rows
     within = rows[(rows["phase"] == Phase.CENTRE) & ~np.isnan(rows["pose"][:, 2])]
     assert len(within) > 3

@@ -20,14 +20,15 @@ from horde_agent.life.student import relearn
 from horde_agent.policies import StickyRandom
 from horde_agent.questions import excursions, nexting
 from horde_agent.record import Flag, Phase, Recorder
-from tests.agent.doubles import SpyHorde, ToyBody, age_of, live, toy_life, toy_questions
+from tests.agent.doubles import SpyHorde, ToyBody, age_of, horde_of, live, toy_life, toy_questions
 
-OFTEN = ExcursionConfig(probability=0.1, horizon=5)
+OFTEN, ALWAYS = ExcursionConfig(probability=0.1, horizon=5), ExcursionConfig(probability=1.0, horizon=5)
+FACE = Interface.of(ToyBody())
+BREAKS = [{"gap": 1}, {"applied": 0}, {"stale": 1}]
 
 
-def real_horde(env: gymnasium.Env[Any, Any], family: Any = excursions) -> tuple[Horde, Interface]:
-    face = Interface.of(env)
-    return Horde(family(face), n_features=face.coder.n_features, n_active=face.coder.n_active), face
+def real_horde() -> Horde:
+    return horde_of(toy_questions(), FACE)
 
 
 # ---- learning -------------------------------------------------------------------------------------------------------
@@ -42,7 +43,7 @@ def test_every_transition_is_learned_once_including_the_last_one() -> None:
     assert (life.steps, life.student.learning_steps) == (20, 20)
 
 
-@pytest.mark.parametrize("fault", [{"gap": 1}, {"applied": 0}, {"stale": 1}])
+@pytest.mark.parametrize("fault", BREAKS)
 def test_nothing_is_learned_across_a_gap_a_stale_frame_or_an_action_not_applied(
     fault: Mapping[str, int],
 ) -> None:
@@ -89,81 +90,62 @@ def test_an_excursion_scores_the_predictions_of_its_first_observation_after_the_
             assert returns[4] == pytest.approx(expected, abs=1e-12)
 
 
-def test_a_gap_inside_discards_the_excursion_and_drives_back() -> None:
-    """Excursions of 5 steps from age 0 on; a gap at age 3 discards the first one."""
-    body, horde = ToyBody({3: {"gap": 1}}), SpyHorde(toy_questions())
-    life = live(20, body, horde, excursions=ExcursionConfig(1.0, 5))
+@pytest.mark.parametrize(
+    ("fault", "steps", "discarded_at", "tested"),
+    [({3: {"gap": 1}}, 20, 3, [7]), *(({5: fault}, 9, 5, []) for fault in BREAKS)],
+)
+def test_a_break_inside_or_in_the_last_step_discards_the_excursion_and_drives_back(
+    fault: Mapping[int, Any], steps: int, discarded_at: int, tested: list[int]
+) -> None:
+    """Excursions of 5 steps from age 0 on, of which the fifth term would complete the first at age 5."""
+    body, horde = ToyBody(fault), SpyHorde(toy_questions())
+    errors = live(steps, body, horde, excursions=ALWAYS).student.errors
 
-    assert body.drives[0] == 3
-    assert life.student.errors.n_discarded == 1
-    assert life.student.errors.n_excursions == 1
-    assert [outcome.step.tolist() for outcome in life.student.errors.table.outcomes()] == [[7]]
+    assert body.drives[0] == discarded_at
+    assert (errors.n_discarded, errors.n_excursions) == (1, len(tested))
+    assert [step for outcome in errors.table.outcomes() for step in outcome.step.tolist()] == tested
     assert horde.learned == []
-
-
-@pytest.mark.parametrize("fault", [{"gap": 1}, {"applied": 0}, {"stale": 1}])
-def test_an_excursion_with_a_broken_last_step_is_discarded(fault: Mapping[str, int]) -> None:
-    """Its fifth term would complete it at age 5."""
-    body, horde = ToyBody({5: fault}), SpyHorde(toy_questions())
-    life = live(9, body, horde, excursions=ExcursionConfig(1.0, 5))
-
-    assert body.drives == [5]
-    assert (life.student.errors.n_discarded, life.student.errors.n_excursions) == (1, 0)
 
 
 def test_steps_of_a_drive_are_counted_up_to_the_end_of_the_run() -> None:
     """Excursion 0..5, drive 5..9: in a run of 7 steps, two of the drive's four count."""
     body = ToyBody()
-    life = live(7, body, SpyHorde(toy_questions()), excursions=ExcursionConfig(1.0, 5))
+    life = live(7, body, SpyHorde(toy_questions()), excursions=ALWAYS)
 
     assert (life.steps, body.age) == (7, 9)
 
 
-def test_a_body_that_cannot_drive_is_never_tested() -> None:
+@pytest.mark.parametrize(("name", "family"), [("CartPole-v1", excursions), ("toy", nexting)])
+def test_without_manoeuvres_or_off_policy_questions_there_are_no_excursions(name: str, family: Any) -> None:
     """CartPole has no manoeuvres: its constant-action questions are learned and not scored."""
-    env = gymnasium.make("CartPole-v1")
-    horde, _ = real_horde(env)
-    with Life(env, horde, StickyRandom(2), np.random.default_rng(0), excursions=ExcursionConfig(1.0)) as life:
+    env = ToyBody() if name == "toy" else gymnasium.make(name)
+    face = Interface.of(env)
+    horde, behaviour = horde_of(family(face), face), StickyRandom(len(face.actions))
+    with Life(env, horde, behaviour, np.random.default_rng(0), excursions=ALWAYS) as life:
         life.run(30)
 
     assert life.student.errors.n_excursions == 0
     assert life.student.learning_steps == 30
 
 
-def test_on_policy_questions_run_no_excursions() -> None:
-    body = ToyBody()
-    horde = SpyHorde(nexting(Interface.of(body)))
-    life = live(30, body, horde, excursions=ExcursionConfig(1.0, 5))
-
-    assert body.drives == []
-    assert life.student.learning_steps == 30
-
-
 # ---- ends of episodes ------------------------------------------------------------------------------------------------
 
 
-def test_a_termination_is_learned_from_and_a_new_stream_begins() -> None:
+@pytest.mark.parametrize("is_termination", [True, False])
+def test_the_last_transition_of_an_episode_is_learned_and_a_new_stream_begins(is_termination: bool) -> None:
     horde = SpyHorde(toy_questions())
-    live(8, ToyBody({5: {"terminated": 1}}), horde)
+    live(8, ToyBody({5: {"terminated": 1}}) if is_termination else TimeLimit(ToyBody(), 5), horde)
 
-    assert [call[5] for call in horde.learned] == [False] * 4 + [True] + [False] * 3
+    assert [call[5] for call in horde.learned] == [False] * 4 + [is_termination] + [False] * 3
+    assert [call for call in horde.calls if call[0] == "begin"] == [("begin", 0), horde.calls[6]]
     assert horde.calls[6] == ("begin", 5)
     assert horde.learned[5][3] == pytest.approx(1 / 3), "no last action after the reset"
-
-
-def test_the_last_transition_before_a_truncation_is_learned_and_a_gap_follows() -> None:
-    horde = SpyHorde(toy_questions())
-    live(8, TimeLimit(ToyBody(), 5), horde)
-
-    assert not any(call[5] for call in horde.learned)
-    assert [call for call in horde.calls if call[0] == "begin"] == [("begin", 0), ("begin", 5)]
-    assert len(horde.learned) == 8
 
 
 def test_a_truncation_inside_an_excursion_discards_it_without_a_drive() -> None:
     """The reset has placed the body."""
     body = ToyBody()
-    life = live(9, TimeLimit(body, 3), SpyHorde(toy_questions()), excursions=ExcursionConfig(1.0, 5))
+    life = live(9, TimeLimit(body, 3), SpyHorde(toy_questions()), excursions=ALWAYS)
 
     assert body.drives == []
     assert life.student.errors.n_excursions == 0
@@ -195,9 +177,8 @@ def test_a_reset_is_a_gap_without_info(end: str) -> None:
 
 
 def lived(seed: int, spans: tuple[int, ...] = (300,)) -> tuple[str, np.ndarray, Any]:
-    body, recorder = ToyBody(), Recorder(3)
-    horde, _ = real_horde(body)
-    with toy_life(body, horde, seed, excursions=OFTEN, recorder=recorder) as life:
+    horde, recorder = real_horde(), Recorder(3)
+    with toy_life(ToyBody(), horde, seed, excursions=OFTEN, recorder=recorder) as life:
         for steps in spans:
             life.run(steps)
     return horde.weights_sha256(), life.student.errors.nmsre(), recorder.stream()
@@ -216,12 +197,10 @@ def test_a_life_in_pieces_is_the_same_life() -> None:
 
 @pytest.mark.parametrize("faults", [{}, {40: {"gap": 1}, 90: {"applied": 0}, 150: {"terminated": 1}}])
 def test_relearning_the_record_gives_the_same_weights_and_scores(faults: Mapping[int, Any]) -> None:
-    body, recorder = ToyBody(faults), Recorder(3)
-    horde, face = real_horde(body)
-    life = live(300, body, horde, seed=5, excursions=OFTEN, recorder=recorder)
-    again, _ = real_horde(body)
+    horde, again, recorder = real_horde(), real_horde(), Recorder(3)
+    life = live(300, ToyBody(faults), horde, seed=5, excursions=OFTEN, recorder=recorder)
 
-    student = relearn(recorder.stream(), again, face, excursions=OFTEN)
+    student = relearn(recorder.stream(), again, FACE, excursions=OFTEN)
 
     assert life.student.errors.n_excursions > 5
     assert again.weights_sha256() == horde.weights_sha256()
@@ -267,11 +246,8 @@ def test_an_error_in_learning_is_raised_by_run() -> None:
         raise ArithmeticError("no such weight")
 
     n_threads = threading.active_count()
-    with (
-        pytest.raises(ArithmeticError, match="no such weight"),
-        toy_life(ToyBody(), SpyHorde(toy_questions(), on_learn)) as life,
-    ):
-        life.run(10)
+    with pytest.raises(ArithmeticError, match="no such weight"):
+        live(10, ToyBody(), SpyHorde(toy_questions(), on_learn))
 
     assert threading.active_count() == n_threads
 
@@ -282,11 +258,8 @@ def test_an_error_of_the_body_ends_the_life_with_its_record_written() -> None:
             raise ConnectionError("unplugged")
 
     recorder, horde = Recorder(3), SpyHorde(toy_questions())
-    with (
-        pytest.raises(ConnectionError),
-        toy_life(ToyBody(on_step=on_step), horde, recorder=recorder) as life,
-    ):
-        life.run(10)
+    with pytest.raises(ConnectionError):
+        live(10, ToyBody(on_step=on_step), horde, recorder=recorder)
 
     assert [call[1] for call in horde.learned] == [0, 1, 2, 3, 4]
     assert recorder.stream().rows["step"].tolist() == [0, 1, 2, 3, 4, 5]
@@ -332,7 +305,7 @@ def test_faults_are_counted() -> None:
 
 def test_the_gap_after_a_drive_is_no_fault_and_its_checksum_errors_count() -> None:
     """Each of the drive's frames has one; the last one's stand in the info of the reset, where this body has none."""
-    life = live(9, ToyBody(), SpyHorde(toy_questions()), excursions=ExcursionConfig(1.0, 5))
+    life = live(9, ToyBody(), SpyHorde(toy_questions()), excursions=ALWAYS)
 
     assert (life.gaps, life.crc_errors) == (0, 3)
 
@@ -349,8 +322,8 @@ def test_losses_of_the_link_are_summed_over_steps_and_drives() -> None:
 
     lost = {"link_losses": 1, "s_without_link": 0.05}
     faults = {k: {"link_losses": 0, "s_without_link": 0.0} for k in range(20)} | {3: lost, 12: lost}
-    with toy_life(Far(faults), SpyHorde(toy_questions()), excursions=ExcursionConfig(1.0, 5)) as life:
-        life.run(9)  # an excursion of 5 steps, a drive of 4: of its frames three, the last one's stand in the info
+    # An excursion of 5 steps, a drive of 4: of its frames three, the last one's stand in the info.
+    life = live(9, Far(faults), SpyHorde(toy_questions()), excursions=ALWAYS)
     assert life.link_losses == 1
     assert life.s_without_link == pytest.approx(0.05 + 3 * 0.1)
     life = live(9, ToyBody(), SpyHorde(toy_questions()))
@@ -374,12 +347,9 @@ def test_no_applied_action_for_a_minute_ends_the_life(caplog: pytest.LogCaptureF
     disobeys = {k: {"applied": 0, "obeyed": 0} for k in range(100, 1000)}
     recorder, horde = Recorder(3), SpyHorde(toy_questions())
     sentence = r"ends after 699 steps, 60 s .*`obeyed` = 0"
-    with (
-        pytest.raises(BodyDisobeys, match=sentence),
-        toy_life(ToyBody(disobeys), horde, recorder=recorder) as life,
-    ):
-        life.run(1000)
-    assert life.student.learning_steps == 99
+    with pytest.raises(BodyDisobeys, match=sentence):
+        live(1000, ToyBody(disobeys), horde, recorder=recorder)
+    assert len(horde.learned) == 99
     assert len(recorder.stream()) == 700
 
 
@@ -412,8 +382,8 @@ def test_a_body_that_cannot_be_opened_raises_its_error() -> None:
         def reset(self, **_: Any) -> Any:
             raise ConnectionError("not connected")
 
-    with pytest.raises(ConnectionError, match="not connected"), toy_life(Absent(), SpyHorde(toy_questions())) as life:
-        life.run(3)
+    with pytest.raises(ConnectionError, match="not connected"):
+        live(3, Absent(), SpyHorde(toy_questions()))
 
 
 @pytest.mark.parametrize("tells", [True, False])
@@ -421,7 +391,7 @@ def test_the_frames_of_a_drive_are_recorded_for_the_pictures(tells: bool) -> Non
     """Excursion at ages 0..4, drive at 5..8 to the observation of age 9, at which the next excursion begins."""
     recorder = Recorder(3)
     body = ToyBody(tells_observations=tells)
-    live(10, body, SpyHorde(toy_questions()), excursions=ExcursionConfig(1.0, 5), recorder=recorder)
+    live(10, body, SpyHorde(toy_questions()), excursions=ALWAYS, recorder=recorder)
     rows = recorder.stream().rows
 
     assert rows["step"].tolist() == list(range(11))

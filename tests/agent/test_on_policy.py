@@ -8,14 +8,14 @@ import gymnasium
 import numpy as np
 import pytest
 
-from horde_agent import GVF, Behaviour, Channel, Horde, Interface, Life, Prediction, StickyRandom
+from horde_agent import GVF, Behaviour, Channel, Horde, Interface, Life, Prediction
 from horde_agent.life.excursions import ExcursionConfig
 from horde_agent.life.student import relearn
 from horde_agent.measures.returns import BEHAVIOUR
 from horde_agent.questions import nexting
 from horde_agent.record import Phase, Recorder
 from horde_agent.runs.jobs.tables import not_scored
-from tests.agent.doubles import N_ACTIONS, SpyHorde, ToyBody, constant
+from tests.agent.doubles import SpyHorde, ToyBody, constant, horde_of, toy_life
 from tests.oracles.evaluation import nmsre, truncated_return
 
 FACE = Interface.of(ToyBody())
@@ -23,8 +23,7 @@ HORIZON = 5
 
 
 def life_of(body: gymnasium.Env[Any, Any], horde: Any, probability: float = 0.0, **further: Any) -> Life:
-    config = ExcursionConfig(probability, HORIZON)
-    return Life(body, horde, StickyRandom(N_ACTIONS), np.random.default_rng(0), excursions=config, **further)
+    return toy_life(body, horde, excursions=ExcursionConfig(probability, HORIZON), **further)
 
 
 def on_policy_tests(life: Life) -> tuple[list[int], np.ndarray, np.ndarray]:
@@ -94,8 +93,7 @@ def test_learning_again_and_going_on_from_a_state_give_the_same_scores(mode: Any
     """Also from a state in the middle of a test, at step 148."""
 
     def new_horde() -> Horde:
-        coder = FACE.coder
-        return Horde(nexting(FACE, (0.0, 0.9)), n_features=coder.n_features, n_active=coder.n_active, mode=mode)
+        return horde_of(nexting(FACE, (0.0, 0.9)), FACE, mode)
 
     recorder, ends = Recorder(3), {age: {"terminated": 1} for age in range(13, 400, 13)}
     with life_of(ToyBody(ends), new_horde(), recorder=recorder) as life:
@@ -133,7 +131,5 @@ def test_why_a_question_has_no_score() -> None:
     for reason, word in zip(told.values(), ["2 complete", "tested", "prediction", "no test ex"], strict=True):
         assert word in reason
     assert not_scored(questions[4:], scores[4:], has_excursions=True)[0]["reason"] == told["rare"]
-    coder = FACE.coder
-    horde = Horde(questions, n_features=coder.n_features, n_active=coder.n_active)
-    with life_of(ToyBody(), horde) as life:
+    with life_of(ToyBody(), horde_of(questions, FACE)) as life:
         assert [policy.demons.tolist() for policy in life.student.errors.policies] == [[4], [0, 1]]

@@ -130,14 +130,6 @@ def test_epsilon_greedy_shares_epsilon_among_all_and_the_rest_among_the_best() -
             EpsilonGreedy(lambda o, t, wrong=wrong: wrong, 4).probabilities(NOWHERE, NO_TILES)
 
 
-def test_importance_ratios_average_to_one() -> None:
-    """E_b[pi/b] = 1 for every target policy: .6 x 10 x .1... the sum over actions of pi."""
-    b = StickyRandom(5).transition_probabilities()
-    np.testing.assert_allclose(b.sum(axis=1), 1.0)
-    for last in range(5):
-        assert (b[last] * (Uniform(5).probabilities(NOWHERE, NO_TILES) / b[last])).sum() == pytest.approx(1.0)
-
-
 @pytest.mark.parametrize(
     ("gamma", "factor", "words"),
     [(0.5, 0.3375, ""), (0.8, 0.864, "heavy tails"), (0.95, 1.218375, "infinite variance")],

@@ -10,7 +10,6 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import gymnasium
 import numpy as np
@@ -20,13 +19,13 @@ from horde_agent import cli
 from horde_agent.life import bodies
 from horde_agent.life import process_env as apart
 from horde_agent.life.excursions import ExcursionConfig
-from horde_agent.life.life import Life, StepEvent
+from horde_agent.life.life import StepEvent
 from horde_agent.life.process_env import EnvironmentGone, ProcessEnv
-from horde_agent.policies import StickyRandom
 from horde_agent.processes import python
 from horde_agent.record import Recorder
 from horde_agent.runs.config import LearnConfig
-from tests.agent.doubles import N_ACTIONS, SpyHorde, toy_questions
+from tests.agent.doubles import SpyHorde, live, toy_life, toy_questions
+from tests.agent.kills import is_alive
 
 ODD, TOY = "tests.agent.process_bodies:Odd-v0", "tests.agent.process_bodies:Toy-v0"
 ROOT = Path(__file__).parents[2]
@@ -43,14 +42,6 @@ def shared() -> Iterator[ProcessEnv]:
 def odd(shared: ProcessEnv) -> ProcessEnv:
     shared.reset()
     return shared
-
-
-def is_alive(pid: int) -> bool:
-    """Return whether a process exists and is not a zombie."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
 
 
 def ends(pid: int, within_s: float = 30.0) -> bool:
@@ -159,7 +150,7 @@ def test_the_process_ends_with_its_environment(end: Callable[[ProcessEnv], None]
 
 
 SCRIPT = """
-import os, signal, sys, time
+import signal, time
 from horde_agent.life.process_env import ProcessEnv
 if __name__ == "__main__":
     signal.signal(signal.SIGINT, signal.default_int_handler)  # in the background of a script it is ignored
@@ -269,23 +260,18 @@ def test_a_process_that_dies_before_the_first_observation_is_reported_in_one_sen
 # ---- the same life ---------------------------------------------------------------------------------------------------
 
 
-def toy_life(env: gymnasium.Env[Any, Any], horde: SpyHorde, steps: int) -> bytes:
-    recorder = Recorder(3)
-    config = ExcursionConfig(probability=0.1, horizon=5)
-    rng = np.random.default_rng(0)
-    with Life(env, horde, StickyRandom(N_ACTIONS), rng, excursions=config, recorder=recorder) as life:  # type: ignore[arg-type]
-        life.run(steps)
-    return recorder.stream().rows.tobytes()
-
-
 def test_a_life_with_a_separate_process_is_the_same() -> None:
     """The record and every call of the Horde, with excursions and drives."""
-    env, one, other = ProcessEnv(TOY), SpyHorde(toy_questions()), SpyHorde(toy_questions())
-    rows = toy_life(env, one, 300)
-    env.close()
-    assert rows == toy_life(gymnasium.make(TOY), other, 300)
-    assert one.calls == other.calls
-    assert len([call for call in one.calls if call[0] == "begin"]) > 5
+    calls, rows = [], []
+    for env in (ProcessEnv(TOY), gymnasium.make(TOY)):
+        horde, recorder = SpyHorde(toy_questions()), Recorder(3)
+        live(300, env, horde, excursions=ExcursionConfig(probability=0.1, horizon=5), recorder=recorder)
+        env.close()
+        calls.append(horde.calls)
+        rows.append(recorder.stream().rows.tobytes())
+    assert rows[0] == rows[1]
+    assert calls[0] == calls[1]
+    assert len([call for call in calls[0] if call[0] == "begin"]) > 5
 
 
 def test_learning_happens_while_the_body_moves() -> None:
@@ -293,10 +279,9 @@ def test_learning_happens_while_the_body_moves() -> None:
     env = ProcessEnv(TOY)
     asked: list[bool] = []
     horde = SpyHorde(toy_questions(), on_learn=lambda: asked.append(env._awaits_reply))
-    life = Life(env, horde, StickyRandom(N_ACTIONS), np.random.default_rng(0), excursions=ExcursionConfig(0.0))  # type: ignore[arg-type]
-    life.run(50)
-    assert asked == [True] * 49 + [False]
-    life.close()
+    with toy_life(env, horde) as life:
+        life.run(50)
+        assert asked == [True] * 49 + [False]
     env.close()
 
 
@@ -309,13 +294,8 @@ def test_each_observation_is_recorded_once_when_the_process_dies() -> None:
             os.kill(env._process.pid, signal.SIGKILL)
             assert ends(env._process.pid)
 
-    horde: Any = SpyHorde(toy_questions())
-    rng, never = np.random.default_rng(0), ExcursionConfig(0.0)
-    with (
-        pytest.raises(EnvironmentGone, match="exit code -9"),
-        Life(env, horde, StickyRandom(N_ACTIONS), rng, excursions=never, recorder=recorder, observers=[kill]) as life,
-    ):
-        life.run(50)
+    with pytest.raises(EnvironmentGone, match="exit code -9"):
+        live(50, env, SpyHorde(toy_questions()), recorder=recorder, observers=[kill])
     env.close()
     assert recorder.stream().rows["step"].tolist() in ([*range(6)], [*range(7)])
 

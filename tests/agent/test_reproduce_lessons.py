@@ -9,22 +9,19 @@ import numpy as np
 import pytest
 
 from horde_agent import questions
-from horde_agent.horde import Horde, LearnerConfig
+from horde_agent.horde import Horde
 from horde_agent.interface import Interface
 from horde_agent.life.excursions import ExcursionConfig
-from horde_agent.life.life import Life
 from horde_agent.life.student import relearn
-from horde_agent.policies import StickyRandom
 from horde_agent.record import Phase, Recorder, Stream, read
 from horde_agent.reproduce import lives
 from horde_agent.reproduce.excursions.problem import LifeSummary, Variant, VariantResult, learn_variant
 from horde_agent.reproduce.lessons import TrainingData, learn, outcomes, predict_at_tests
 from horde_agent.reproduce.lives import interface_of
 from horde_agent.reproduce.study import Study
-from tests.agent.doubles import ToyBody
+from tests.agent.doubles import ToyBody, horde_of, live
 from tests.agent.reproducing import record_life, toy_study
 
-LEARNER = LearnerConfig()
 FAULTS = {40: {"gap": 1}, 77: {"applied": 0}, 120: {"stale": 1}, 333: {"gap": 1}, 700: {"applied": 0}, 1500: {"gap": 1}}
 
 
@@ -33,10 +30,8 @@ def study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Study:
     return toy_study(tmp_path, monkeypatch)
 
 
-def horde_of(interface: Interface, config: LearnerConfig = LEARNER) -> Horde:
-    coder = interface.coder
-    asked = questions.excursions(interface)
-    return Horde(asked, n_features=coder.n_features, n_active=coder.n_active, config=config)
+def new_horde(interface: Interface, **config: Any) -> Horde:
+    return horde_of(questions.excursions(interface), interface, **config)
 
 
 # ---- lives ----------------------------------------------------------------------------------------------------------
@@ -44,11 +39,8 @@ def horde_of(interface: Interface, config: LearnerConfig = LEARNER) -> Horde:
 
 def full_life(seed: int, steps: int) -> np.ndarray[Any, Any]:
     """Live with every question, as `horde learn` does."""
-    env = ToyBody()
-    interface = Interface.of(env)
-    rng, recorder = np.random.default_rng(seed), Recorder(len(interface.channels))
-    with Life(env, horde_of(interface), StickyRandom(3), rng, interface=interface, recorder=recorder) as life:
-        life.run(steps)
+    body, recorder = ToyBody(), Recorder(3)
+    live(steps, body, new_horde(Interface.of(body)), seed=seed, excursions=ExcursionConfig(), recorder=recorder)
     return recorder.stream().rows
 
 
@@ -90,23 +82,18 @@ def test_no_program_moves_a_real_lamp() -> None:
 @pytest.fixture(scope="module")
 def life() -> tuple[Stream, Interface]:
     """A life with faults in and out of its excursions."""
-    env = ToyBody(faults={**FAULTS, **{1000 + 37 * k: {"gap": 1} for k in range(12)}})
-    interface = Interface.of(env)
-    recorder = Recorder(len(interface.channels))
-    behaviour, rng = StickyRandom(len(interface.actions)), np.random.default_rng(3)
+    body = ToyBody(faults={**FAULTS, **{1000 + 37 * k: {"gap": 1} for k in range(12)}})
+    interface, recorder = Interface.of(body), Recorder(3)
     often = ExcursionConfig(probability=1 / 15)
-    with Life(
-        env, horde_of(interface), behaviour, rng, interface=interface, excursions=often, recorder=recorder
-    ) as lived:
-        lived.run(4_000)
+    live(4_000, body, new_horde(interface), seed=3, excursions=often, recorder=recorder)
     return recorder.stream(), interface
 
 
 def test_lessons_teach_what_relearning_teaches(life: tuple[Stream, Interface]) -> None:
     """The same updates in the same order: the same weights to the bit, and the same tests with the same returns."""
     stream, interface = life
-    student = relearn(stream, horde_of(interface), interface)
-    horde, lessons = horde_of(interface), TrainingData(stream)
+    student = relearn(stream, new_horde(interface), interface)
+    horde, lessons = new_horde(interface), TrainingData(stream)
     learned = learn(lessons, horde, interface)
 
     assert student.errors.n_discarded > 0  # some excursions were broken by the faults
@@ -122,7 +109,7 @@ def test_lessons_teach_what_relearning_teaches(life: tuple[Stream, Interface]) -
 def test_the_last_weights_predict_at_every_test(life: tuple[Stream, Interface]) -> None:
     """The nine questions about the policy that is followed there, of 27."""
     stream, interface = life
-    horde, lessons = horde_of(interface), TrainingData(stream)
+    horde, lessons = new_horde(interface), TrainingData(stream)
     learned = learn(lessons, horde, interface)
     at_end = predict_at_tests(lessons, horde, interface)
     assert at_end.shape == learned.predictions.shape == (len(lessons.test_row), 9)
@@ -134,7 +121,7 @@ def test_the_last_weights_predict_at_every_test(life: tuple[Stream, Interface]) 
 def test_updates_are_counted_as_they_are_made(life: tuple[Stream, Interface]) -> None:
     stream, interface = life
     counts: list[int] = []
-    learned = learn(TrainingData(stream), horde_of(interface), interface, after=counts.append)
+    learned = learn(TrainingData(stream), new_horde(interface), interface, after=counts.append)
     assert counts == list(range(1, learned.n_updates + 1))
 
 
@@ -146,7 +133,7 @@ def result_of(study: Study, life: Path, variant: Variant) -> VariantResult:
 @pytest.mark.parametrize("variant", [Variant(), Variant("capped", "importance-weighted", 0.05, 0.01)])
 def test_a_lesson_scores_what_relearning_scores(study: Study, variant: Variant) -> None:
     path, interface = record_life(study, 1, 1_500), interface_of(study)
-    lesson, horde = result_of(study, path, variant), horde_of(interface, variant.config())
+    lesson, horde = result_of(study, path, variant), new_horde(interface, **variant._asdict())
     student = relearn(read(path), horde, interface)
 
     assert lesson.sound.all()
@@ -160,7 +147,7 @@ def test_a_lesson_scores_what_relearning_scores(study: Study, variant: Variant) 
 def test_the_last_weights_are_scored_on_the_tests_asked_for(study: Study) -> None:
     """By hand: squared errors of the last weights on the first policy's odd tests, over the variance of all of them."""
     path, interface = record_life(study, 1, 1_500), interface_of(study)
-    lesson, horde = result_of(study, path, Variant()), horde_of(interface, Variant().config())
+    lesson, horde = result_of(study, path, Variant()), new_horde(interface)
     stream = read(path)
     relearn(stream, horde, interface)
     lessons = TrainingData(stream)

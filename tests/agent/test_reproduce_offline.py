@@ -7,11 +7,9 @@ import pytest
 
 from horde_agent import questions
 from horde_agent.gvf import GVF, Channel
-from horde_agent.horde import Horde
 from horde_agent.interface import ChannelInfo, Interface, Scaler
 from horde_agent.life.excursions import ExcursionConfig
-from horde_agent.life.life import Life
-from horde_agent.policies import ConstantAction, StickyRandom
+from horde_agent.policies import ConstantAction
 from horde_agent.record import Flag, Phase, Recorder, Row
 from horde_agent.reproduce.excursions import offline as offline_rows
 from horde_agent.reproduce.excursions.offline import (
@@ -25,7 +23,7 @@ from horde_agent.reproduce.excursions.offline import (
 )
 from horde_agent.reproduce.lessons import TrainingData
 from horde_agent.tiles import TileCoder
-from tests.agent.doubles import ToyBody
+from tests.agent.doubles import ToyBody, horde_of, live
 
 RIDGE = 0.03
 
@@ -53,15 +51,10 @@ def test_a_return_lacks_less_than_a_thousandth() -> None:
 @pytest.fixture(scope="module")
 def life() -> tuple[TrainingData, Interface]:
     """A toy life with a gap and frequent excursions."""
-    env = ToyBody(faults={222: {"gap": 1}, 223: {"applied": 0}})
-    interface = Interface.of(env)
-    asked = questions.excursions(interface)
-    horde = Horde(asked, n_features=interface.coder.n_features, n_active=interface.coder.n_active)
-    recorder = Recorder(len(interface.channels))
-    behaviour, rng = StickyRandom(len(interface.actions)), np.random.default_rng(3)
-    config = ExcursionConfig(probability=1 / 12)
-    with Life(env, horde, behaviour, rng, interface=interface, excursions=config, recorder=recorder) as lived:
-        lived.run(2_500)
+    body, recorder = ToyBody(faults={222: {"gap": 1}, 223: {"applied": 0}}), Recorder(3)
+    interface = Interface.of(body)
+    horde = horde_of(questions.excursions(interface), interface)
+    live(2_500, body, horde, seed=3, excursions=ExcursionConfig(probability=1 / 12), recorder=recorder)
     return TrainingData(recorder.stream()), interface
 
 

@@ -64,23 +64,21 @@ def course(
     )
 
 
-def test_a_fall_is_measured_from_the_peak_to_the_last_tenth() -> None:
-    """20 samples: the last tenth is two. Curve 1 peaks at 4 and ends at 1; curve 2 stays at 2; so (1 + 2) / (4 + 2)."""
-    first = [0.0, 4.0, *[3.0] * 16, 0.5, 1.5]
-    found = fall(course([first, [2.0] * 20]))
-    assert found == (pytest.approx(0.5), 0.5, 0.0, 200)
-
-
-def test_an_estimate_far_below_0_has_not_fallen() -> None:
-    """Ends of -.8 and -.2 of peaks of 1: the first is as far from 0 as a rise; both are no MSPBE."""
-    found = fall(course([[1.0, *[-0.8] * 9], [1.0, *[-0.2] * 9]]))
-    assert found == (pytest.approx(-0.5), 0.5, 1.0, 100)
-
-
-def test_a_question_that_was_set_aside_is_no_fall() -> None:
-    """Its estimate is 0 from then on, which would look like perfect learning."""
-    found = fall(course([[8.0, *[0.0] * 9], [2.0] * 10], aside=1))
-    assert found == (1.0, 0.0, 0.0, 100)
+@pytest.mark.parametrize(
+    ("curves", "aside", "expected"),
+    [
+        # 20 samples: the last tenth is two. One peaks at 4 and ends at 1, the other stays at 2: (1 + 2) / (4 + 2).
+        ([[0.0, 4.0, *[3.0] * 16, 0.5, 1.5], [2.0] * 20], 0, (0.5, 0.5, 0.0, 200)),
+        # Ends of -.8 and -.2 of peaks of 1: the first is as far from 0 as a rise; both are no MSPBE.
+        ([[1.0, *[-0.8] * 9], [1.0, *[-0.2] * 9]], 0, (-0.5, 0.5, 1.0, 100)),
+        # An estimate that was set aside is 0 from then on, which would look like perfect learning.
+        ([[8.0, *[0.0] * 9], [2.0] * 10], 1, (1.0, 0.0, 0.0, 100)),
+    ],
+)
+def test_a_fall_is_measured_from_the_peak_to_the_last_tenth(
+    curves: list[list[float]], aside: int, expected: tuple[float, ...]
+) -> None:
+    assert fall(course(curves, aside=aside)) == pytest.approx(expected)
 
 
 def test_the_parts_of_a_course_hold_every_question_once_and_go_by_gamma() -> None:

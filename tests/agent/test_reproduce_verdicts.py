@@ -374,14 +374,6 @@ def test_without_a_lamp_nothing_is_claimed_about_it() -> None:
     assert len(RESET.judge(of(GOOD, moved=[GOOD]))) == 7
 
 
-def test_a_rise_is_halved_where_it_was_made_to() -> None:
-    """So that the verdicts above rest on the curves as they are described."""
-    found = of(GOOD).reaction(AT, NMSRE)
-    assert (found.peak_after, found.halved_after) == (20.0, 60.0)
-    assert found.peak == pytest.approx(4.0)
-    assert of(GOOD).reaction(AT, SLOW).halved_after == 120.0
-
-
 def test_the_paper_is_followed_in_the_sizes_that_it_names() -> None:
     """7.3 hours; six hours, theta lost after 40,000 learning steps; gamma .8; alpha_w a thousandth of alpha."""
     assert excursions.STEPS["paper"] == 261_681

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from horde_agent.measures.nmsre import Outcomes, normalise
+from horde_agent.measures.nmsre import Outcomes
 from horde_agent.measures.return_errors import ReturnErrors
 from horde_agent.measures.returns import PolicyUnderTest, TruncatedReturn, returns_along
 from tests.agent.shared import reference
@@ -65,9 +65,3 @@ def test_the_golden_returns_and_nmsre() -> None:
     np.testing.assert_allclose(online.online(), curve[-1], rtol=1e-9)
     np.testing.assert_allclose(online.nmsre(), curve[-1], rtol=1e-9)
     assert online.latest_mean == np.mean(online.online())
-
-
-def test_predicting_the_mean_return_scores_one() -> None:
-    returns = np.random.default_rng(0).normal(size=(4_000, 1))
-    error = ((returns.mean() - returns) ** 2).mean(axis=0)
-    np.testing.assert_allclose(normalise(error, returns.var(axis=0)), 1.0)

@@ -16,6 +16,7 @@ from horde_agent.life.flags import flags_of
 from horde_agent.life.robot import RobotInfo
 from horde_agent.life.student import Student
 from horde_agent.record import NO_ACTION, Flag, Phase
+from tests.agent.doubles import horde_of
 
 stable_baselines3 = pytest.importorskip("stable_baselines3")
 
@@ -97,8 +98,12 @@ def spy(interface: Interface = FACE, question: GVF = PLACE, config: LearnerConfi
     return Spy([question], n_features=coder.n_features, n_active=coder.n_active, config=config)
 
 
+def model_of(algorithm: str, env: Any, **settings: Any) -> Any:
+    return getattr(stable_baselines3, algorithm)("MlpPolicy", env, seed=0, device="cpu", **settings)
+
+
 def ppo(env: Any, n_steps: int = 32) -> Any:
-    return stable_baselines3.PPO("MlpPolicy", env, n_steps=n_steps, batch_size=n_steps, seed=0, device="cpu")
+    return model_of("PPO", env, n_steps=n_steps, batch_size=n_steps)
 
 
 def corridors(n: int, **arguments: Any) -> Any:
@@ -106,16 +111,12 @@ def corridors(n: int, **arguments: Any) -> Any:
 
 
 def train(
-    env: Any, steps: int = 64, algorithm: str = "PPO", face: Interface | None = None, question: GVF = PLACE
+    env: Any, steps: int = 64, face: Interface | None = None, question: GVF = PLACE
 ) -> tuple[Spy, HordeCallback, Any]:
     face = face or Interface.of(env)
     horde = spy(face, question)
     callback = HordeCallback(horde, face)
-    kind = getattr(stable_baselines3, algorithm)
-    settings = {"n_steps": 32, "batch_size": 32} if algorithm == "PPO" else {}
-    controller = kind("MlpPolicy", env, seed=0, device="cpu", **settings)
-    controller.learn(steps, callback=callback)
-    return horde, callback, controller
+    return horde, callback, ppo(env).learn(steps, callback=callback)
 
 
 @pytest.mark.parametrize("n_envs", [1, 3])
@@ -141,34 +142,27 @@ def test_b_is_the_probability_of_ppo_for_the_action_of_each_environment(n_envs: 
         assert [round(b, 4) for _, b in horde.seen] == [b for _, b in asked]
 
 
-def test_a_truncated_episode_is_learned_to_its_end_and_then_begun_anew() -> None:
-    horde, callback, _ = train(Corridor(length=20), steps=64)
-    assert (
-        horde.calls
-        == ["begin", *["learn"] * 20, "begin", *["learn"] * 20, "begin", *["learn"] * 20, "begin"] + ["learn"] * 4
-    )
-    assert (callback.n_learned, callback.n_gaps) == (64, 4)
+FAULTS: list[dict[str, int]] = [{"gap": 1}, {"applied": 0}, {"stale": 1}]
 
 
-def test_a_terminated_episode_ends_the_question_and_then_begins_anew() -> None:
-    horde, _, _ = train(Corridor(length=20, terminates=True), steps=32)
-    assert horde.calls == ["begin", *["learn"] * 19, "end", "begin", *["learn"] * 12]
-
-
-@pytest.mark.parametrize("fault", [{"gap": 1}, {"applied": 0}, {"stale": 1}])
-def test_nothing_is_learned_across_a_gap_a_stale_frame_or_a_refused_command(fault: dict[str, int]) -> None:
-    """As in a life: the same flags are judged in the same place."""
-    horde, callback, _ = train(Corridor(length=20, faulty=7, fault=fault), steps=32)
-    assert horde.calls[:9] == ["begin", *["learn"] * 6, "begin", "learn"]
-    assert callback.n_learned == 30  # the faults at steps 7 and 27
-    assert callback.n_gaps == 4  # the beginning, the two faults, the end of an episode
-
-
-@pytest.mark.parametrize("terminates", [False, True])
-def test_a_broken_last_step_is_not_learned_from(terminates: bool) -> None:
-    horde, callback, _ = train(Corridor(length=20, faulty=20, fault={"applied": 0}, terminates=terminates), steps=32)
-    assert horde.calls == ["begin", *["learn"] * 19, "begin", *["learn"] * 12]
-    assert callback.n_learned == 31
+@pytest.mark.parametrize(
+    ("episode", "n_before", "last", "n_learned", "n_gaps"),
+    [
+        ({}, 20, [], 32, 2),
+        ({"terminates": True}, 19, ["end"], 32, 2),
+        *(({"faulty": 7, "fault": fault}, 6, [], 30, 4) for fault in FAULTS),  # faults at the steps 7 and 27
+        ({"faulty": 20, "fault": {"applied": 0}}, 19, [], 31, 2),
+        ({"faulty": 20, "fault": {"applied": 0}, "terminates": True}, 19, [], 31, 2),
+    ],
+)
+def test_a_stream_ends_with_an_episode_a_gap_a_stale_frame_or_a_refused_command(
+    episode: dict[str, Any], n_before: int, last: list[str], n_learned: int, n_gaps: int
+) -> None:
+    """In episodes of 20 steps, of 32; a truncated one is learned to its end, and the beginning is a gap."""
+    horde, callback, _ = train(Corridor(**episode), steps=32)
+    first = ["begin", *["learn"] * n_before, *last, "begin", "learn"]
+    assert horde.calls[: len(first)] == first
+    assert (callback.n_learned, callback.n_gaps) == (n_learned, n_gaps)
 
 
 def places_of(horde: Spy) -> list[float]:
@@ -273,10 +267,7 @@ def test_a_recorded_stream_and_the_callback_learn_the_same() -> None:
     env = Corridor(length=9, top=4.0, faulty=4, fault={"stale": 1})
     face = Interface.of(env)
 
-    def horde_of() -> Horde:
-        return Horde([PLACE], n_features=face.coder.n_features, n_active=face.coder.n_active)
-
-    horde, again = horde_of(), horde_of()
+    horde, again = horde_of([PLACE], face), horde_of([PLACE], face)
     ppo(env).learn(64, callback=Keeping(horde, face))
     student = Student(again, face)
     student.observe(np.zeros(1, np.float32), Flag.GAP)
@@ -288,24 +279,17 @@ def test_a_recorded_stream_and_the_callback_learn_the_same() -> None:
 
 
 def test_other_numbers_of_actions_are_refused() -> None:
-    env = Corridor()
-    face = Interface.of(env)
     wrong = GVF("place", ConstantAction(1, 3), Channel(0), continuation=0.5)
-    with pytest.raises(ValueError, match=r"3 actions, .* 2"):
-        train(env, question=wrong)
-    other = Interface(face.channels, ("a", "b", "c"), 1.0, face.coder, face.scaler)
-    with pytest.raises(ValueError, match=r"2 actions, the interface 3"):
-        train(env, face=other, question=wrong)
+    other = Interface(FACE.channels, ("a", "b", "c"), 1.0, FACE.coder, FACE.scaler)
+    for face, words in ((FACE, r"3 actions, .* 2"), (other, r"2 actions, the interface 3")):
+        with pytest.raises(ValueError, match=words):
+            train(Corridor(), face=face, question=wrong)
 
 
 def test_an_interface_that_feeds_predictions_back_is_refused() -> None:
-    env = Corridor()
-    face = Interface.of(env)
-    question = GVF("place", ConstantAction(1, 2), lambda observation, tiles: float(observation[0]), continuation=0.5)
-    looped = face.feeding_back([question], [{"questions": ["*"], "intervals": [4], "tilings": 2, "range": [0, 8]}])
-    horde = Horde([question], n_features=looped.coder.n_features, n_active=looped.coder.n_active)
+    looped = FACE.feeding_back([PLACE], [{"questions": ["*"], "intervals": [4], "tilings": 2, "range": [0, 8]}])
     with pytest.raises(ValueError, match="feedback"):
-        HordeCallback(horde, looped)
+        HordeCallback(horde_of([PLACE], looped), looped)
 
 
 def test_b_of_dqn_follows_from_epsilon_and_the_greedy_action() -> None:
@@ -313,21 +297,17 @@ def test_b_of_dqn_follows_from_epsilon_and_the_greedy_action() -> None:
 
     A b of 1 for every greedy action would be wrong by epsilon / 2, here up to a half.
     """
-    horde, face = spy(), FACE
-    callback, asked = HordeCallback(horde, face), list[tuple[float, bool]]()
-    original = callback._probability
 
-    def noted(k: int, action: int) -> float:
-        model: Any = callback.model
-        tensor, _ = model.policy.obs_to_tensor(model._last_obs)
-        asked.append((float(model.exploration_rate), int(model.q_net(tensor).argmax()) == action))
-        return original(k, action)
+    class Asked(HordeCallback):
+        def _probability(self, k: int, action: int) -> float:
+            model: Any = self.model
+            tensor, _ = model.policy.obs_to_tensor(model._last_obs)
+            asked.append((float(model.exploration_rate), int(model.q_net(tensor).argmax()) == action))
+            return super()._probability(k, action)
 
-    callback._probability = noted  # type: ignore[method-assign]
-    controller = stable_baselines3.DQN(
-        "MlpPolicy", Corridor(), seed=0, device="cpu", learning_starts=50, exploration_fraction=0.5, train_freq=4
-    )
-    controller.learn(300, callback=callback)
+    horde, asked = spy(), list[tuple[float, bool]]()
+    controller = model_of("DQN", Corridor(), learning_starts=50, exploration_fraction=0.5, train_freq=4)
+    controller.learn(300, callback=Asked(horde, FACE))
     given = [b for _, b in horde.seen]
     assert given[:50] == [0.5] * 50
     for b, (epsilon, is_greedy) in zip(given[50:], asked[50:], strict=True):
@@ -353,9 +333,7 @@ STATES, NO_TILES = np.linspace(0.0, 1.0, 5, dtype=np.float32)[:, None], np.zeros
 
 def controller_of(algorithm: str, env: Any, policy_kwargs: dict[str, Any] | None = None) -> Any:
     settings = {"PPO": {"n_steps": 16, "batch_size": 16}, "A2C": {"n_steps": 16}, "DQN": {"learning_starts": 10}}
-    kind = getattr(stable_baselines3, algorithm)
-    common = {"seed": 0, "device": "cpu", "learning_rate": 0.05, "policy_kwargs": policy_kwargs}
-    return kind("MlpPolicy", env, **common, **settings[algorithm])
+    return model_of(algorithm, env, **settings[algorithm], learning_rate=0.05, policy_kwargs=policy_kwargs)
 
 
 def probabilities(policy: Any, states: np.ndarray = STATES) -> np.ndarray:
@@ -444,27 +422,19 @@ def test_predictions_are_appended_for_the_controller_only() -> None:
     assert predicted != 0.0
 
 
-def test_unknown_questions_cannot_be_appended() -> None:
-    horde, face = spy(), FACE
-    with pytest.raises(ValueError, match="'plaice'; there are place"):
-        PredictiveObservation(Corridor(), horde, face, ["plaice"])
-    with pytest.raises(ValueError, match="names"):
-        PredictiveObservation(Corridor(), horde, face, [])
+@pytest.mark.parametrize(("names", "words"), [(["plaice"], "'plaice'; there are place"), ([], "names")])
+def test_unknown_questions_cannot_be_appended(names: list[str], words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        PredictiveObservation(Corridor(), spy(), FACE, names)
 
 
-def test_an_algorithm_without_probabilities_is_refused() -> None:
-    class Continuous(Corridor):
-        def __init__(self) -> None:
-            super().__init__()
-            self.action_space = spaces.Box(-1.0, 1.0, (1,), np.float32)
-
-    horde, face = spy(), FACE
-    controller = stable_baselines3.SAC("MlpPolicy", Continuous(), device="cpu")
-    with pytest.raises(ValueError, match="ChoiceByNumber"):
-        controller.learn(10, callback=HordeCallback(horde, face))
-    other = stable_baselines3.TD3("MlpPolicy", Continuous(), device="cpu")
-    with pytest.raises(ValueError, match="TD3"):
-        other.learn(10, callback=HordeCallback(horde, face))
+@pytest.mark.parametrize(("algorithm", "words"), [("SAC", "ChoiceByNumber"), ("TD3", "TD3")])
+def test_an_algorithm_without_probabilities_is_refused(algorithm: str, words: str) -> None:
+    env = Corridor()
+    env.action_space = spaces.Box(-1.0, 1.0, (1,), np.float32)  # type: ignore[assignment]
+    controller = getattr(stable_baselines3, algorithm)("MlpPolicy", env, device="cpu")
+    with pytest.raises(ValueError, match=words):
+        controller.learn(10, callback=HordeCallback(spy(), FACE))
 
 
 def test_b_of_sac_is_the_share_of_its_draws_with_the_same_action() -> None:
@@ -483,7 +453,7 @@ def test_b_of_sac_is_the_share_of_its_draws_with_the_same_action() -> None:
     asked: list[tuple[float, float]] = []
     horde, face = spy(), FACE
     settings = {"learning_starts": 20, "learning_rate": 0.01, "batch_size": 32}
-    controller = stable_baselines3.SAC("MlpPolicy", ChoiceByNumber(Corridor()), seed=0, device="cpu", **settings)
+    controller = model_of("SAC", ChoiceByNumber(Corridor()), **settings)
     controller.learn(100, callback=Asked(horde, face))
     given = [b for _, b in horde.seen]
     assert given[:20] == [0.5] * 20
@@ -507,13 +477,13 @@ def test_shares_of_a_squashed_gaussian_add_up_to_one_however_far_its_mean_lies()
 
 
 def streams_of(order: list[int], n_steps: int = 200) -> Horde:
-    """Return a Horde that learned from three streams, merged after each step, taken in an order."""
+    """Return a Horde that learned from streams of these seeds, merged after each step."""
     questions = [
         GVF("left", ConstantAction(0, 2), Channel(0), continuation=0.8, lam=0.9),
         GVF("seen", Behaviour(), Channel(0), continuation=0.5, lam=0.4),
     ]
     hordes = [Horde(questions, n_features=12, n_active=3, config=PLAIN)]
-    hordes += [hordes[0].copy_for_stream(), hordes[0].copy_for_stream()]
+    hordes += [hordes[0].copy_for_stream() for _ in order[1:]]
     rngs = [np.random.default_rng(k) for k in order]
     for horde, rng in zip(hordes, rngs, strict=True):
         horde.begin(rng.random(1), rng.permutation(12)[:3])
@@ -543,13 +513,7 @@ def test_a_step_of_several_streams_is_the_mean_of_their_changes() -> None:
 
 def test_identical_streams_learn_what_one_does() -> None:
     """The mean of three like changes is the change: no step is three times as large."""
-    horde = Horde(streams_of([1, 1, 1], 1).questions, n_features=12, n_active=3, config=PLAIN)
-    rng = np.random.default_rng(1)
-    horde.begin(rng.random(1), rng.permutation(12)[:3])
-    for _ in range(200):
-        action = int(rng.random() < 0.7)
-        horde.learn(action, 0.7 if action else 0.3, rng.random(1), rng.permutation(12)[:3])
-    for a, b in zip(horde.weights(), streams_of([1, 1, 1]).weights(), strict=True):
+    for a, b in zip(streams_of([1]).weights(), streams_of([1, 1, 1]).weights(), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-14)
 
 
@@ -575,7 +539,7 @@ def test_each_environment_is_a_stream_and_all_share_weights(algorithm: str) -> N
     env = corridors(3, length=7)
     callback = HordeCallback(spy(config=PLAIN), FACE)
     settings = {"n_steps": 16, "batch_size": 16} if algorithm == "PPO" else {}
-    controller = getattr(stable_baselines3, algorithm)("MlpPolicy", env, seed=0, device="cpu", **settings)
+    controller = model_of(algorithm, env, **settings)
     for _ in range(2):  # the second call continues learning
         controller.learn(96, callback=callback, reset_num_timesteps=False)
         weights = [stream.weights()[0] for stream in callback.streams]

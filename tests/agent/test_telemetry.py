@@ -10,17 +10,15 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from horde_agent.horde import Horde, LearnerConfig
 from horde_agent.interface import Interface
-from horde_agent.life.life import Life
+from horde_agent.learning import LearnerConfig
 from horde_agent.life.observers import MspbeWatch, Progress, Sampler, sample
 from horde_agent.life.student import Student
 from horde_agent.life.timing import Durations
 from horde_agent.measures.return_errors import ReturnErrors
 from horde_agent.measures.returns import PolicyUnderTest, TestExcursion
-from horde_agent.policies import StickyRandom
 from horde_agent.record import Phase
-from tests.agent.doubles import N_ACTIONS, SpyHorde, ToyBody, live, toy_questions
+from tests.agent.doubles import N_ACTIONS, SpyHorde, ToyBody, horde_of, live, toy_life, toy_questions
 
 
 def test_percentiles_are_in_milliseconds() -> None:
@@ -68,11 +66,9 @@ def test_a_diverged_demon_is_left_out_of_the_mean() -> None:
 def test_an_estimate_is_valid_after_enough_updates_of_its_demon() -> None:
     """At alpha 0.1 and ratio 0.5 it takes 20 updates with rho > 0; progress shows the number of valid ones."""
     body = ToyBody()
-    coder = Interface.of(body).coder
-    config = LearnerConfig(secondary_ratio=0.5)
-    horde = Horde(toy_questions(), n_features=coder.n_features, n_active=coder.n_active, config=config)
+    horde = horde_of(toy_questions(), Interface.of(body), secondary_ratio=0.5)
     watch, taken = MspbeWatch(horde), np.zeros(N_ACTIONS, dtype=int)
-    with Life(body, horde, StickyRandom(N_ACTIONS), np.random.default_rng(2), observers=[watch]) as life:
+    with toy_life(body, horde, 2, observers=[watch]) as life:
         while life.student.learning_steps < 58:
             before = life.student.learning_steps
             life.run(1)

@@ -81,9 +81,8 @@ def lived(
     (folder / "log").mkdir(exist_ok=True)
     env = ToyBody()
     interface = Interface.of(env)
-    horde = kind(
-        questions(n_demons), n_features=interface.coder.n_features, n_active=interface.coder.n_active, mode=mode
-    )
+    coder = interface.coder
+    horde = kind(questions(n_demons), n_features=coder.n_features, n_active=coder.n_active, mode=mode)
     feed = Feed(folder, interface, horde, clock=clock or Hand(0.1), **options)
     recorder = Recorder(3, folder / "log" / "life.rec", {"channels": [], "actions": [], "period_s": 0.1})
     behaviour, rng = StickyRandom(3, 0.9), np.random.default_rng(0)
@@ -280,14 +279,13 @@ def test_a_full_disk_ends_the_feed_and_not_the_run(tmp_path: Path, caplog: pytes
 
     lived(tmp_path / "run", 50)
     shutil.rmtree(tmp_path / "run" / "log")
-    before = {
-        name: (tmp_path / "run" / "live" / name).read_bytes() for name in ("facts.json", "now.json", "demons.npz")
-    }
+    files = [tmp_path / "run" / "live" / name for name in ("facts.json", "now.json", "demons.npz")]
+    before = [file.read_bytes() for file in files]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Path, "replace", full)
         life = lived(tmp_path / "run", 100, n_demons=5)
     assert life.steps == 100
-    assert {name: (tmp_path / "run" / "live" / name).read_bytes() for name in before} == before
+    assert [file.read_bytes() for file in files] == before
     assert [r.message for r in caplog.records] == [
         "live page updates stopped (No space left on device); the run continues"
     ]

@@ -12,9 +12,9 @@ from typing import Any
 import psutil
 
 
-def life(steps: int, out: Path) -> dict[str, Any]:
+def life(steps: int, out: Path, *words: str) -> dict[str, Any]:
     """Run `horde learn` for `steps` in another process; its peak RSS is sampled twice a second."""
-    command = [sys.executable, "-m", "horde_agent.cli", "learn", "--steps", str(steps), "--seed=0", "--out", str(out)]
+    command = [sys.executable, "-m", "horde_agent.cli", "learn", f"--steps={steps}", "--seed=0", f"--out={out}", *words]
     began, peak = time.perf_counter(), 0
     with psutil.Popen(command, stdout=-3, stderr=-3) as process:
         while process.poll() is None:

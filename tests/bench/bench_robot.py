@@ -17,47 +17,22 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import gymnasium
-
-from horde_env.hardware.latch import EmergencyLatch
-from tests.bench.lives import make_life, rounded_ms, scores
+from tests.bench.bench_life import life
 
 
-def in_real_time(minutes: float, seed: int = 0) -> dict[str, Any]:
-    """Live at 10 Hz over the pseudo terminal of a robot emulated in another process."""
-    with emulated(seed) as port, tempfile.TemporaryDirectory() as folder:
-        latch = EmergencyLatch(Path(folder) / "stop")
-        env = gymnasium.make(
-            "horde_env:CritterbotSerial-v0", port=port, parity="none", latch=latch, disable_env_checker=True
-        )
-        try:
-            with make_life(env, seed) as lived:
-                lived.begin()
-                lived.run(round(600 * minutes))
-                body: Any = env.unwrapped
-                stats, missed = body.backend.stats, body.clock.missed
-        finally:
-            env.close()
-    return {
-        "steps": lived.steps,
-        "deadlines_missed": lived.deadlines_missed,
-        "deadlines_missed_drives_included": missed,
-        "cycle_ms": rounded_ms(lived.cycle_s),
-        "overrun_ms": rounded_ms(lived.overrun_s),
-        "sensor_age_ms": rounded_ms(lived.sensor_age_s),
-        "learn_ms": rounded_ms(lived.student.learn_s),
-        "gaps": lived.gaps,
-        "crc_errors": lived.crc_errors,
-        "not_applied": lived.n_not_applied,
-        "link": stats._asdict(),
-        **scores(lived),
-    }
+def in_real_time(minutes: float) -> dict[str, Any]:
+    """Run `horde learn` at 10 Hz over the pseudo terminal of a robot emulated in another process."""
+    with emulated() as port, tempfile.TemporaryDirectory() as folder:
+        out = Path(folder) / "run"
+        life(round(600 * minutes), out, "--backend=serial", f"--port={port}", "--parity=none")
+        summary, details = (json.loads((out / name).read_text()) for name in ("summary.json", "details.json"))
+        return summary | {name: details[name] for name in ("sensor_age_ms", "overrun_ms", "n_not_applied")}
 
 
 @contextmanager
-def emulated(seed: int) -> Iterator[str]:
+def emulated() -> Iterator[str]:
     """Run `horde-robot emulate` and yield the path of its pseudo terminal."""
-    command = [sys.executable, "-u", "-m", "horde_env.cli", "emulate", "--seed", str(seed)]
+    command = [sys.executable, "-u", "-m", "horde_env.cli", "emulate", "--seed", "0"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None

@@ -11,12 +11,14 @@ from typing import Any, Literal
 
 import numpy as np
 
+from horde_agent import Horde, Interface, StickyRandom, questions
 from horde_agent.life.life import Life, StepEvent
+from horde_agent.runs.jobs.warm import warm_up
 from horde_env.emulation.faults import FaultRates
 from horde_env.env import PenEnv
-from tests.bench.lives import make_life
 from tests.bench.witness import WatchedBody
 
+FEW = ("/light_0", "/ir_light_0", "/rotational_velocity", "/ir_distance_0")
 CHUNK = 50  # steps between two looks at the counts
 SETTLE_STEPS = 100
 
@@ -73,6 +75,15 @@ class Complaints(logging.Handler):
         self.said.append(f"{args.thread}: {args.exc_type.__name__}: {args.exc_value}")
 
 
+def make_life(env: PenEnv) -> Life:
+    """Return a life with 20 questions, its kernels compiled."""
+    interface = Interface.of(env)
+    asked = [q for q in questions.excursions(interface) if q.name.endswith(FEW) and "/g0.8/" in q.name]
+    horde = Horde(asked, n_features=interface.coder.n_features, n_active=interface.coder.n_active)
+    warm_up(horde, interface)
+    return Life(env, horde, StickyRandom(len(interface.actions)), np.random.default_rng(0), interface=interface)
+
+
 def soak(link: Literal["serial", "drops"], n_faults: int, rates: str) -> dict[str, Any]:
     """Run a life of 20 questions with faults and return the failed checks and the counts.
 
@@ -86,7 +97,7 @@ def soak(link: Literal["serial", "drops"], n_faults: int, rates: str) -> dict[st
     env.metadata["manoeuvres"] = ["centre"]  # low voltage sends a life to its dock, and hours of charging soak nothing
     learning = Learning(body)
     with Complaints() as complaints:
-        life = make_life(env, 0, few=True)
+        life = make_life(env)
         life.observers.append(learning)
         try:
             with life:
@@ -110,7 +121,7 @@ def soak(link: Literal["serial", "drops"], n_faults: int, rates: str) -> dict[st
         "complaints": complaints.said[:20],
         "not_shown": [vars(event) for event in tally.events if event.kind != "stuck_wheel" and not event.shown][:5],
         "faults": sum(tally.faults.values()),
-        "packets_damaged": tally.where["packets damaged"],
+        "packets_damaged": tally.n_damaged,
         "packets_refused": body.wire.n_damaged,
         "drops_refused": body.drops.n_damaged,
     }

@@ -19,7 +19,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from horde_env.backend import Frame
-from horde_env.emulation.faults import DAMAGE
 from horde_env.robot import Floats
 from horde_env.robots.critterbot.body import SerialBody
 from horde_env.robots.critterbot.emulator.driver import DropsLine
@@ -181,7 +180,7 @@ class Tally:
 
     Attributes:
         faults: How often each fault happened.
-        where: Where damage hit, "out", "in", or the "console"'s text; and packets by their fate.
+        n_damaged: Packets that left the robot damaged.
         stats: Sums of the links' own counts.
         events: Faults that last, and reboots.
         n_moving_unsafe: Frames that were applied although heat or low voltage had been there for 0.3 s: must stay 0.
@@ -190,9 +189,9 @@ class Tally:
     """
 
     faults: Counter[str] = field(default_factory=Counter)
-    where: Counter[str] = field(default_factory=Counter)
     stats: Counter[str] = field(default_factory=Counter)
     events: list[Event] = field(default_factory=list)
+    n_damaged: int = 0
     n_moving_unsafe: int = 0
     n_no_gap: int = 0
     n_suspected: int = 0
@@ -257,7 +256,7 @@ class WatchedBody(EmulatedBody):
 
     def _wrap(self, emulator: Emulator, body: SerialBody) -> None:
         robot, faults = emulator.robot, emulator._faults
-        cycle, tick, way_in, way_out = robot.cycle, faults.tick, faults.damage_input, faults.damage_output
+        cycle, tick, way_out = robot.cycle, faults.tick, faults.damage_output
         send, staged = emulator._send, deque[tuple[bytes, Sent | None]]()
         command = robot.machine.firmware.command
 
@@ -284,18 +283,10 @@ class WatchedBody(EmulatedBody):
                 if event.end == np.inf and not faults.is_on(event.kind):
                     event.end = emulator.t
 
-        def watched_in(data: bytes) -> tuple[bytes, int]:
-            before = _n_damage(faults.counts)
-            arrived = way_in(data)
-            self.tally.where["in"] += _n_damage(faults.counts) - before
-            return arrived
-
         def watched_out(data: bytes) -> tuple[bytes, bool]:
-            before = _n_damage(faults.counts)
             left, bad_parity = way_out(data)
-            n_hits, packet = _n_damage(faults.counts) - before, data[-STATE_SIZE:]
+            packet = data[-STATE_SIZE:]
             is_packet = len(packet) == STATE_SIZE and packet.startswith(HEADER)
-            self.tally.where["out" if is_packet else "console"] += n_hits
             fate = "silenced" if not left else "sound" if left.endswith(packet) else "damaged"
             staged.append((left, Sent(packet, fate, len(left)) if is_packet else None))
             self._said.append(packet)
@@ -306,14 +297,14 @@ class WatchedBody(EmulatedBody):
                 left, sent = staged.popleft()
                 if left is data:
                     if sent is not None:
-                        self.tally.where[f"packets {sent.fate}"] += 1
+                        self.tally.n_damaged += sent.fate == "damaged"
                         self.wire.put(sent)
                     break
             send(data, bad_parity)
 
         robot.cycle, faults.tick = watched_cycle, watched_tick  # type: ignore[method-assign]
         robot.machine.firmware.command = watched_command  # type: ignore[method-assign,assignment]
-        faults.damage_input, faults.damage_output = watched_in, watched_out  # type: ignore[method-assign]
+        faults.damage_output = watched_out  # type: ignore[method-assign]
         emulator._send = watched_send  # type: ignore[method-assign]
         for line in emulator.lines:
             if isinstance(line, DropsLine):
@@ -347,7 +338,3 @@ class WatchedBody(EmulatedBody):
             elif event.kind == "reboot":
                 event.shown |= frame.stale or not frame.applied or frame.gap
         self._open_events = [event for event in self._open_events if t <= event.end + NOTICED_S]
-
-
-def _n_damage(counts: dict[str, int]) -> int:
-    return sum(counts[kind] for kind in DAMAGE)
