@@ -10,12 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from horde_agent.horde import Horde
 from horde_agent.interface import Interface
 from horde_agent.life.feed import Feed
 from horde_agent.life.life import Life, StepEvent
 from horde_agent.policies import StickyRandom
-from tests.agent.doubles import ToyBody
+from tests.agent.doubles import ToyBody, horde_of
 from tests.agent.test_watch import questions
 
 
@@ -25,8 +24,7 @@ def main(n_demons: int = 10_000, n_steps: int = 600) -> dict[str, Any]:
     now_s = 0.0
     env = ToyBody()
     interface = Interface.of(env)
-    coder = interface.coder
-    horde = Horde(questions(n_demons), n_features=coder.n_features, n_active=coder.n_active, mode="eager")
+    horde = horde_of(questions(n_demons), interface)
     with tempfile.TemporaryDirectory() as folder:
         feed = Feed(Path(folder), interface, horde, clock=lambda: now_s)
 

@@ -16,12 +16,13 @@ OFTEN = "loss=2,flip=2,burst=2,stall=0.4,unplug=0.2,reboot=0.1,low_battery=0.05,
 
 
 @pytest.mark.parametrize("link", ["serial", "drops"])
-def test_a_life_among_faults_of_every_kind_is_sound(link: Any) -> None:
+def test_a_life_among_faults_of_every_kind_is_sound(link: Any, caplog: pytest.LogCaptureFixture) -> None:
     """No bad packet is accepted, every fault is seen, motors stop in time, and learning continues after each loss."""
     n_faults = 150 if link == "serial" else 320  # few of those of a drop's line reach its packets
     said = soak(link, n_faults, OFTEN)
 
     assert said["failed"] == [], said
+    assert [r.message for r in caplog.records if r.name.startswith("horde_env") and r.levelname == "ERROR"] == []
     assert said["faults"] >= n_faults
     if link == "serial":
         assert said["packets_refused"] > 0.8 * said["packets_damaged"] > 20
