@@ -63,36 +63,29 @@ class Life:
         self.begins = rng.random(n_steps) < 0.03
         self.ends = rng.random(n_steps) < 0.03
 
+    def step(self, t: int) -> tuple[int, float, NDArray[Any], NDArray[np.int64]]:
+        """Return the arguments of `learn` at step t."""
+        return int(self.action[t]), float(self.b[t]), self.observation[t + 1], self.tiles[t + 1]
+
     def teach(self, horde: Any, first: int = 0, last: int | None = None) -> None:
         """Pass a Horde steps first..last - 1; step 0 begins the stream."""
         if first == 0:
             horde.begin(self.observation[0], self.tiles[0])
         for t in range(first, self.n_steps if last is None else last):
-            state, ends = (self.observation[t + 1], self.tiles[t + 1]), bool(self.ends[t])
-            horde.learn(int(self.action[t]), float(self.b[t]), *state, terminated=ends)
-            if ends or self.begins[t]:
-                horde.begin(*state)
+            horde.learn(*self.step(t), terminated=bool(self.ends[t]))
+            if self.ends[t] or self.begins[t]:
+                horde.begin(*self.step(t)[2:])
 
 
 def assert_same(one: Horde, many: ShardedHorde, life: Life) -> None:
     """Assert that two Hordes have learned the same, to the bit."""
     assert many.weights_sha256() == one.weights_sha256()
-    tiles = life.tiles[3]
-    pairs = {
-        "predictions": (one.predictions, many.predictions),
-        "predict": (one.predict(tiles), many.predict(tiles)),
-        "td_error": (one.td_error, many.td_error),
-        "mspbe_scalar": (one.mspbe_scalar, many.mspbe_scalar),
-        "max_traces": (one.max_traces, many.max_traces),
-        "ratio_totals": (one.ratio_totals(), many.ratio_totals()),
-        "rho": (one.rho, many.rho),
-        "n_skipped": (one.n_skipped, many.n_skipped),
-    }
+    np.testing.assert_array_equal(many.predict(life.tiles[3]), one.predict(life.tiles[3]))
+    np.testing.assert_array_equal(many.ratio_totals(), one.ratio_totals())
     if one.config.vector_mspbe:
-        pairs["mspbe_vector"] = (one.mspbe_vector(), many.mspbe_vector())
-    for name, (expected, found) in pairs.items():
-        np.testing.assert_array_equal(found, expected, err_msg=name)
-    assert many.max_trace == one.max_trace
+        np.testing.assert_array_equal(many.mspbe_vector(), one.mspbe_vector())
+    for name in ("predictions", "td_error", "mspbe_scalar", "max_trace", "max_traces", "rho", "n_skipped"):
+        np.testing.assert_array_equal(getattr(many, name), getattr(one, name), err_msg=name)
     assert many.divergence_reason == one.divergence_reason
     assert many.skipped_because == one.skipped_because
 
@@ -168,9 +161,8 @@ def test_requested_predictions_are_those_of_one_horde(cluster: LocalCluster) -> 
         state = life.observation[0], life.tiles[0]
         np.testing.assert_array_equal(many.begin(*state, ask=names), one.begin(*state)[places])
         for t in range(50):
-            step = int(life.action[t]), float(life.b[t]), life.observation[t + 1], life.tiles[t + 1]
-            np.testing.assert_array_equal(many.learn(*step, ask=names), one.learn(*step)[places])
-        assert many.learn(*step).size == 0
+            np.testing.assert_array_equal(many.learn(*life.step(t), ask=names), one.learn(*life.step(t))[places])
+        assert many.learn(*life.step(50)).size == 0
 
 
 def test_updates_are_counted_over_all_shards(cluster: LocalCluster) -> None:
@@ -181,9 +173,8 @@ def test_updates_are_counted_over_all_shards(cluster: LocalCluster) -> None:
     with ShardedHorde(questions, mode="deferred", shards=3, **KIND) as many:
         many.begin(life.observation[0], life.tiles[0])
         for t in range(150):
-            step = int(life.action[t]), float(life.b[t]), life.observation[t + 1], life.tiles[t + 1]
-            one.learn(*step)
-            many.learn(*step)
+            one.learn(*life.step(t))
+            many.learn(*life.step(t))
             n += one.n_updated
             assert many.n_updates <= n
             if t % 50 == 7:
@@ -207,10 +198,9 @@ def test_after_a_shard_dies_the_stream_continues_from_the_latest_state_to_the_sa
     questions, life, rng = constant_questions(), Life(900), np.random.default_rng(5)
     one = Horde(questions, mode=mode, **KIND)
     life.teach(one)
-    where: dict[str, Any] = {"folder": tmp_path} if has_folder else {}
-    at, states, n_lost = 0, {}, 0
+    at, states, n_lost, folder = 0, {}, 0, tmp_path if has_folder else None
     while at < life.n_steps:
-        with ShardedHorde(questions, mode=mode, shards=3, **KIND, **where) as many:
+        with ShardedHorde(questions, mode=mode, shards=3, folder=folder, **KIND) as many:
             if n_lost < 6:
                 calls = (20, 400) if mode == "eager" else (10, 30)
                 cluster.dies_at = {cluster.n_calls + int(rng.integers(*calls)): (-1 - n_lost % 3, bool(n_lost % 2))}
@@ -263,7 +253,7 @@ def test_learning_waits_for_a_shard_that_is_far_behind(cluster: LocalCluster, mo
         many.begin(life.observation[0], life.tiles[0])
         many.wait()
         cluster.pending = []
-        steps = [(int(life.action[t]), float(life.b[t]), life.observation[t], life.tiles[t]) for t in range(300)]
+        steps = [life.step(t) for t in range(300)]
         with pytest.raises(ShardLost, match="did not answer"):
             all(many.learn(*step).size == 0 for step in [*steps, *steps])
         assert len(cluster.pending) == 3 * (2 if mode == "eager" else 4)
@@ -294,35 +284,25 @@ def test_a_restored_horde_continues_to_the_same_bits(
     """After 333 steps, in another driver; demons were added and removed before; `n_updates` continues."""
     questions, life = constant_questions(), Life(700)
     newcomers = [GVF(f"new{i}", ConstantAction(i % 3, 3), Channel(1), 0.7) for i in range(5)]
-    where: dict[str, Any] = {"folder": tmp_path} if has_folder else {}
-
-    def make() -> ShardedHorde:
-        return ShardedHorde(questions, mode=mode, shards=3, **KIND, **where)
-
-    def change(horde: Any) -> None:
-        horde.add(newcomers)
-        horde.remove(["q8", "new2"])
-
-    whole = make()
-    life.teach(whole, 0, 200)
-    change(whole)
-    life.teach(whole, 200, 333)
-    state = whole.state()
-    life.teach(whole, 333)
-    expected, updates = whole.weights_sha256(), whole.ratio_totals()
-    n_updates = whole.n_updates
+    state, ends = None, []
+    for _ in range(2):
+        folder = tmp_path if has_folder else None
+        with ShardedHorde(questions, mode=mode, shards=3, folder=folder, **KIND) as horde:
+            if state is None:
+                life.teach(horde, 0, 200)
+            horde.add(newcomers)
+            horde.remove(["q8", "new2"])
+            if state is None:
+                life.teach(horde, 200, 333)
+                state = horde.state()
+            else:
+                horde.restore(state)
+            life.teach(horde, 333)
+            ends.append((horde.weights_sha256(), horde.ratio_totals().tobytes(), horde.n_updates))
+    assert ends[0] == ends[1]
+    assert state is not None
     if has_folder:
         assert sum(array.nbytes for array in state.values()) < 2_000
-    whole.close()
-
-    again = make()
-    change(again)
-    again.restore(state)
-    life.teach(again, 333)
-    assert again.weights_sha256() == expected
-    np.testing.assert_array_equal(again.ratio_totals(), updates)
-    assert again.n_updates == n_updates
-    again.close()
 
 
 def test_a_state_of_other_shards_is_refused(cluster: LocalCluster, tmp_path: Path) -> None:

@@ -10,12 +10,13 @@ import numpy as np
 import pytest
 
 from horde_agent.gvf import GVF, Channel
-from horde_agent.horde import Horde, LearnerConfig
+from horde_agent.horde import Horde
 from horde_agent.learning import PlainEngine, SpanEngine
 from horde_agent.learning.span import LARGEST_TAIL
-from horde_agent.policies import Behaviour, ConstantAction, StickyRandom, Uniform
+from horde_agent.policies import Behaviour, ConstantAction, Uniform
+from tests.agent import hordes
+from tests.agent.hordes import N_ACTIONS, RandomLife
 
-N, N_ACTIVE, N_ACTIONS = 30, 4, 3
 MODES = pytest.mark.parametrize("mode", ["eager", "deferred"])
 
 
@@ -40,35 +41,8 @@ def questions(gamma: Any = always, lam: Any = 1.0) -> list[GVF]:
     ]
 
 
-class Lives:
-    """The same life of several Hordes."""
-
-    def __init__(self, *hordes: Horde) -> None:
-        self.hordes, self.rng, self.t = hordes, np.random.default_rng(1), 0
-        self.behaviour, self.tiles = StickyRandom(N_ACTIONS), np.arange(N_ACTIVE)
-        self.begin()
-
-    def state(self) -> tuple[np.ndarray, np.ndarray]:
-        stays = self.rng.permutation(self.tiles)[:3]
-        self.tiles = np.r_[stays, self.rng.choice(np.setdiff1d(np.arange(N), stays), N_ACTIVE - 3)]
-        return np.append(self.rng.random(3), self.t), self.tiles
-
-    def begin(self) -> None:
-        state = self.state()
-        for horde in self.hordes:
-            horde.begin(*state)
-
-    def go_on(self, n_steps: int) -> None:
-        for _ in range(n_steps):
-            self.t += 1
-            (action, b), state = self.behaviour.draw(self.rng), self.state()
-            for horde in self.hordes:
-                horde.learn(action, b, *state)
-
-
-def make(asked: list[GVF], mode: Any = "eager", **config: Any) -> Horde:
-    settings = {"dtype": "float64", "step_size": 1e-3, "secondary_ratio": 0.1, "mspbe_tau": 100.0, **config}
-    return Horde(asked, n_features=N, n_active=N_ACTIVE, config=LearnerConfig(**settings), mode=mode)
+def make(asked: list[GVF], mode: Any = "eager", engine: Any = "span", **config: Any) -> Horde:
+    return hordes.make(asked, engine, mode, step_size=1e-3, mspbe_tau=100.0, **config)
 
 
 def assert_same(one: Horde, other: Horde) -> None:
@@ -94,27 +68,28 @@ def test_a_change_to_the_plain_engine_does_not_change_results(
     rules = {"trace_rule": trace_rule, "vector_mspbe": vector_mspbe}
     horde, plain = make(questions(), mode, **rules), make(questions(), engine="plain", **rules)
     assert isinstance(horde._engine, SpanEngine)
-    lives = Lives(horde, plain)
+    lives = RandomLife(horde, plain)
     with caplog.at_level(logging.WARNING):
-        lives.go_on(LARGEST_TAIL - 50)
+        lives.run(LARGEST_TAIL - 50)
         assert_same(horde, plain)
         assert isinstance(horde._engine, SpanEngine)
         assert caplog.text == ""
-        lives.go_on(250)
+        lives.run(250)
     assert isinstance(horde._engine, PlainEngine)
     assert "a trace reaches back more than 1,000 steps" in caplog.text
     assert len(caplog.records) == 1
     assert horde.n_waiting == 0
     assert horde.diverged == ["aside"]
     assert_same(horde, plain)
-    lives.go_on(1)
+    lives.run(1)
     assert_same(horde, plain)
-    lives.begin()
-    lives.go_on(20)
+    for each in (horde, plain):
+        each.begin(*lives.state)
+    lives.run(20)
     for each in (horde, plain):
         each.remove(["3", "long"])
         each.add([GVF("new", Behaviour(), Channel(1), 0.5)])
-    lives.go_on(40)
+    lives.run(40)
     assert_same(horde, plain)
     assert len(caplog.records) == 1
 
@@ -122,11 +97,11 @@ def test_a_change_to_the_plain_engine_does_not_change_results(
 @MODES
 def test_a_copy_made_after_the_change_of_engine_continues(mode: Any) -> None:
     horde = make(questions(), mode)
-    lives = Lives(horde)
-    lives.go_on(LARGEST_TAIL + 200)
+    lives = RandomLife(horde)
+    lives.run(LARGEST_TAIL + 200)
     twin = copy.deepcopy(horde)
     lives.hordes = (horde, twin)
-    lives.go_on(30)
+    lives.run(30)
     assert isinstance(twin._engine, PlainEngine)
     assert horde.weights_sha256() == twin.weights_sha256()
 
@@ -140,11 +115,11 @@ def test_reading_weights_or_adding_demons_can_change_the_engine(mode: Any) -> No
         lambda h: h.add([GVF("x", Behaviour(), Channel(0), 0.5)]),
     ):
         horde, plain = make(questions(), mode), make(questions(), engine="plain")
-        lives = Lives(horde, plain)
-        lives.go_on(LARGEST_TAIL + 3)
+        lives = RandomLife(horde, plain)
+        lives.run(LARGEST_TAIL + 3)
         for each in (horde, plain):
             ask(each)
-        lives.go_on(130)
+        lives.run(130)
         assert isinstance(horde._engine, PlainEngine)
         assert_same(horde, plain)
 
