@@ -286,24 +286,3 @@ def test_a_diverged_demon_is_left_out_of_the_online_mean() -> None:
         errors.add(excursion_of([reward], [np.nan, reward], (0.0, 0.0)), diverged=[0])
 
     assert errors.latest_mean == 0.0
-
-
-def test_recorded_excursions_read_back_the_same(tmp_path: Path) -> None:
-    rng = np.random.default_rng(5)
-    path = tmp_path / "excursions.rec"
-    errors = ReturnErrors([policy_under_test(2, (0.0, 0.5, 0.8)), policy_under_test(0, (0.5,))], n_demons=4)
-    errors.record_to(path)
-    for k in range(6):
-        policy = errors.policies[k % 2]
-        test = TestExcursion(policy, rng.random(4), step=10 * k, horizon=1)
-        test.observe(rng.random(1).astype(np.float32))
-        errors.add(test)
-
-    read = ExcursionTable.read(path)
-
-    assert read.n_demons == 4
-    for mine, theirs in zip(errors.table.outcomes(), read.outcomes(), strict=True):
-        assert theirs.policy.action == mine.policy.action
-        np.testing.assert_array_equal(theirs.step, mine.step)
-        np.testing.assert_array_equal(theirs.predictions, mine.predictions)
-        np.testing.assert_array_equal(theirs.returns, mine.returns)

@@ -11,7 +11,6 @@ import pytest
 from horde_agent.gvf import GVF, Prediction
 from horde_agent.policies import ConstantAction, PolicyFunction
 from tests.agent.hordes import (
-    BEHAVIOUR,
     IN_ALL,
     N_ACTIONS,
     RandomLife,
@@ -152,7 +151,3 @@ def test_counts_of_skips_follow_the_demons_that_stay(engine: Any, mode: Any) -> 
     horde.add([ask("x")])
     assert horde.n_skipped.tolist() == [0, 1, 0]
     assert list(horde.skipped_because) == ["new"]
-
-
-def test_on_policy_demons_skip_too() -> None:
-    assert after(3, make([ask("x", BEHAVIOUR, breaking((2,), np.nan))])).n_skipped[0] == 1

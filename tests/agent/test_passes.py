@@ -127,8 +127,9 @@ def test_a_file_larger_than_a_batch_reads_back_in_pieces(tmp_path: Path, monkeyp
     add(30)
     for n_bytes in (1 << 20, 500):
         monkeypatch.setattr(excursion_table, "CHUNK_BYTES", n_bytes)
-        read_back = ExcursionTable.read(tmp_path / "x.rec").outcomes()
-        for mine, theirs in zip(alone.table.outcomes(), read_back, strict=True):
-            assert mine.policy.name == theirs.policy.name
+        read_back = ExcursionTable.read(tmp_path / "x.rec")
+        assert read_back.n_demons == 3
+        for mine, theirs in zip(alone.table.outcomes(), read_back.outcomes(), strict=True):
+            assert (mine.policy.name, mine.policy.action) == (theirs.policy.name, theirs.policy.action)
             for ours, read in zip(mine[1:], theirs[1:], strict=True):
                 np.testing.assert_array_equal(ours, read)
