@@ -198,12 +198,21 @@ def assert_alike(one: Any, other: Any, when: str) -> None:
         np.testing.assert_allclose(got, want, rtol=0, atol=1e-11 * scale, err_msg=f"{name} {when}")
 
 
+FAST = ("gtd", "td", "tdrc", "etd")  # each rule of the span engine compiles for half a minute
+MARKS = {name: () if name in FAST else pytest.mark.slow for name in SPAN_RULES}
 SETTINGS = [
-    (name, trace_rule, w_rule)
+    pytest.param(name, trace_rule, w_rule, marks=MARKS[name])
     for name in SPAN_RULES
     for trace_rule in ([rules.rule(name).TRACE_RULE] if rules.rule(name).TRACE_RULE else ["clipped", "plain", "abtd"])
     for w_rule in (["every-step", "importance-weighted"] if "w" in rules.rule(name).vectors else ["every-step"])
 ]
+
+
+KINDS = pytest.mark.parametrize(
+    ("name", "kind"),
+    [(name, "plain") for name in rules.names()]
+    + [pytest.param(name, "span", marks=MARKS[name]) for name in SPAN_RULES],
+)
 
 
 @pytest.mark.parametrize("batch", [1, 4])
@@ -219,9 +228,7 @@ def test_the_span_engine_learns_what_the_plain_engine_learns(
         assert_alike(span, plain, f"after {13 * (k + 1)} events")
 
 
-@pytest.mark.parametrize(
-    ("name", "kind"), [(name, "plain") for name in rules.names()] + [(name, "span") for name in SPAN_RULES]
-)
+@KINDS
 def test_a_restored_engine_continues_to_the_bit(name: str, kind: str) -> None:
     learned = new_engine(kind, config_of(name))
     stream = Stream(2, [learned])
@@ -239,9 +246,7 @@ def test_a_restored_engine_continues_to_the_bit(name: str, kind: str) -> None:
         np.testing.assert_array_equal(one, other)
 
 
-@pytest.mark.parametrize(
-    ("name", "kind"), [(name, "plain") for name in rules.names()] + [(name, "span") for name in SPAN_RULES]
-)
+@KINDS
 def test_freezing_a_diverged_demon_changes_no_bit_of_the_others(name: str, kind: str) -> None:
     """Demon 3 is frozen in one of two engines that learn the same otherwise."""
     engines = [new_engine(kind, config_of(name)) for _ in range(2)]
