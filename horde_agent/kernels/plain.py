@@ -218,7 +218,10 @@ def skip(i: int, demons: Demons) -> None:
 
 @inner_kernel
 def follow(numbers: Floats, i: int, decay: float, value: float) -> float:
-    """Move a running mean, numbers[0, i], and its weight, numbers[1, i], towards a value; return the corrected mean."""
+    """Move a running mean, numbers[0, i], and its weight, numbers[1, i], towards a value; return the corrected mean.
+
+    The numbers have the shape (2, n_demons).
+    """
     numbers[0, i] = decay * numbers[0, i] + (1.0 - decay) * value
     numbers[1, i] = decay * numbers[1, i] + (1.0 - decay)
     return float(numbers[0, i] / numbers[1, i]) if numbers[1, i] > 0.0 else 0.0

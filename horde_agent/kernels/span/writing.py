@@ -207,7 +207,7 @@ def write_runs(
 
 @inner_kernel
 def shrink_rows(span: SpanArrays, b: int, lane: int, rows: Reals, first: int, stride: int, zero: Any) -> None:
-    """Multiply lanes' rows of w by the factors of pending steps; arguments as of `write_runs`."""
+    """Multiply lanes' rows, shape (rows in use times lanes,), by the factors of pending steps; see `write_runs`."""
     left, width = load(span.w_left, lane, zero), span.start[b + 1] - span.start[b]
     if any_true(left < 1.0):
         for r in range(span.clock[N_ROWS]):
