@@ -14,7 +14,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from horde_agent.policies import Policy, is_policy, real_number, whole_number
+from horde_agent.policies import Greedy, Policy, is_policy, real_number, whole_number
 from horde_agent.types import Tiles
 
 StateFunction = Callable[[NDArray[Any], Tiles], float]
@@ -93,7 +93,7 @@ class GVF:
 
     Args:
         name: Unique within a Horde, such as "forward/g0.8/light_0".
-        target_policy: The policy that the question is about.
+        target_policy: The policy that the question is about; `Greedy(n_actions)` for one that its demon finds.
         cumulant: The signal that is summed: Channel, Feature, Prediction, or a function of (observation, tiles).
         continuation: gamma, the probability of continuing: a number in [0, 1), or a function of (observation, tiles).
         outcome: z, received at termination: a number or a function of (observation, tiles).
@@ -133,6 +133,8 @@ class GVF:
         if not isinstance(self.name, str):
             raise ValueError(f"name of a question must be a string, not {self.name!r}")
         cumulant, z = self.cumulant, self.outcome
+        if isinstance(self.target_policy, Greedy) and not self.target_policy.of:
+            object.__setattr__(self, "target_policy", replace(self.target_policy, of=self.name))
         if not is_policy(self.target_policy):
             raise self._refused(
                 f"target_policy must give probabilities(observation, tiles) and n_actions, not {self.target_policy!r}"
@@ -155,6 +157,11 @@ class GVF:
         i = self.interest
         if not _is_function(i) and not 0.0 <= self._number("interest", i) < math.inf:
             raise self._refused(f"interest must be finite and at least 0, not {i!r}")
+
+    @property
+    def finds_policy(self) -> bool:
+        """True for a control question: its target policy is greedy in its own action values."""
+        return isinstance(self.target_policy, Greedy) and self.target_policy.of == self.name
 
     def _number(self, argument: str, value: Any) -> float:
         try:

@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from horde_agent.gvf import GVF, named
 from horde_agent.kernels import checks
 from horde_agent.kernels.checks import TAIL_TOO_LONG, Signals
-from horde_agent.kernels.rules import rule
+from horde_agent.kernels.rules import FINDS_POLICIES, rule
 from horde_agent.learning.engine import DROP_BELOW, Engine, check_weights
 from horde_agent.learning.layout import NEWCOMER, DemonMapping, ShardContext
 from horde_agent.learning.mixed import MixedEngine
@@ -38,6 +38,7 @@ from horde_agent.learning.soundness import Soundness
 from horde_agent.learning.span import LARGEST_TAIL, BatchOptions, SpanEngine, trace_length
 from horde_agent.learning.values import refuse_misfits
 from horde_agent.measures.online import RUPEE, rupee_config
+from horde_agent.policies import Greedy
 from horde_agent.saving import State, inner, nested, text, untext
 from horde_agent.types import Floats, Integers, Tiles
 
@@ -121,18 +122,36 @@ class Horde:
         """Set the questions, or raise ValueError and change nothing; `cohort` is as in `SignalMaker`."""
         dtype, is_real = np.dtype(self.config.dtype), self._real_valued
         n_gibbs = self._share.n_gibbs if self._share else 0
+        found = [q.name for q in questions if q.finds_policy]
+        questions = tuple(self._with_values(q, found) for q in questions)
         args = (questions, cohort, self.n_features, self.n_active, dtype)
         for q in questions:
             try:
                 config = self.config if q.algorithm is None else self.config_of(q.algorithm)
             except ValueError as error:
                 raise ValueError(f"question {q.name!r}: {error}") from None
+            if q.finds_policy != rule(config.algorithm).FINDS_POLICY:
+                what = "finds no policies: omit it" if q.finds_policy else "needs the target policy Greedy(n_actions)"
+                raise ValueError(f"question {q.name!r}: algorithm {config.algorithm!r} {what}")
             if q.interest != 1.0 and "has_interest" not in (rule(config.algorithm).SPAN or ()):
                 raise ValueError(
                     f"question {q.name!r}: algorithm {config.algorithm!r} uses no interest: omit it, or set algorithm"
                 )
         self._maker = SignalMaker(*args, real_valued=is_real, n_gibbs=n_gibbs)
         self.questions, self.names, self.n_demons = questions, [q.name for q in questions], len(questions)
+
+    def _with_values(self, question: GVF, found: Sequence[str]) -> GVF:
+        """Return a question with an update rule that finds its policy, and with the action values of a found policy."""
+        policy = question.target_policy
+        if not isinstance(policy, Greedy):
+            return question
+        if policy.of not in found:
+            known = f"there are {', '.join(found)}" if found else "add GVF(NAME, Greedy(n_actions), ...)"
+            raise ValueError(f"question {question.name!r}: no question finds the policy {policy.of!r}: {known}")
+        algorithm = question.algorithm
+        if question.finds_policy and algorithm is None and not rule(self.config.algorithm).FINDS_POLICY:
+            algorithm = FINDS_POLICIES
+        return replace(question, target_policy=replace(policy, values=self.action_values), algorithm=algorithm)
 
     def _new_engine(self) -> Engine:
         """Return an engine without weights, or one for each update rule that the questions name."""
@@ -191,7 +210,8 @@ class Horde:
             self._warn_of_plain_engine(f"traces with gamma lambda = {decay:g} reach back {n_trace_steps:,} steps")
         args = (group, self.n_features, *self._step_sizes_of(with_parameters(config)), config)
         if is_long or config.needs_plain_engine:
-            return PlainEngine(*args, policy=of.policy, cumulant=cumulant)
+            n_actions = of.states.n_actions if rule(config.algorithm).FINDS_POLICY else 1
+            return PlainEngine(*args, policy=of.policy, cumulant=cumulant, n_actions=n_actions)
         pace = BatchOptions(batch=self._batch, share=self._share)
         return SpanEngine(*args, policy=of.policy, cumulant=cumulant, largest_decay=decay, **pace)
 
@@ -209,7 +229,12 @@ class Horde:
         """Return a RUPEE of these demons with alpha_h = `step` alpha, which the caller updates on each step.
 
         Create a new one after `add` and `remove`.
+
+        Raises:
+            ValueError: If a question finds a policy: RUPEE has weights for states only.
         """
+        if any(q.finds_policy for q in self.questions):
+            raise ValueError("RUPEE does not support questions that find policies: use a Horde without them")
         config, of = rupee_config(self.config, beta0), self._maker
         kind = PlainEngine if config.needs_plain_engine else SpanEngine
         args = (of.group, self.n_features, 0.0, step * self._step_sizes_of(with_parameters(self.config))[0], config)
@@ -310,6 +335,23 @@ class Horde:
         tiles = self._maker.states.tiles(tiles)
         self.catch_up()
         return self._engine.predict(tiles)
+
+    def action_values(self, name: str, tiles: Tiles) -> Floats:
+        """Return the action values of a question that finds a policy, at `tiles`, float64, shape (n_actions,).
+
+        Args:
+            name: Name of the question.
+            tiles: Active features, shape (n_active,); not checked, because policies read this on every step.
+
+        Raises:
+            ValueError: If no question of this name finds a policy.
+        """
+        demon = self.names.index(name) if name in self.names else -1
+        if demon < 0 or not self.questions[demon].finds_policy:
+            found = ", ".join(q.name for q in self.questions if q.finds_policy) or "none"
+            raise ValueError(f"no question finds the policy {name!r}: there are {found}")
+        assert isinstance(self._engine, PlainEngine | MixedEngine)
+        return self._engine.action_values(demon, tiles)
 
     def reset_weights(self, theta: NDArray[Any] | None = None) -> None:
         """Set theta, (n_demons, n_features), by default to zero; w, traces and estimates do not change.
@@ -436,15 +478,20 @@ class Horde:
         """Return copies of theta and w, each (n_demons, n_features), in the learner's dtype.
 
         Args:
-            demons: Indices of some demons, shape (n,), for arrays of shape (n, n_features); all by default.
+            demons: Indices of some demons, shape (n,), for arrays of shape (n, n_features); all by default. A demon
+                that finds a policy has n_actions n_features weights.
+
+        Raises:
+            ValueError: If some of them find policies and others do not.
         """
         self.catch_up()
         return self._engine.weights(demons)
 
     def weights_sha256(self) -> str:
         """Return the SHA-256 of theta, then w: little-endian, C order (demon, feature), in the learner's dtype."""
-        digest = hashlib.sha256()
-        for array in self.weights():
+        digest, engine = hashlib.sha256(), self._engine
+        parts = [self.weights(run) for run in (engine.runs() if isinstance(engine, MixedEngine) else [None])]
+        for array in (of_part[which] for which in (0, 1) for of_part in parts):
             digest.update(np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("<")).tobytes())
         return digest.hexdigest()
 
@@ -637,7 +684,11 @@ class Horde:
         self._engine = plain
 
     def _freeze_all(self, reasons: dict[int, str], step: int) -> None:
-        """Freeze demons' weights at zero; only the first reason and step of each are kept."""
+        """Freeze demons, and those about a policy that one of them finds; keep the first reason and step of each."""
         for demon, why in reasons.items():
             if self._soundness.mark_diverged(demon, f"{why} (learning step {step:,})"):
                 self._engine.freeze(demon)
+                if self.questions[demon].finds_policy:
+                    name, policies = self.names[demon], [q.target_policy for q in self.questions]
+                    about = [i for i, of in enumerate(policies) if isinstance(of, Greedy) and of.of == name]
+                    self._freeze_all(dict.fromkeys(about, f"{name!r}, which finds its policy, diverged"), step)

@@ -463,6 +463,50 @@ class EpsilonGreedy:
         return np.asarray(self.epsilon / self.n_actions + (1.0 - self.epsilon) * is_best / is_best.sum())
 
 
+@dataclass(frozen=True, slots=True)
+class Greedy:
+    """The policy that a control question finds: the action of the highest value; equal values share it.
+
+    As target policy of the control question itself it needs no name; other questions about the found policy name it.
+    The values are those of the weights at the time. After the demon diverged the policy is uniform.
+
+    Args:
+        n_actions: Number of actions.
+        of: Name of the control question.
+        values: Returns its action values, shape (n_actions,), from (of, tiles); the Horde sets it.
+
+    Raises:
+        ValueError: If `n_actions` is not an integer of at least 1, or `of` not a string.
+
+    Example:
+        >>> from horde_agent import GVF, Channel
+        >>> seek = GVF("seek the lamp", Greedy(5), Channel("light_0"), continuation=0.95)
+        >>> seek.finds_policy, GVF("way", Greedy(5, "seek the lamp"), Channel("light_1"), 0.8).finds_policy
+        (True, False)
+    """
+
+    n_actions: int
+    of: str = ""
+    values: Callable[[str, Tiles], Floats] | None = field(default=None, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "n_actions", whole_number("n_actions", self.n_actions, 1))
+        if not isinstance(self.of, str):
+            raise ValueError(f"of must be the name of a control question, not {self.of!r}")
+
+    def probabilities(self, observation: NDArray[Any], tiles: Tiles) -> Floats:  # noqa: ARG002
+        """Return the probability of each action, shape (n_actions,).
+
+        Raises:
+            RuntimeError: If no Horde learns its values.
+        """
+        if self.values is None:
+            raise RuntimeError(f"the policy {self.of!r} has no values: take it from the questions of a Horde")
+        values = self.values(self.of, tiles)
+        is_best = values == values.max()
+        return np.asarray(is_best / is_best.sum())
+
+
 class TraceGrowth(NamedTuple):
     """Growth per step of the second moment of a "plain" trace, and a warning ("" below 0.5)."""
 

@@ -35,6 +35,7 @@ from horde_agent.horde import Mode
 from horde_agent.learning.engine import check_weights
 from horde_agent.learning.inputs import InputChecker
 from horde_agent.learning.rules import PAPER_CONFIG, LearnerConfig
+from horde_agent.policies import Greedy
 from horde_agent.saving import State, inner, nested, text, untext
 from horde_agent.types import Floats, Integers, Tiles
 
@@ -519,8 +520,8 @@ def _checked(questions: tuple[GVF, ...]) -> tuple[GVF, ...]:
     """Return questions that fit together.
 
     Raises:
-        ClusterError: If there is none, two have one name, one is about the prediction of an unknown demon, or one names
-            an update rule.
+        ClusterError: If there is none, two have one name, one is about the prediction of an unknown demon or about a
+            policy that a question finds, or one names an update rule.
     """
     if not questions:
         raise ClusterError("questions must hold at least one question")
@@ -536,6 +537,11 @@ def _checked(questions: tuple[GVF, ...]) -> tuple[GVF, ...]:
         if isinstance(question.cumulant, Prediction) and question.cumulant.name not in names:
             raise ClusterError(
                 f"question {question.name!r}: there is no demon {question.cumulant.name!r} in this Horde"
+            )
+        if isinstance(question.target_policy, Greedy):
+            raise ClusterError(
+                f"question {question.name!r} is about a policy that a question finds, which shards do not support: use "
+                f"one Horde (without --shards)"
             )
     return questions
 

@@ -59,6 +59,7 @@ class Demons(NamedTuple):
     flagged: NDArray[np.bool_]
     n_weights: int  # the first vectors, which a gap keeps; it clears the others
     n_numbers: int  # the first numbers, which a gap keeps
+    n_actions: int  # blocks of weights: one per action for a rule that finds policies, otherwise 1
     cap: float  # largest entry of phi + gamma lambda e
     every_step: bool  # w decays also if rho = 0
     one_over_tau: float  # step size of the MSPBE estimates
@@ -240,13 +241,6 @@ def follow_lanes(span: Any, at: int, decay: Any, value: Any, is_finite: Any) -> 
 
 
 # ---- all demons -----------------------------------------------------------------------------------------------------
-
-
-@outer_kernel
-def predict(theta: Reals, phi: Phi, out: Floats) -> None:
-    """Write theta.phi of every demon, (n_demons,)."""
-    for i in prange(theta.shape[0]):
-        out[i] = dot(theta[i], phi)
 
 
 @outer_kernel

@@ -13,6 +13,7 @@ import numpy as np
 from horde_agent.kernels.checks import Signals
 from horde_agent.learning.engine import Engine
 from horde_agent.learning.layout import NEWCOMER, DemonMapping
+from horde_agent.learning.plain import PlainEngine
 from horde_agent.saving import State, inner, nested
 from horde_agent.types import Floats, Integers, Reals, Tiles
 
@@ -123,19 +124,50 @@ class MixedEngine:
         name = self.algorithm[demon]
         return self._engines[name], int(np.searchsorted(self._demons[name], demon))
 
+    def action_values(self, demon: int, tiles: Tiles) -> Floats:
+        """Return the action values of a demon that finds a policy, at `tiles`, (n_active,), shape (n_actions,)."""
+        engine, own = self._engine_of(demon)
+        assert isinstance(engine, PlainEngine)
+        return engine.action_values(own, tiles)
+
     def weights(self, demons: Integers | None = None) -> tuple[Reals, Reals]:
-        """Return copies of theta and w, each (n, n_features), of demons (n,) or all."""
-        both = self._gather(lambda engine: np.stack(engine.weights(), axis=1))
-        theta, w = both[:, 0], both[:, 1]
-        return (theta, w) if demons is None else (theta[demons], w[demons])
+        """Return copies of theta and w, each (n, n_features), of demons (n,) or all.
+
+        Raises:
+            ValueError: If some of them have weights for each action and others do not.
+        """
+        theta, w = self._rows(lambda engine, own: engine.weights(own), demons)
+        return theta, w
+
+    def _rows(self, read: Callable[[Engine, Integers], tuple[Reals, ...]], demons: Integers | None) -> Reals:
+        """Return arrays with a row per demon, (n_arrays, n, n_weights), of demons (n,) or all."""
+        chosen = np.arange(self.n_demons) if demons is None else demons
+        parts = []
+        for name, of_rule in self._demons.items():
+            here = np.flatnonzero(np.isin(chosen, of_rule))
+            if here.size:
+                parts.append((here, read(self._engines[name], np.searchsorted(of_rule, chosen[here]))))
+        first = parts[0][1]
+        if any(rows[0].shape[1] != first[0].shape[1] for _, rows in parts):
+            raise ValueError("some of these demons have weights for each action, others do not: read them separately")
+        out = np.zeros((len(first), chosen.size, first[0].shape[1]), dtype=first[0].dtype)
+        for here, rows in parts:
+            out[:, here] = rows
+        return out
+
+    def runs(self) -> list[Integers]:
+        """Return the indices of the demons in order, cut where the rule changes."""
+        changes = [i for i in range(1, self.n_demons) if self.algorithm[i] != self.algorithm[i - 1]]
+        return np.split(np.arange(self.n_demons), changes)
 
     def mspbe_vector(self) -> Floats:
         """Return the vector MSPBE estimates m.w, NaN for rules without w."""
         return np.asarray(self._gather(lambda engine: engine.mspbe_vector()))
 
     def mspbe_trace(self) -> Reals:
-        """Return a copy of m, (n_demons, n_features); raise ValueError if a rule has none."""
-        return np.asarray(self._gather(lambda engine: engine.mspbe_trace()))
+        """Return a copy of m, (n_demons, n_features); raise ValueError if a rule has none, or as `weights`."""
+        (m,) = self._rows(lambda engine, own: (engine.mspbe_trace()[own],), None)
+        return np.asarray(m)
 
     @property
     def mspbe_scalar(self) -> Floats:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from horde_agent.kernels import plain
+from horde_agent.kernels import control, plain
 from horde_agent.kernels.checks import DEMON_FLAGGED, Signals
 from horde_agent.kernels.plain import Demons, Phi
 from horde_agent.kernels.rules import Rule, learn_all, rule
@@ -36,6 +36,8 @@ class PlainEngine:
         config: The update rule and its options. Its step sizes are ignored.
         policy: Policy of each trace group, shape (n_groups,); by default one each.
         cumulant: Index of each demon's cumulant in the signals, shape (n_demons,); by default one each.
+        n_actions: Number of actions if the rule finds policies: a demon then has n_actions n weights, and predicts the
+            highest action value.
 
     Attributes:
         latest: Predictions at the latest state, float64, shape (n_demons,).
@@ -55,8 +57,9 @@ class PlainEngine:
         *,
         policy: Integers | None = None,
         cumulant: Integers | None = None,
+        n_actions: int = 1,
     ) -> None:
-        group = np.asarray(group, dtype=np.int64)
+        group, self._n_actions = np.asarray(group, dtype=np.int64), n_actions
         self.config, self.n_features, self.dtype = config, n_features, np.dtype(config.dtype)
         self._parameters, self._n_steps = config.rule_parameters, 0
         policy = np.arange(int(group.max()) + 1) if policy is None else policy
@@ -84,7 +87,7 @@ class PlainEngine:
 
     def _allocate(self, n_demons: int) -> Demons:
         """Return demons with zero weights and traces."""
-        n, config = self.n_features, self.config
+        n, config = self._n_actions * self.n_features, self.config
         return Demons(
             theta=np.zeros((n_demons, n), dtype=self.dtype),
             vectors=np.zeros((len(self._rule.vectors), n_demons, n), dtype=self.dtype),
@@ -95,6 +98,7 @@ class PlainEngine:
             flagged=np.zeros(n_demons, dtype=bool),
             n_weights=len(self._rule.WEIGHTS),
             n_numbers=len(self._rule.NUMBERS),
+            n_actions=self._n_actions,
             cap=1.0 if config.trace_rule == "capped" else np.inf,
             every_step=config.w_rule == "every-step",
             one_over_tau=1.0 / config.mspbe_tau,
@@ -140,7 +144,7 @@ class PlainEngine:
     def _move_to(self, phi: Phi) -> Floats:
         """Make `phi` the current feature vector, and return the predictions."""
         self._phi, self.latest = phi, np.empty(self.n_demons)
-        plain.predict(self._demons.theta, phi, self.latest, n_threads=self._n_threads)
+        control.predict(self._demons.theta, self._n_actions, phi, self.latest, n_threads=self._n_threads)
         self._demons.prediction[:] = self.latest
         return self.latest
 
@@ -159,13 +163,21 @@ class PlainEngine:
     def predict(self, tiles: NDArray[Any]) -> Floats:
         """Return theta.phi of all demons at `tiles`, float64, shape (n_demons,)."""
         out = np.empty(self.n_demons)
-        plain.predict(self._demons.theta, self._features(tiles), out, n_threads=self._n_threads)
+        control.predict(self._demons.theta, self._n_actions, self._features(tiles), out, n_threads=self._n_threads)
         return out
 
     def predict_one(self, demon: int, tiles: NDArray[Any]) -> float:
         """Return one demon's prediction at `tiles`, (n_active,)."""
+        if self._n_actions > 1:
+            return float(self.action_values(demon, tiles).max())
         phi = self._features(tiles)
         return float(self._demons.theta[demon, phi.feature].astype(np.float64) @ phi.value)
+
+    def action_values(self, demon: int, tiles: NDArray[Any]) -> Floats:
+        """Return one demon's theta.phi(s, a) at `tiles`, (n_active,), for each action, shape (n_actions,)."""
+        out = np.empty(self._n_actions)
+        control.action_values(self._demons.theta[demon], self._features(tiles), out, n_threads=1)
+        return out
 
     @property
     def td_error(self) -> Floats:

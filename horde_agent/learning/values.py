@@ -15,7 +15,7 @@ from horde_agent.gvf import GVF, Channel, Feature, Prediction, StateFunction
 from horde_agent.kernels import checks
 from horde_agent.kernels.policies import LARGEST
 from horde_agent.learning.gibbs import GibbsTable, largest_logit
-from horde_agent.policies import Behaviour, ConstantAction, Gibbs, Policy
+from horde_agent.policies import Behaviour, ConstantAction, Gibbs, Greedy, Policy
 from horde_agent.saving import State, attributes, put_back
 from horde_agent.types import Floats, Tiles
 
@@ -143,7 +143,7 @@ def refuse_misfits(questions: Sequence[GVF], observation: Observation, tiles: Ti
     Raises:
         ValueError: If they are invalid; the message names a question, the value and the expected value.
     """
-    right_by_construction = (Behaviour, ConstantAction, Gibbs)
+    right_by_construction = (Behaviour, ConstantAction, Gibbs, Greedy)
     first_question = {identity(q.target_policy): q for q in reversed(questions)}
     for q in reversed(first_question.values()):
         if not isinstance(q.target_policy, right_by_construction):

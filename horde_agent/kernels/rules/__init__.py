@@ -43,6 +43,7 @@ from horde_agent.kernels.plain import Demons, Phi, Step, skip
 from horde_agent.types import Bools
 
 ALIASES = {"tdc": "gtd"}
+FINDS_POLICIES = "greedy_gq"  # the default rule of questions that find policies
 
 # Trace rules, and the rule and parameter that bounds each one's lambda_{t+1}.
 TRACE_RULES = {
@@ -66,6 +67,7 @@ _DEFAULTS: dict[str, Any] = {
     "SECONDARY_RATIO": 0.001,
     "CAN_CAP": False,  # can have the trace rule "capped"
     "CAN_WEIGHT": True,  # can have the w rule "importance-weighted"
+    "FINDS_POLICY": False,  # learns action values: `kernels/control.py`
     "WARNS": {},  # questions that a parameter's value raises: {name: ("(0, 1]", "what happens outside")}
     "RANGES": {},
     "SPAN": None,
