@@ -15,10 +15,21 @@ import numpy as np
 
 from horde_agent.gvf import GVF, Channel
 from horde_agent.interface import Interface
-from horde_agent.policies import Behaviour, ConstantAction, Gibbs, Policy, Uniform, generator, real_number, whole_number
+from horde_agent.policies import (
+    Behaviour,
+    ConstantAction,
+    Gibbs,
+    Greedy,
+    Policy,
+    Uniform,
+    generator,
+    real_number,
+    whole_number,
+)
 
 PAPER_GAMMAS = (0.0, 0.5, 0.8)
 PAPER_LAMBDA = 0.9
+_CONTROL_KEYS = ("name", "channel", "gamma", "lam", "tested", "algorithm")
 _FAMILY_KEYS = ("policies", "gammas", "channels", "groups", "lam", "tested", "algorithm")
 
 
@@ -90,9 +101,10 @@ def policies(interface: Interface, rng: np.random.Generator, n: int = 1_000, lam
 def from_file(path: str | Path, interface: Interface) -> list[GVF]:
     """Return the questions of a TOML file.
 
-    Each `[[family]]` table has `policies` (action names, "uniform", "behaviour") and `gammas`, and may have `channels`,
-    `groups` (both: the union; neither: every sensor), `lam` (0.9) and `tested` (true). `feeding_back` reads its
-    `[[feedback]]` tables; docs/questions.md describes every field.
+    Each `[[family]]` table has `policies` (action names, "uniform", "behaviour", "greedy:NAME") and `gammas`, and may
+    have `channels`, `groups` (both: the union; neither: every sensor), `lam` (0.9) and `tested` (true). Each
+    `[[control]]` table is a question that finds a policy: `name`, `channel` and `gamma`, and it may have `lam`,
+    `tested` and `algorithm`. `feeding_back` reads its `[[feedback]]` tables; docs/questions.md describes every field.
 
     Raises:
         ValueError: If the file is missing or not TOML, has an unknown key, sensor, group or policy, or a number is out
@@ -100,11 +112,18 @@ def from_file(path: str | Path, interface: Interface) -> list[GVF]:
     """
     path = Path(path)
     table = _read(path)
-    families = table.get("family")
-    if not isinstance(families, list) or not families or not all(isinstance(f, dict) for f in families):
-        raise ValueError(f"{path}: a question file needs at least one [[family]] table")
+    families, controls = table.get("family", []), table.get("control", [])
+    if not all(
+        isinstance(tables, list) and all(isinstance(t, dict) for t in tables) for tables in (families, controls)
+    ):
+        raise ValueError(f"{path}: family and control must be [[family]] and [[control]] tables")
+    if not families and not controls:
+        raise ValueError(f"{path}: a question file needs at least one [[family]] or [[control]] table")
     try:
-        questions = [gvf for number, entry in enumerate(families, 1) for gvf in _family(entry, number, interface)]
+        questions = [_control(entry, number, interface) for number, entry in enumerate(controls, 1)]
+        found = [question.name for question in questions]
+        for number, entry in enumerate(families, 1):
+            questions += _family(entry, number, interface, found)
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from None
     names = [gvf.name for gvf in questions]
@@ -145,24 +164,50 @@ def _read(path: Path) -> dict[str, Any]:
         raise ValueError(f"{path}: not a TOML file: {error}") from None
     except RecursionError:
         raise ValueError(f"{path}: not a question file: its lists are nested too deeply") from None
-    unknown = sorted(set(table) - {"family", "feedback"})
+    unknown = sorted(set(table) - {"family", "control", "feedback"})
     if unknown:
         raise ValueError(
-            f"{path}: unknown key {unknown[0]!r}; a question file holds [[family]] and [[feedback]] tables"
+            f"{path}: unknown key {unknown[0]!r}; a question file holds [[family]], [[control]] and [[feedback]] tables"
         )
     return table
 
 
-def _family(entry: Mapping[str, Any], number: int, interface: Interface) -> list[GVF]:
-    where = f"[[family]] number {number}"
-    unknown = sorted(set(entry) - set(_FAMILY_KEYS))
+def _check_keys(entry: Mapping[str, Any], where: str, known: Sequence[str]) -> None:
+    unknown = sorted(set(entry) - set(known))
     if unknown:
-        raise ValueError(f"{where} has an unknown key {unknown[0]!r}; it may hold {', '.join(_FAMILY_KEYS)}")
+        raise ValueError(f"{where} has an unknown key {unknown[0]!r}; it may hold {', '.join(known)}")
+
+
+def _control(entry: Mapping[str, Any], number: int, interface: Interface) -> GVF:
+    where = f"[[control]] number {number}"
+    _check_keys(entry, where, _CONTROL_KEYS)
+    for key in ("name", "channel", "gamma"):
+        if key not in entry:
+            raise ValueError(f"{where} needs {key!r}")
+    channels = {channel.name: i for i, channel in enumerate(interface.channels)}
+    channel = Channel(channels[_known(where, "sensor", entry["channel"], channels)])
+    algorithm, tested = entry.get("algorithm"), entry.get("tested", True)
+    if not isinstance(tested, bool):
+        raise ValueError(f"{where}: tested must be true or false, not {tested!r}")
+    if not isinstance(algorithm, str | None):
+        raise ValueError(f"{where}: algorithm must be the name of an update rule, not {algorithm!r}")
+    try:
+        numbers = [real_number(key, entry.get(key, PAPER_LAMBDA)) for key in ("gamma", "lam")]
+        policy = Greedy(len(interface.actions))
+        return GVF(entry["name"], policy, channel, numbers[0], lam=numbers[1], tested=tested, algorithm=algorithm)
+    except ValueError as error:
+        raise ValueError(f"{where}: {error}") from None
+
+
+def _family(entry: Mapping[str, Any], number: int, interface: Interface, found: Sequence[str]) -> list[GVF]:
+    where, n_actions = f"[[family]] number {number}", len(interface.actions)
+    _check_keys(entry, where, _FAMILY_KEYS)
     for key in ("policies", "gammas"):
         if key not in entry:
             raise ValueError(f"{where} needs {key!r}, a list that is not empty")
-    choices = {name: ConstantAction(a, len(interface.actions)) for a, name in enumerate(interface.actions)}
-    known: dict[str, Policy] = {**choices, "uniform": Uniform(len(interface.actions)), "behaviour": Behaviour()}
+    choices = {name: ConstantAction(a, n_actions) for a, name in enumerate(interface.actions)}
+    known: dict[str, Policy] = {**choices, "uniform": Uniform(n_actions), "behaviour": Behaviour()}
+    known |= {f"greedy:{name}": Greedy(n_actions, name) for name in found}
     chosen = {_known(where, "policy", name, known): known[name] for name in _list(entry, where, "policies")}
     gammas = _list(entry, where, "gammas")
     lam, tested = entry.get("lam", PAPER_LAMBDA), entry.get("tested", True)

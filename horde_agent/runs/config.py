@@ -123,7 +123,9 @@ class LearnConfig:
         algorithm: Update rule, with its parameters: `gtd`, `td`, `tdrc:beta=0.5` and others.
         step_size: Step size alpha of the primary weights, before the division by the number of active features.
         secondary_ratio: Step size of the secondary weights, as a multiple of alpha.
-        repeat: Probability that the behaviour repeats its last action; otherwise it draws one uniformly.
+        behaviour: What the robot does: `random`, or `greedy:NAME`, the policy that the control question NAME finds.
+        epsilon: Probability of a random action with `--behaviour greedy:NAME`.
+        repeat: Probability that the random behaviour repeats its last action; otherwise it draws one uniformly.
         excursion_probability: Probability of a test excursion before each action of the behaviour.
         horizon: Steps of a test excursion, and terms of the return it measures.
         passes: Replay: number of passes over the first 70 % of the log.
@@ -157,6 +159,8 @@ class LearnConfig:
     algorithm: Annotated[str, _shown("NAME")] = "gtd"
     step_size: Annotated[float | None, _shown("FLOAT", "(default: the rule's, 0.1 for most)")] = None
     secondary_ratio: Annotated[float | None, _shown("FLOAT", "(default: the rule's, 0.001 for gtd)")] = None
+    behaviour: Annotated[str, _shown("random|greedy:NAME")] = "random"
+    epsilon: float = 0.1
     repeat: float = 0.5
     excursion_probability: float = 0.02
     horizon: Annotated[int, WHOLE] = 50
@@ -190,6 +194,7 @@ def resolve(config: LearnConfig) -> LearnConfig:
     _check_body(config)
     _check_numbers(config)
     seconds(config.snapshot_every)
+    _check_behaviour(config)
     _check_alarm(config.on_alarm)
     _check_shards(config)
     _one_of("trace rule", config.trace_rule, TRACE_RULES)
@@ -356,6 +361,7 @@ _RANGES: tuple[tuple[str, Callable[[Any], bool], str], ...] = (
     ("seed", lambda x: x >= 0, "at least 0"),
     ("step_size", lambda x: x is None or 0.0 < x < math.inf, "a positive number"),
     ("secondary_ratio", lambda x: x is None or 0.0 <= x < math.inf, "a number that is not negative"),
+    ("epsilon", lambda x: 0.0 <= x <= 1.0, "in [0, 1]"),
     ("repeat", lambda x: 0.0 <= x < 1.0, "in [0, 1)"),
     ("excursion_probability", lambda x: 0.0 <= x <= 1.0, "in [0, 1]"),
 )
@@ -366,6 +372,15 @@ def _check_numbers(config: LearnConfig) -> None:
     for name, is_valid, what in _RANGES:
         if not is_valid(value := getattr(config, name)):
             raise BadInput(f"--{name.replace('_', '-')} must be {what}, got {value}")
+
+
+def _check_behaviour(config: LearnConfig) -> None:
+    if config.behaviour == "random":
+        return
+    if not config.behaviour.startswith("greedy:"):
+        raise BadInput(f"--behaviour {config.behaviour}: write random, or greedy:NAME with the name of a question")
+    if config.backend == "replay":
+        raise BadInput("--behaviour requires a robot that can act; omit it with --backend replay")
 
 
 def _check_alarm(command: str | None) -> None:

@@ -26,7 +26,7 @@ from horde_agent.life.observers import Progress, RowObserver, Sample, Sampler, o
 from horde_agent.life.student import Student, relearn, rows_of
 from horde_agent.life.timing import Durations
 from horde_agent.measures.return_errors import ReturnErrors
-from horde_agent.policies import StickyRandom
+from horde_agent.policies import BehaviourPolicy, EpsilonGreedy, Follow, StickyRandom
 from horde_agent.record import DRIVES, Flag, Phase, Recorder, Stream, read_in_parts, row_dtype
 from horde_agent.record.rows import FORMAT
 from horde_agent.record.segments import read_header, started_files
@@ -312,8 +312,26 @@ class Robot(Source):
 
 def new_life(env: gymnasium.Env[Any, Any], run: Run, rng: np.random.Generator) -> Life:
     """Return a life with a run's settings."""
-    behaviour = StickyRandom(len(run.interface.actions), run.config.repeat)
-    return Life(env, run.horde, behaviour, rng, interface=run.interface, excursions=tests_of(run))
+    return Life(env, run.horde, behaviour_of(run), rng, interface=run.interface, excursions=tests_of(run))
+
+
+def behaviour_of(run: Run) -> BehaviourPolicy:
+    """Return the behaviour of a run's settings.
+
+    Raises:
+        BadInput: If it is greedy in the action values of a question that finds no policy.
+    """
+    config, horde, n_actions = run.config, run.horde, len(run.interface.actions)
+    if config.behaviour == "random":
+        return StickyRandom(n_actions, config.repeat)
+    name = config.behaviour.removeprefix("greedy:")
+    found = [question.name for question in horde.questions if question.finds_policy]
+    if name not in found or not isinstance(horde, Horde):
+        raise BadInput(
+            f"--behaviour greedy:{name}: no question finds this policy; there are {', '.join(found) or 'none'}: add a "
+            f"[[control]] table to a question file (docs/questions.md)"
+        )
+    return Follow(EpsilonGreedy(lambda _, tiles: horde.action_values(name, tiles), n_actions, config.epsilon))
 
 
 def tests_of(run: Run) -> ExcursionConfig:

@@ -23,7 +23,7 @@ from horde_agent.learning.rules import TRACE_RULES, W_RULES, LearnerConfig
 from horde_agent.life.excursions import ExcursionConfig
 from horde_agent.life.life import Life
 from horde_agent.life.student import encoder
-from horde_agent.policies import StickyRandom
+from horde_agent.policies import Greedy, Policy, StickyRandom, Uniform
 
 COMPILING = "compiling, once, about a minute (`horde warm` does it in advance)"
 
@@ -64,15 +64,23 @@ def warm_up(horde: AnyHorde, interface: Interface) -> float:
     n = -(-_SHARED_WORK // interface.coder.n_active)
     few = [*{id(q.target_policy): q for q in horde.questions}.values()][:8]
     few += horde.questions[:: max(horde.n_demons // n, 1)]
-    few = [replace(q, name=f"{i}", cumulant=lambda *_: 0.0) for i, q in enumerate(few)]
+    few = [replace(q, name=f"{i}", cumulant=lambda *_: 0.0, target_policy=_alone(q)) for i, q in enumerate(few)]
     small = Horde(few, n_features=interface.coder.n_features, n_active=interface.coder.n_active, config=horde.config)
     middle = np.full(len(interface.channels), 0.5, dtype=np.float32)
     tiles = encoder(interface)(middle)
     small.begin(middle, tiles)
     small.learn(0, 1.0, middle, tiles)
     small.predict(tiles)
-    small.weights()  # what reads the estimates reads these too
+    small.weights_sha256()  # what reads the estimates reads weights too
     return time.perf_counter() - began
+
+
+def _alone(question: GVF) -> Policy:
+    """Return a policy of the same kind that does not depend on another question."""
+    policy = question.target_policy
+    if isinstance(policy, Greedy):
+        return Greedy(policy.n_actions) if question.finds_policy else Uniform(policy.n_actions)
+    return policy
 
 
 def warm(env: gymnasium.Env[Any, Any]) -> float:

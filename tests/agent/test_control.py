@@ -1,0 +1,397 @@
+"""Control questions: the rules that find policies, and what other questions and a life do with these."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from horde_agent import GVF, Behaviour, Channel, ConstantAction, Greedy, Horde, LearnerConfig, Prediction, Uniform, cli
+from horde_agent.kernels import rules
+from horde_agent.learning import PlainEngine, Signals
+from horde_agent.record import Phase, read
+from tests.agent.test_rules import golden
+from tests.oracles.control import DenseControl
+
+CONTROL = tuple(name for name in rules.names() if rules.rule(name).FINDS_POLICY)
+N, ACTIVE, ACTIONS = 30, 4, 3
+ONE = np.zeros(1, dtype=np.int64)
+
+
+class OneDemon:
+    """A control demon of the plain engine in float64 that learns from the steps of the reference data."""
+
+    def __init__(self, entry: str, parameters: dict[str, float], n: int) -> None:
+        self.n, self.is_first = n, True
+        given = {key: value for key, value in parameters.items() if key not in ("alpha", "alpha_w")}
+        given |= {"rho_max": np.inf} if "rho_max" in rules.rule(entry).RANGES else {}
+        config = LearnerConfig(algorithm=entry, parameters=given, dtype="float64")
+        self.engine = PlainEngine(ONE, n, parameters["alpha"], parameters["alpha_w"], config, n_actions=2)
+
+    def learn(self, step: Any) -> None:
+        """Take a step; feature vectors are given in full, because a tile that is named twice counts twice."""
+        phi, phi_tp1 = (np.bincount(tiles, minlength=self.n) * 1.0 for tiles in (step.tiles_t, step.tiles_tp1))
+        if self.is_first:
+            self.engine.begin(phi, np.full(1, step.gamma_t), np.full(1, step.lam_t))
+            self.is_first = False
+        is_best = (q := self.engine.action_values(0, phi)) == q.max()
+        rho = is_best[step.action] / is_best.sum() / step.b
+        numbers = (rho, step.gamma_tp1, step.lam_tp1, step.c_tp1, step.z_tp1, step.b)
+        self.engine.learn(phi_tp1, Signals(*(np.full(1, x) for x in numbers), action_t=np.array([step.action])))
+
+    @property
+    def theta(self) -> Any:
+        """Primary weights."""
+        return self.engine.weights()[0][0]
+
+    @property
+    def w(self) -> Any:
+        """Secondary weights."""
+        return self.engine.weights()[1][0]
+
+
+@pytest.mark.parametrize("entry", CONTROL)
+def test_a_control_rule_gives_the_known_answers_in_every_setting(entry: str) -> None:
+    """Eleven settings of behaviour, lambda and state-dependent gamma, with episode ends, outcomes and ties."""
+    assert golden().check(OneDemon, rules=[entry], tolerance=1e-9)[entry] < 1e-9
+
+
+# ---- a Horde with control questions ----------------------------------------------------------------------------------
+
+
+class Stream:
+    """A random stream of tiles, two channels, actions and b, in which gaps and ends occur."""
+
+    def __init__(self, seed: int, n_steps: int) -> None:
+        rng = np.random.default_rng(seed)
+        self.tiles = np.array([rng.choice(N, ACTIVE, replace=False) for _ in range(n_steps + 1)])
+        self.seen = rng.normal(size=(n_steps + 1, 2))
+        self.actions = rng.integers(ACTIONS, size=n_steps)
+        self.b = rng.choice([0.2, 0.5, 0.8], n_steps)
+        self.begins, self.ends = (rng.random((2, n_steps)) < 0.05) & np.array([[True], [True]])
+
+    def live(self, horde: Any, first: int = 0, last: int | None = None) -> Any:
+        """Pass transitions [first, last) to a Horde; a stream begins at the first one and after gaps and ends."""
+        for t in range(first, len(self.b) if last is None else last):
+            if t == 0 or self.begins[t] or self.ends[t - 1]:
+                horde.begin(self.seen[t], self.tiles[t])
+            arrival = (self.seen[t + 1], self.tiles[t + 1])
+            horde.learn(int(self.actions[t]), float(self.b[t]), *arrival, terminated=bool(self.ends[t]))
+        return horde
+
+
+def predictions() -> list[GVF]:
+    """Return questions that predict."""
+    policies = [ConstantAction(1, ACTIONS), Uniform(ACTIONS), Behaviour()]
+    return [GVF(f"{i}", policy, Channel(i % 2), 0.8) for i, policy in enumerate(policies)]
+
+
+def seek(name: str = "seek", algorithm: str | None = None, channel: int = 0, **more: Any) -> GVF:
+    """Return a control question."""
+    return GVF(name, Greedy(ACTIONS), Channel(channel), 0.9, algorithm=algorithm, **more)
+
+
+def new_horde(questions: list[GVF], **config: Any) -> Horde:
+    """Return a Horde in float64 unless `config` says otherwise."""
+    learner = LearnerConfig(**{"dtype": "float64", "mspbe_tau": 50.0} | config)
+    return Horde(questions, n_features=N, n_active=ACTIVE, config=learner)
+
+
+@pytest.mark.parametrize("rule", CONTROL)
+def test_control_demons_learn_as_the_slow_twin_beside_predictions_that_stay_the_same(rule: str) -> None:
+    """In one Horde, with gaps and ends: the predictions' weights are those of a Horde without control, to the bit."""
+    stream, asked = Stream(1, 300), predictions()
+    mixed = stream.live(new_horde([asked[0], seek(algorithm=rule), *asked[1:]]))
+    alone = stream.live(new_horde(asked))
+    slow = _slow(rule, stream)
+    theta, w = mixed.weights(np.array([1]))
+    np.testing.assert_allclose(theta[0].reshape(ACTIONS, N), slow.theta, rtol=0, atol=1e-12)
+    np.testing.assert_allclose(w[0].reshape(ACTIONS, N), slow.w, rtol=0, atol=1e-12)
+    np.testing.assert_array_equal(mixed.weights(np.array([0, 2, 3])), alone.weights())
+    np.testing.assert_allclose(mixed.td_error[1], slow.delta, rtol=0, atol=1e-12)
+    last = stream.tiles[-1]
+    assert mixed.predict(last)[1] == mixed.action_values("seek", last).max()
+    with pytest.raises(ValueError, match="weights for each action"):
+        mixed.weights()
+    assert mixed.weights_sha256() != alone.weights_sha256()
+
+
+def _slow(rule: str, stream: Stream) -> DenseControl:
+    alpha = 0.1 / ACTIVE
+    own = rules.rule(rule)
+    beta = getattr(own.parameters(), "beta", 0.0)
+    slow = DenseControl(rule, ACTIONS, N, alpha, own.SECONDARY_RATIO * alpha, beta=beta, rho_max=1.0)
+
+    class Caller:
+        """Takes what a Horde takes."""
+
+        def begin(self, _seen: Any, tiles: NDArray[np.int64]) -> None:
+            """Begin a stream."""
+            slow.begin(np.bincount(tiles, minlength=N) * 1.0)
+
+        def learn(self, action: int, b: float, seen: Any, tiles: NDArray[np.int64], *, terminated: bool) -> None:
+            """Learn from one transition."""
+            gamma = 0.0 if terminated else 0.9
+            slow.learn(action, b, np.bincount(tiles, minlength=N) * 1.0, gamma, 0.9, seen[0], 0.0)
+
+    stream.live(Caller())
+    return slow
+
+
+def test_rules_that_are_the_same_under_some_parameters_learn_the_same_weights() -> None:
+    """Beta = 0 is Greedy-GQ; at lambda = 0 the two rules called QRC are one."""
+
+    def theta(algorithm: str, lam: float, **parameters: float) -> Any:
+        config = {"algorithm": algorithm, "parameters": parameters, "secondary_ratio": 0.5}
+        return Stream(2, 200).live(new_horde([seek(lam=lam)], **config)).weights()[0]
+
+    np.testing.assert_array_equal(theta("qrc", 0.9, beta=0.0), theta("greedy_gq", 0.9))
+    np.testing.assert_allclose(theta("qrc", 0.0), theta("qrc_2025", 0.0), rtol=0, atol=1e-14)
+
+
+N_STATES, GOAL = 6, 5
+
+
+def corridor(horde: Horde, n_steps: int) -> None:
+    """Act at random in six states: action 1 goes right, 0 left; channel 0 is 1 at the end, then it restarts."""
+    rng, s = np.random.default_rng(0), 0
+
+    def arrival(s: int) -> tuple[Any, Any]:
+        return np.array([float(s == GOAL)]), np.array([s, N_STATES])  # one tile per state, and one always active
+
+    horde.begin(*arrival(s))
+    for _ in range(n_steps):
+        action = int(rng.integers(3))
+        s = int(np.clip(s + (-1, 1, 0)[action], 0, GOAL))
+        horde.learn(action, 1 / 3, *arrival(s), terminated=s == GOAL)
+        if s == GOAL:
+            s = 0
+            horde.begin(*arrival(s))
+
+
+@pytest.mark.parametrize("rule", CONTROL)
+def test_the_policy_found_off_policy_is_the_best_one_and_others_predict_what_follows_from_it(rule: str) -> None:
+    """From random actions: values .9^(k - 1), k steps from the end, and the discounted number of steps under it."""
+    questions = [
+        GVF("steps", Greedy(3, "find"), lambda observation, tiles: 1.0, 0.9, lam=0.0, algorithm="gtd"),
+        GVF("find", Greedy(3), Channel(0), 0.9, lam=0.0),
+    ]
+    config = LearnerConfig(algorithm=rule, step_size=0.5, dtype="float64")
+    horde = Horde(questions, n_features=N_STATES + 1, n_active=2, config=config)
+    corridor(horde, 12_000)
+    states = [np.array([s, N_STATES]) for s in range(GOAL)]
+    found = [int(horde.action_values("find", tiles).argmax()) for tiles in states]
+    assert found == [1] * GOAL
+    values = [horde.predict(tiles) for tiles in states]
+    n_steps = np.arange(GOAL, 0, -1.0)
+    np.testing.assert_allclose([v[1] for v in values], 0.9 ** (n_steps - 1), atol=0.03)
+    np.testing.assert_allclose([v[0] for v in values], (1 - 0.9**n_steps) / 0.1, atol=0.1)
+
+
+def test_the_ratio_of_a_found_policy_is_that_of_the_weights_at_the_time_and_ties_share_it() -> None:
+    """At first every action is best and rho = (1/3)/b; then it is 1/b or 0 by the old weights' values."""
+    stream = Stream(3, 40)
+    horde = new_horde([GVF("about", Greedy(ACTIONS, "seek"), Channel(1), 0.5), seek()])
+    horde.begin(stream.seen[0], stream.tiles[0])
+    for t in range(40):
+        before = horde.action_values("seek", stream.tiles[t])
+        pi = (before == before.max()) / (before == before.max()).sum()
+        horde.learn(int(stream.actions[t]), float(stream.b[t]), stream.seen[t + 1], stream.tiles[t + 1])
+        expected = pi[stream.actions[t]] / stream.b[t]
+        np.testing.assert_allclose(horde.rho, [expected, expected], rtol=1e-15)
+        assert t or expected == pytest.approx(1 / 3 / stream.b[0])
+
+
+def test_a_saved_horde_with_control_demons_continues_to_the_bit() -> None:
+    """Also if questions were added and removed before; both engines, deferred steps included."""
+    stream = Stream(4, 200)
+
+    def begun() -> Horde:
+        learner = LearnerConfig(mspbe_tau=50.0, dtype="float64")
+        return Horde(predictions(), n_features=N, n_active=ACTIVE, config=learner, mode="deferred")
+
+    def changed(horde: Horde) -> Horde:
+        horde.add([seek(), seek("other", "qrc_2025", 1), GVF("about", Greedy(ACTIONS, "seek"), Channel(1), 0.8)])
+        horde.remove(["0"])
+        return horde
+
+    whole = stream.live(changed(stream.live(begun(), last=61)), 61)
+    half = stream.live(changed(stream.live(begun(), last=61)), 61, 130)
+    again = changed(begun())
+    again.restore({name: array.copy() for name, array in half.state().items()})
+    stream.live(again, 130)
+    assert again.weights_sha256() == whole.weights_sha256()
+    np.testing.assert_array_equal(again.predictions, whole.predictions)
+
+
+def test_added_control_demons_learn_as_in_a_horde_that_begins_then() -> None:
+    """With the plain engine to the bit; those that were there continue to the bit."""
+    stream = Stream(5, 200)
+    grown = stream.live(new_horde(predictions(), engine="plain"), last=80)
+    grown.add([seek()])
+    stream.live(grown, 80)
+    late = new_horde([seek()])
+    late.begin(stream.seen[80], stream.tiles[80])
+    stream.live(late, 80)
+    np.testing.assert_array_equal(grown.weights(np.array([3])), late.weights())
+    np.testing.assert_array_equal(
+        grown.weights(np.arange(3)), stream.live(new_horde(predictions(), engine="plain")).weights()
+    )
+
+
+def test_a_diverging_control_demon_and_those_about_its_policy_are_set_aside_and_the_others_continue_to_the_bit() -> (
+    None
+):
+    """Its policy is then uniform, so a behaviour that follows it continues."""
+    stream, steps = Stream(6, 200), iter(range(10_000))
+
+    def explodes(observation: Any, tiles: Any) -> float:
+        return 1e200 if next(steps) == 60 else 1.0
+
+    bad = GVF("bad", Greedy(ACTIONS), explodes, 0.9)
+    about = GVF("about bad", Greedy(ACTIONS, "bad"), Channel(0), 0.5)
+    horde = stream.live(new_horde([bad, about, *predictions(), seek()]))
+    other = stream.live(new_horde([*predictions(), seek()]))
+    assert set(horde.diverged) == {"bad", "about bad"}
+    assert "'bad'" in horde.divergence_reason["about bad"]
+    np.testing.assert_array_equal(horde.weights(np.array([2, 3, 4])), other.weights(np.array([0, 1, 2])))
+    np.testing.assert_array_equal(horde.weights(np.array([5])), other.weights(np.array([3])))
+    policy = horde.questions[1].target_policy
+    np.testing.assert_allclose(policy.probabilities(stream.seen[0], stream.tiles[0]), 1 / ACTIONS)
+
+
+INVALID: dict[str, tuple[Any, str]] = {
+    "no control question of that name": (
+        lambda: new_horde([GVF("about", Greedy(3, "lamp"), Channel(0), 0.5)]),
+        "'about'.*'lamp'",
+    ),
+    "the named question predicts": (
+        lambda: new_horde([*predictions(), GVF("about", Greedy(3, "0"), Channel(0), 0.5)]),
+        "'about'.*'0'",
+    ),
+    "a rule that predicts": (lambda: new_horde([seek(algorithm="gtd")]), "'seek'.*'gtd' finds no policies"),
+    "a rule that finds policies": (
+        lambda: new_horde(predictions(), algorithm="qrc"),
+        r"'0'.*'qrc'.*Greedy\(n_actions\)",
+    ),
+    "no such rule": (lambda: new_horde([seek(algorithm="sarsa")]), "'seek'.*algorithm.*'sarsa'"),
+    "other actions": (lambda: new_horde([*predictions(), GVF("f", Greedy(2), Channel(0), 0.9)]), "actions"),
+    "no actions": (lambda: Greedy(0), "n_actions"),
+    "no name": (lambda: Greedy(3, 5), "of must"),  # type: ignore[arg-type]
+    "beta": (lambda: LearnerConfig(algorithm="qrc", parameters={"beta": -1.0}), "'qrc'.*beta"),
+    "importance-weighted": (lambda: LearnerConfig(algorithm="qrc", w_rule="importance-weighted"), "w_rule"),
+    "the found policy's question removed": (
+        lambda: new_horde([GVF("about", Greedy(3, "seek"), Channel(0), 0.5), seek()]).remove(["seek"]),
+        "'about'.*'seek'",
+    ),
+    "action values of a prediction": (
+        lambda: new_horde([*predictions(), seek()]).action_values("0", np.arange(4)),
+        "'0'.*seek",
+    ),
+    "RUPEE": (lambda: new_horde([seek()]).new_rupee(0.01), "RUPEE"),
+}
+
+
+@pytest.mark.parametrize("case", INVALID)
+def test_invalid_input_is_refused_in_one_sentence(case: str) -> None:
+    """The message names the question or the argument."""
+    make, match = INVALID[case]
+    with pytest.raises(ValueError, match=match):
+        make()
+
+
+def test_a_policy_without_a_horde_has_no_values() -> None:
+    """Nothing learns them."""
+    with pytest.raises(RuntimeError, match="seek"):
+        Greedy(3, "seek").probabilities(np.zeros(1), np.arange(4))
+
+
+def test_a_prediction_of_a_control_demon_is_its_highest_action_value() -> None:
+    """A question may predict what another demon's best value will be."""
+    stream = Stream(7, 100)
+    horde = stream.live(new_horde([GVF("later value", Uniform(ACTIONS), Prediction("seek"), 0.0), seek()]))
+    assert np.isfinite(horde.predictions).all()
+    assert horde.weights(np.array([0]))[0].any()
+
+
+# ---- horde learn -----------------------------------------------------------------------------------------------------
+
+FILE = """
+[[control]]
+name = "lamp"
+channel = "light_0"
+gamma = 0.9
+algorithm = "qrc"
+
+[[family]]
+policies = ["greedy:lamp", "uniform"]
+gammas = [0.8]
+channels = ["light_0"]
+"""
+LEARN = "learn --physics planar --excursion-probability 0.05 --horizon 12 --seed 1 --snapshot-every never --questions"
+
+
+@pytest.fixture
+def _without_pictures(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Drawing takes longer than living."""
+    monkeypatch.setattr(cli, "write_report", lambda path: path / "report.html")
+    return
+
+
+def horde(words: str) -> int:
+    """Run a command."""
+    return cli.main(words.split())
+
+
+@pytest.mark.usefixtures("_without_pictures")
+def test_a_life_that_follows_a_found_policy_records_the_true_b_and_resumes_to_the_bit(tmp_path: Path) -> None:
+    """Epsilon-greedy with epsilon 0.3: b is 0.06, plus 0.7 shared by the best actions."""
+    (tmp_path / "q.toml").write_text(FILE)
+    command = f"{LEARN} {tmp_path}/q.toml --behaviour greedy:lamp --epsilon 0.3"
+    assert horde(f"{command} --steps 400 --out {tmp_path}/whole") == 0
+    assert horde(f"{command} --steps 250 --out {tmp_path}/parts") == 0
+    assert horde(f"resume {tmp_path}/parts --steps 400") == 0
+    whole, parts = (json.loads((tmp_path / run / "summary.json").read_text()) for run in ("whole", "parts"))
+    assert parts["weights_sha256"] == whole["weights_sha256"]
+    assert whole["n_questions"] == 3
+    assert not whole["diverged"]
+    rows = read(tmp_path / "whole" / "log" / "life.rec").rows
+    b = rows["b"][rows["phase"] == Phase.BEHAVE]
+    assert np.isclose(b[:, None], [0.06, 0.06 + 0.7, 0.06 + 0.7 / 2, 0.06 + 0.7 / 5]).any(axis=1).all()
+    assert (b > 0.7).mean() > 0.4
+    assert (
+        horde(f"learn --backend replay --log {tmp_path}/whole --questions {tmp_path}/q.toml --out {tmp_path}/again")
+        == 0
+    )
+    again = json.loads((tmp_path / "again" / "summary.json").read_text())
+    assert again["weights_sha256"] == whole["weights_sha256"]
+
+
+@pytest.mark.parametrize(
+    ("file", "flags", "words"),
+    [
+        (FILE, "--behaviour greedy:dock", "greedy:dock: no question finds this policy; there are lamp"),
+        (FILE, "--behaviour greedy", "--behaviour greedy: write random, or greedy:NAME"),
+        (FILE, "--behaviour greedy:lamp --epsilon 1.5", "--epsilon must be in [0, 1], got 1.5"),
+        (FILE.replace('"qrc"', '"gtd"'), "", "question 'lamp': algorithm 'gtd' finds no policies"),
+        (FILE.replace('"qrc"', "1"), "", "[[control]] number 1: algorithm must be the name of an update rule, not 1"),
+        (FILE.replace("gamma = 0.9", "gamma = 1.0"), "", "[[control]] number 1"),
+        (FILE.replace("light_0", "light_9", 1), "", "[[control]] number 1 names the unknown sensor 'light_9'"),
+        (FILE.replace("gamma = 0.9", ""), "", "[[control]] number 1 needs 'gamma'"),
+        (FILE.replace("gamma = 0.9", "gamma = 0.9\nspeed = 1"), "", "[[control]] number 1 has an unknown key 'speed'"),
+        (FILE.replace("greedy:lamp", "greedy:dock"), "", "[[family]] number 1 names the unknown policy 'greedy:dock'"),
+        ("control = 1", "", "family and control must be"),
+    ],
+)
+def test_a_command_that_asks_for_no_such_policy_ends_before_the_run(
+    file: str, flags: str, words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With exit code 2 and one sentence."""
+    (tmp_path / "q.toml").write_text(file)
+    assert horde(f"{LEARN} {tmp_path}/q.toml --steps 100 --out {tmp_path}/run {flags}") == 2
+    assert words in " ".join(capsys.readouterr().err.split())
