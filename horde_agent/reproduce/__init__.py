@@ -15,10 +15,13 @@ import tyro
 
 from horde_agent.runs.config import WHOLE, WITH_PORT, BadInput, is_file
 
-__all__ = ["EXPERIMENTS", "SCALES", "ReproduceConfig", "resolve"]
+__all__ = ["EXPERIMENTS", "FURTHER", "SCALES", "ReproduceConfig", "resolve"]
 
 EXPERIMENTS = ("chain", "excursions", "reset", "policies", "loop")
 """The experiments' folders, in the order of the paper; `loop` is the feedback of its first figure."""
+
+FURTHER = ("league",)
+"""Experiments that the paper leaves to future work: run by name, not by `all`."""
 
 SCALES = ("quick", "paper")
 BACKENDS = ("simulator", "serial", "drops", "emulated")
@@ -32,7 +35,8 @@ class ReproduceConfig:
     Attributes:
         experiment: `chain` (the MSPBE estimates on a small chain), `excursions` (795 questions and their test
             excursions), `reset` (the measures when the weights are lost, and when the lamp moves), `policies` (1,000
-            and 10,000 Gibbs policies), `loop` (predictions fed back as features), or `all`.
+            and 10,000 Gibbs policies), `loop` (predictions fed back as features), or `all` of these; or `league` (every
+            update rule on the 795 questions).
         scale: `quick` (under a minute once compiled: shorter lives, the same code) or `paper` (lives as long as the
             paper's).
         seeds: Number of lives, seeded 0, 1, ...

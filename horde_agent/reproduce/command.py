@@ -14,7 +14,7 @@ from typing import Any
 from rich.console import Console
 
 from horde_agent.life.timing import duration
-from horde_agent.reproduce import EXPERIMENTS, ReproduceConfig, resolve
+from horde_agent.reproduce import EXPERIMENTS, FURTHER, ReproduceConfig, resolve
 from horde_agent.reproduce.experiment import Experiment
 from horde_agent.reproduce.lives import simulate_lives
 from horde_agent.reproduce.page import write_page
@@ -35,7 +35,7 @@ def run(config: ReproduceConfig) -> Path:
     Raises:
         BadInput: If a setting is invalid or the folder cannot be used; nothing is written then.
     """
-    config = resolve(config, EXPERIMENTS)
+    config = resolve(config, (*EXPERIMENTS, *FURTHER))
     names = EXPERIMENTS if config.experiment == "all" else (config.experiment,)
     experiments = {name: load(name) for name in names}
     if importlib.util.find_spec("matplotlib") is None:
@@ -134,7 +134,7 @@ def _finished_result(out: Path, name: str) -> Result | None:
 
 def _draw(study: Study, config: ReproduceConfig) -> Path:
     """Write the page of every result that the folder holds."""
-    results = [result for name in EXPERIMENTS if (result := _finished_result(study.out, name)) is not None]
+    results = [result for name in (*EXPERIMENTS, *FURTHER) if (result := _finished_result(study.out, name)) is not None]
     lives_s = _seconds_of_lives(study.out)
     facts: dict[str, Cell] = {
         "command": _command(config),

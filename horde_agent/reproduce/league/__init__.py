@@ -1,0 +1,1 @@
+"""Experiment `league`: every update rule on the same questions and lives."""

@@ -1,0 +1,194 @@
+"""Experiment `league`: every update rule that predicts, on the same questions and the same recorded lives.
+
+Each rule learns with its defaults, and with the best settings of its grid, chosen on a life that is not reported.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from horde_agent.horde import Horde, LearnerConfig
+from horde_agent.kernels.rules import names, rule
+from horde_agent.life.observers import sound_demons
+from horde_agent.measures.nmsre import final_nmsre
+from horde_agent.measures.online import rupee_beta0
+from horde_agent.questions import PAPER_LAMBDA, excursions
+from horde_agent.record import read
+from horde_agent.reproduce.lessons import TrainingData, learn, outcomes
+from horde_agent.reproduce.lives import LifeSpec, interface_of, simulate_lives
+from horde_agent.reproduce.parallel import Job, OnProgress
+from horde_agent.reproduce.study import Study
+from horde_agent.runs.jobs.warm import warm_up
+from horde_agent.types import Bools, Floats
+
+RULES = tuple(name for name in names() if not rule(name).FINDS_POLICY)
+DEFAULT = "gtd"
+TUNING_SEED = 100
+
+
+class Size(NamedTuple):
+    """Steps of a reported life and of the tuning life, and the distance between two of the 795 questions."""
+
+    life: int
+    tuning: int
+    every: int
+
+
+SIZES = {"paper": Size(60_000, 20_000, 1), "quick": Size(3_000, 2_000, 40)}
+
+
+class Entry(NamedTuple):
+    """A rule with some settings; None means its default.
+
+    Attributes:
+        rule: Its name.
+        step_size, secondary_ratio: As in `LearnerConfig`.
+        eta: The parameter in the place of a step size, for rules that have one.
+    """
+
+    rule: str
+    step_size: float | None = None
+    secondary_ratio: float | None = None
+    eta: float | None = None
+
+    @property
+    def settings(self) -> str:
+        """The settings that are not defaults."""
+        given = zip(self._fields[1:], self[1:], strict=True)
+        return ", ".join(f"{name} {value:g}" for name, value in given if value is not None) or "default"
+
+    def config(self) -> LearnerConfig:
+        """Return the learner's options."""
+        parameters = {} if self.eta is None else {"eta": self.eta}
+        sizes = {"step_size": self.step_size, "secondary_ratio": self.secondary_ratio}
+        given: dict[str, Any] = {name: value for name, value in sizes.items() if value is not None}
+        return LearnerConfig(algorithm=self.rule, parameters=parameters, vector_mspbe=False, **given)
+
+
+def grid(name: str) -> list[Entry]:
+    """Return the settings that are tried of a rule, the defaults first: three step sizes, and ratios if it has w."""
+    of, ratios = rule(name), [None, 0.1, 1.0] if "w" in rule(name).WEIGHTS else [None]
+    if of.IGNORES_STEP_SIZE:
+        return [Entry(name), *(Entry(name, eta=factor * of.parameters().eta) for factor in (0.3, 3.0))]
+    sizes = [None, 0.3 * of.STEP_SIZE, 3.0 * of.STEP_SIZE]
+    return [Entry(name, size, ratio) for size in sizes for ratio in ratios]
+
+
+class Score(NamedTuple):
+    """What an entry learned from one life.
+
+    Attributes:
+        nmsre: Final two-pass NMSRE of each question, NaN if it was tested fewer than two times, shape (n,).
+        sound: Whether each demon did not diverge, shape (n,).
+        rupee: RUPEE of each at the end, shape (n,).
+        ms: Milliseconds per learning step, each demon's prediction included.
+        megabytes: Size of the learner's state.
+    """
+
+    nmsre: Floats
+    sound: Bools
+    rupee: Floats
+    ms: float
+    megabytes: float
+
+    @property
+    def error(self) -> float:
+        """Mean over the questions of the NMSRE, at most 1 each; 1 for a diverged demon."""
+        tested = ~np.isnan(self.nmsre)
+        return float(np.where(self.sound, np.minimum(self.nmsre, 1.0), 1.0)[tested].mean()) if tested.any() else 1.0
+
+
+class MeasuredHorde(Horde):
+    """A Horde that measures the time of its updates and updates its RUPEE."""
+
+    seconds = 0.0
+
+    def begin(self, observation: Any, tiles: Any) -> Any:
+        """Begin a stream, for the RUPEE too."""
+        if not hasattr(self, "rupee"):
+            self.rupee = self.new_rupee(rupee_beta0(self.config.step_size, PAPER_LAMBDA))
+        self.rupee.begin(np.asarray(tiles))
+        return super().begin(observation, tiles)
+
+    def learn(self, action: int, probability: float, observation: Any, tiles: Any, *, terminated: bool = False) -> Any:
+        """Learn from a transition."""
+        began = time.perf_counter()
+        predictions = super().learn(action, probability, observation, tiles, terminated=terminated)
+        self.seconds += time.perf_counter() - began
+        self.rupee.learn(np.asarray(tiles), self.signals, self.td_error, is_last=terminated)
+        return predictions
+
+
+def score(on_progress: OnProgress, study: Study, seed: int, life: Path, entry: Entry) -> Score:
+    """Learn from a life by an entry unless cached; a job for a worker process."""
+
+    def make() -> Score:
+        interface, lessons = interface_of(study), TrainingData(read(life))
+        coder, asked = interface.coder, excursions(interface)[:: SIZES[study.scale].every]
+        shape: dict[str, Any] = {"n_features": coder.n_features, "n_active": coder.n_active}
+        warm_up(Horde(asked, **shape, config=entry.config()), interface)
+        horde = MeasuredHorde(asked, **shape, config=entry.config())
+        learned = learn(lessons, horde, interface, on_progress=on_progress)
+        nmsre = final_nmsre(outcomes(lessons, asked, learned.predictions), horde.n_demons)
+        n_bytes = sum(array.nbytes for array in horde.state().values())
+        ms = 1e3 * horde.seconds / learned.n_updates
+        return Score(nmsre, sound_demons(horde), horde.rupee.value(), ms, n_bytes / 1e6)
+
+    name = f"league-{entry.rule}-{entry.settings.replace(', ', '-').replace(' ', '-')}-{seed}"
+    every = SIZES[study.scale].every
+    return study.cached_arrays(Score, name, make, seed=seed, life=life.name, every=every, **entry._asdict())
+
+
+class Data(NamedTuple):
+    """The measurements.
+
+    Attributes:
+        defaults, best: The scores of each rule by name, one per seed: with its defaults, with its best settings.
+        chosen: The best settings of each rule.
+        size: Lengths of the lives.
+    """
+
+    defaults: dict[str, list[Score]]
+    best: dict[str, list[Score]]
+    chosen: dict[str, Entry]
+    size: Size
+
+
+def lives(study: Study) -> list[LifeSpec]:
+    """Return the life for tuning and those reported."""
+    size = SIZES[study.scale]
+    return [LifeSpec(TUNING_SEED, size.tuning), *(LifeSpec(seed, size.life) for seed in study.seeds)]
+
+
+def gather(study: Study) -> Data:
+    """Choose each rule's best settings on the tuning life, then score every rule on the others."""
+    tuning, *lived = simulate_lives(study, lives(study))
+    tried = [entry for name in RULES for entry in grid(name)]
+    errors = [found.error for found in _scores(study, [(TUNING_SEED, tuning, entry) for entry in tried])]
+    of_rule = {name: [k for k, entry in enumerate(tried) if entry.rule == name] for name in RULES}
+    chosen = {name: tried[min(tries, key=errors.__getitem__)] for name, tries in of_rule.items()}
+    wanted = list(dict.fromkeys([*map(Entry, RULES), *chosen.values()]))
+    plans = [(seed, life, entry) for entry in wanted for seed, life in zip(study.seeds, lived, strict=True)]
+    found: dict[Entry, list[Score]] = {}
+    for (_, _, entry), of_life in zip(plans, _scores(study, plans), strict=True):
+        found.setdefault(entry, []).append(of_life)
+    return Data({n: found[Entry(n)] for n in RULES}, {n: found[chosen[n]] for n in RULES}, chosen, SIZES[study.scale])
+
+
+def _scores(study: Study, plans: Sequence[tuple[int, Path, Entry]]) -> list[Score]:
+    """Return the scores of entries on lives; the plain engine takes some twenty times as long as the other."""
+    jobs = [
+        Job(
+            f"{entry.rule} ({entry.settings}), life {seed}",
+            score,
+            (study, seed, life, entry),
+            20.0 if entry.config().needs_plain_engine else 1.0,
+        )
+        for seed, life, entry in plans
+    ]
+    return study.in_parallel(jobs)

@@ -1,0 +1,64 @@
+"""Experiment `league`: grids, the choice of the best settings, and the rule of its claim."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from horde_agent.reproduce.league import claims, problem
+from horde_agent.reproduce.league.problem import RULES, Data, Entry, Score, Size, grid
+from tests.agent.reproducing import toy_study
+
+
+def score(error: float, *, is_sound: bool = True) -> Score:
+    """Return a score of two questions."""
+    return Score(np.array([error, error]), np.array([True, is_sound]), np.ones(2), 1.0, 1.0)
+
+
+def data_of(**best: list[Score]) -> Data:
+    """Return measurements in which all other rules are as good as the default, 0.5, 0.6 and 0.7."""
+    alike = {name: [score(0.5), score(0.6), score(0.7)] for name in RULES}
+    return Data(alike, alike | best, {name: Entry(name) for name in RULES}, Size(1, 1, 1))
+
+
+def test_every_rule_that_predicts_takes_part_with_its_defaults_first() -> None:
+    """Rules that find policies answer other questions."""
+    assert {"td", "gtd", "swift_td"} <= set(RULES)
+    assert not {"greedy_gq", "qrc"} & set(RULES)
+    for name in RULES:
+        assert grid(name)[0] == Entry(name)
+        assert len({entry.config() for entry in grid(name)}) == len(grid(name)) in (3, 7, 8, 9)
+
+
+@pytest.mark.parametrize(
+    ("scores", "is_better"),
+    [
+        ([score(0.4), score(0.5), score(0.6)], True),
+        ([score(0.4), score(0.5), score(0.71)], False),  # not in every life
+        ([score(0.499), score(0.2), score(0.6999)], False),  # the interval holds 0
+        ([score(0.4), score(0.5), score(0.1, is_sound=False)], False),
+    ],
+)
+def test_a_rule_is_better_in_every_life_clearly_and_without_divergence(scores: list[Score], is_better: bool) -> None:
+    """The default has 0.5, 0.6 and 0.7."""
+    assert list(claims.better_rules(data_of(tdrc=scores))) == ["tdrc"] * is_better
+
+
+def test_the_league_chooses_on_one_life_and_scores_on_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two rules on a toy robot; measurements are cached."""
+    monkeypatch.setattr(problem, "RULES", ("gtd", "td"))
+    monkeypatch.setattr(claims, "RULES", ("gtd", "td"))
+    monkeypatch.setitem(problem.SIZES, "quick", Size(1_500, 1_200, 1))
+    study = toy_study(tmp_path, monkeypatch, seeds=(0, 1))
+    data = problem.gather(study)
+    assert set(data.best) == {"gtd", "td"}
+    for name in ("gtd", "td"):
+        assert data.chosen[name] in grid(name)
+        assert all(0.0 < found.error <= 1.0 and found.megabytes > 0 for found in data.best[name])
+    rows = claims.tables(data)[0].rows
+    assert [row[0] for row in rows] == ["gtd", "td"]
+    again = problem.gather(study)
+    np.testing.assert_array_equal(again.best["td"][1].rupee, data.best["td"][1].rupee)
+    assert again.best["td"][1].ms == data.best["td"][1].ms
