@@ -15,6 +15,7 @@ PRINTS = {
     "any_env.py": "steps standing, at random",
     "wall_follower.py": "nearness on the left, if it followed the wall",
     "epsilon_greedy.py": "with the least predicted nearness",
+    "find_policies.py": "mean return of each policy",
     "read_a_life.py": "of them of the behaviour",
     "own_robot.py": "promises kept, and 45 demons learned of it",
     "train_ppo.py": "transitions learned by 795 demons; 0 set aside",
