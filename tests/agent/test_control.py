@@ -349,7 +349,9 @@ def horde(words: str) -> int:
 
 
 @pytest.mark.usefixtures("_without_pictures")
-def test_a_life_that_follows_a_found_policy_records_the_true_b_and_resumes_to_the_bit(tmp_path: Path) -> None:
+def test_a_life_that_follows_a_found_policy_records_the_true_b_and_resumes_to_the_bit(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Epsilon-greedy with epsilon 0.3: b is 0.06, plus 0.7 shared by the best actions."""
     (tmp_path / "q.toml").write_text(FILE)
     command = f"{LEARN} {tmp_path}/q.toml --behaviour greedy:lamp --epsilon 0.3"
@@ -364,10 +366,10 @@ def test_a_life_that_follows_a_found_policy_records_the_true_b_and_resumes_to_th
     b = rows["b"][rows["phase"] == Phase.BEHAVE]
     assert np.isclose(b[:, None], [0.06, 0.06 + 0.7, 0.06 + 0.7 / 2, 0.06 + 0.7 / 5]).any(axis=1).all()
     assert (b > 0.7).mean() > 0.4
-    assert (
-        horde(f"learn --backend replay --log {tmp_path}/whole --questions {tmp_path}/q.toml --out {tmp_path}/again")
-        == 0
-    )
+    assert horde(f"resume {tmp_path}/parts --steps 410 --remove lamp") == 2
+    assert "the robot's behaviour is greedy:lamp" in " ".join(capsys.readouterr().err.split())
+    replay = f"learn --backend replay --log {tmp_path}/whole --questions {tmp_path}/q.toml"
+    assert horde(f"{replay} --out {tmp_path}/again") == 0
     again = json.loads((tmp_path / "again" / "summary.json").read_text())
     assert again["weights_sha256"] == whole["weights_sha256"]
 

@@ -215,10 +215,13 @@ class Robot(Source):
         If `learns`, theta of the new questions is learned from the recording; w and traces start at 0.
 
         Raises:
-            BadInput: If the file is invalid, or no name matches the pattern.
+            BadInput: If the file is invalid, no name matches the pattern, or the behaviour follows a removed one.
         """
         life, run, before = self.life, self.run, list(self.life.horde.names)
         changes = new_changes(run.folder, before, add, remove, len(self.snapshot_writer.changes))
+        followed = run.config.behaviour
+        if any(followed == f"greedy:{name}" for one in changes for name in one.get("remove", ())):
+            raise BadInput(f"--remove {remove}: the robot's behaviour is {followed}; choose a pattern that leaves it")
         try:
             change(life, run.interface, run.folder, changes)
         except ValueError as error:
