@@ -86,7 +86,7 @@ def settings(study: Study, data: Data) -> dict[str, Cell]:
         "steps of a life": data.size.life,
         "steps of the tuning life": data.size.tuning,
         "questions": f"one of every {data.size.every} of the 795",
-        "settings tried": sum(len(problem.grid(name)) for name in RULES),
+        "settings tried": sum(len(problem.grid(name)[: data.size.tries]) for name in RULES),
     }
 
 

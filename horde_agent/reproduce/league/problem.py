@@ -32,14 +32,15 @@ TUNING_SEED = 100
 
 
 class Size(NamedTuple):
-    """Steps of a reported life and of the tuning life, and the distance between two of the 795 questions."""
+    """Steps of a reported life and of the tuning life, the distance between two of the 795 questions, grid entries."""
 
     life: int
     tuning: int
     every: int
+    tries: int
 
 
-SIZES = {"paper": Size(60_000, 20_000, 1), "quick": Size(3_000, 2_000, 40)}
+SIZES = {"paper": Size(60_000, 20_000, 1, 9), "quick": Size(2_000, 1_000, 40, 2)}
 
 
 class Entry(NamedTuple):
@@ -72,7 +73,8 @@ class Entry(NamedTuple):
 
 def grid(name: str) -> list[Entry]:
     """Return the settings that are tried of a rule, the defaults first: three step sizes, and ratios if it has w."""
-    of, ratios = rule(name), [None, 0.1, 1.0] if "w" in rule(name).WEIGHTS else [None]
+    of = rule(name)
+    ratios = [None, *(ratio for ratio in (0.1, 1.0) if "w" in of.WEIGHTS and ratio != of.SECONDARY_RATIO)]
     if of.IGNORES_STEP_SIZE:
         return [Entry(name), *(Entry(name, eta=factor * of.parameters().eta) for factor in (0.3, 3.0))]
     sizes = [None, 0.3 * of.STEP_SIZE, 3.0 * of.STEP_SIZE]
@@ -168,7 +170,7 @@ def lives(study: Study) -> list[LifeSpec]:
 def gather(study: Study) -> Data:
     """Choose each rule's best settings on the tuning life, then score every rule on the others."""
     tuning, *lived = simulate_lives(study, lives(study))
-    tried = [entry for name in RULES for entry in grid(name)]
+    tried = [entry for name in RULES for entry in grid(name)[: SIZES[study.scale].tries]]
     errors = [found.error for found in _scores(study, [(TUNING_SEED, tuning, entry) for entry in tried])]
     of_rule = {name: [k for k, entry in enumerate(tried) if entry.rule == name] for name in RULES}
     chosen = {name: tried[min(tries, key=errors.__getitem__)] for name, tries in of_rule.items()}
