@@ -366,7 +366,7 @@ def test_a_life_that_follows_a_found_policy_records_the_true_b_and_resumes_to_th
     b = rows["b"][rows["phase"] == Phase.BEHAVE]
     assert np.isclose(b[:, None], [0.06, 0.06 + 0.7, 0.06 + 0.7 / 2, 0.06 + 0.7 / 5]).any(axis=1).all()
     assert (b > 0.7).mean() > 0.4
-    assert horde(f"resume {tmp_path}/parts --steps 410 --remove lamp") == 2
+    assert horde(f"resume {tmp_path}/parts --steps 470 --remove lamp") == 2
     assert "the robot's behaviour is greedy:lamp" in " ".join(capsys.readouterr().err.split())
     replay = f"learn --backend replay --log {tmp_path}/whole --questions {tmp_path}/q.toml"
     assert horde(f"{replay} --out {tmp_path}/again") == 0
