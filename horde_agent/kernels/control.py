@@ -24,7 +24,7 @@ def block(weights: Reals, n_actions: int, action: int) -> Reals:
 def best(theta: Reals, n_actions: int, phi: Phi) -> tuple[float, int]:
     """Return the highest action value, theta.pb, and the number of actions that have it.
 
-    theta has the shape (n_actions n,).
+    theta has the shape (n_weights,).
     """
     highest, n_best = -1.0, 0
     for a in range(n_actions):
@@ -38,7 +38,7 @@ def best(theta: Reals, n_actions: int, phi: Phi) -> tuple[float, int]:
 
 @inner_kernel
 def add_greedy(theta: Reals, n_actions: int, factor: float, phi: Phi) -> None:
-    """Add a multiple of pb to theta, (n_actions n,), in which pi is greedy; each block is read before it changes."""
+    """Add a multiple of pb to theta, (n_weights,), in which pi is greedy; each block is read before it changes."""
     highest, n_best = best(theta, n_actions, phi)
     for a in range(n_actions):
         of_action = block(theta, n_actions, a)

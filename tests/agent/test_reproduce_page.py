@@ -44,6 +44,7 @@ def two_experiments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     CALLS.clear()
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(command, "EXPERIMENTS", ("first", "second"))
+    monkeypatch.setattr(command, "FURTHER", ())
     monkeypatch.setattr(
         command, "load", lambda name: SimpleNamespace(run={"first": first, "second": second}[name], lives=None)
     )
