@@ -12,10 +12,9 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from numba import prange
 from numpy.typing import NDArray
 
-from horde_agent.kernels._jit import inner_kernel, kernel, parallel_kernel
+from horde_agent.kernels._jit import inner_kernel, kernel
 
 
 def hold(parts: Any) -> Any:
@@ -119,14 +118,9 @@ def entry_of(function: Any, held: Any) -> Any:  # noqa: ARG001
 
 @kernel
 def on_threads(entry: Any, held: Any, n_threads: int, task: int) -> None:
-    """Call the kernel at `entry` with (held, thread, task) on each thread; one thread needs no parallel region."""
-    if n_threads == 1:
-        entry(held, np.int64(0), task)
-    else:
-        _side_by_side(entry, held, n_threads, task)
+    """Call the kernel at `entry` with (held, thread, task) for each thread, in turn.
 
-
-@parallel_kernel
-def _side_by_side(entry: Any, held: Any, n_threads: int, task: int) -> None:
-    for thread in prange(n_threads):
+    Numba's parallel loops take no tuple within a tuple, as the rule's parameters in `SpanArrays` are.
+    """
+    for thread in range(n_threads):
         entry(held, np.int64(thread), task)
