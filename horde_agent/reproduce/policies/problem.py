@@ -17,7 +17,6 @@ from horde_agent import questions
 from horde_agent.gvf import GVF
 from horde_agent.horde import Horde, LearnerConfig, Mode
 from horde_agent.interface import Interface
-from horde_agent.learning.rules import TRACE_RULES
 from horde_agent.life.observers import sound_demons
 from horde_agent.life.student import encoder
 from horde_agent.life.timing import Durations
@@ -47,7 +46,7 @@ class Size(NamedTuple):
 SIZES = {"paper": Size(261_681, 261_681, 261_681, 2_000), "quick": Size(6_000, 600, 300, 100)}
 N_SAMPLES, LEAST_BETWEEN = 500, 20
 """Samples of a course, and the learning steps between two of them where the life is short."""
-LARGEST_PART = {"clipped": 5_000, "plain": 5_000, "capped": 250}
+LARGEST_PART = {"clipped": 5_000, "capped": 250, "plain": 5_000}
 """Most questions of one Horde. "capped" takes the plain engine: 1,000 take 3.3 ms of a core per step in one Horde, 2.4
 to 3.0 ms in four, which can share the cores; smaller ones gain nothing."""
 _STATES_LOOKED_AT = 60
@@ -255,7 +254,7 @@ def gather(study: Study) -> Data:
     """Simulate the lives and learn from them; cached results are reused."""
     size, seeds, first = SIZES[study.scale], study.seeds, study.seeds[0]
     lived = record_lives(study, seeds, size.life, "behaviour")
-    others = [rule for rule in TRACE_RULES if rule != "clipped"]
+    others = [rule for rule in LARGEST_PART if rule != "clipped"]
     courses = [(first, MANY, "clipped", size.many)]
     courses += [(first, FEW, rule, size.rules) for rule in others]
     courses += [(seed, FEW, "clipped", size.life) for seed in seeds]
@@ -276,7 +275,7 @@ def gather(study: Study) -> Data:
     return Data(
         few,
         course(first, MANY, "clipped"),
-        {rule: rules.get(rule) or few[first].first_part(size.rules) for rule in TRACE_RULES},
+        {rule: rules.get(rule) or few[first].first_part(size.rules) for rule in LARGEST_PART},
         {n: cycles(n) for n in (FEW, MANY)},
         growth_factors(interface, asked(interface, first, FEW), lived[first]),
         size,
