@@ -6,6 +6,8 @@ TORCH ?= torch==2.13.0
 VENV := .venv
 PART ?= kernels
 BIN := $(VENV)/bin
+# Tests of tests/agent that run beside the robot's, so that both parts take about as long.
+MOVED := tests/agent/test_re*
 # Compiled kernels are kept between runs, keyed by the content of the sources; bounds-checked ones elsewhere, since numba
 # would take the one for the other.
 COMPILED = NUMBA_CACHE_DIR=$(CURDIR)/.build/numba/compiled OMP_NUM_THREADS=1
@@ -48,10 +50,10 @@ test: $(VENV)/.dev  ## Compiled, in two parts; a small subset with bounds checke
 	$(MAKE) --no-print-directory -j 2 --output-sync=target test-learner test-robot test-checked test-interpreted
 
 test-learner: $(VENV)/.dev
-	$(COMPILED) $(BIN)/python -m pytest tests/agent horde_agent
+	$(COMPILED) $(BIN)/python -m pytest tests/agent horde_agent --ignore-glob '$(MOVED)'
 
 test-robot: $(VENV)/.dev
-	$(COMPILED) $(BIN)/python -m pytest tests horde_env --ignore tests/agent
+	$(COMPILED) $(BIN)/python -m pytest tests horde_env --ignore-glob 'tests/agent/test_[!r]*' --ignore-glob 'tests/agent/test_r[!e]*'
 
 test-checked: $(VENV)/.dev
 	$(CHECKED) $(BIN)/python -m pytest -m 'kernels and not slow'

@@ -17,6 +17,9 @@ from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 import tyro
 
+from horde_agent.kernels.rules import rule
+from horde_agent.learning.rules import parse_algorithm
+
 ROBOTS = {
     "critterbot": ("simulator", "serial", "drops", "replay", "emulated"),
     "create2": ("simulator", "serial", "emulated"),
@@ -206,7 +209,18 @@ def resolve(config: LearnConfig) -> LearnConfig:
     if physics is None and config.backend in SIMULATED:
         physics = "planar" if config.robot == "create2" else default_physics()
     steps = DEFAULT_STEPS if config.steps is None and config.backend != "replay" else config.steps
-    return replace(config, questions=questions, steps=steps, physics=physics)
+    return replace(_with_step_sizes(config), questions=questions, steps=steps, physics=physics)
+
+
+def _with_step_sizes(config: LearnConfig) -> LearnConfig:
+    """Fill in the step sizes of the update rule, so that the run's config.toml states them."""
+    try:
+        of = rule(parse_algorithm(config.algorithm)[0])
+    except ValueError as error:
+        raise BadInput(str(error)) from error
+    step_size = of.STEP_SIZE if config.step_size is None else config.step_size
+    ratio = of.SECONDARY_RATIO if config.secondary_ratio is None else config.secondary_ratio
+    return replace(config, step_size=step_size, secondary_ratio=ratio)
 
 
 def default_physics() -> str:

@@ -201,7 +201,7 @@ def assert_alike(one: Any, other: Any, when: str) -> None:
         np.testing.assert_allclose(got, want, rtol=0, atol=1e-11 * scale, err_msg=f"{name} {when}")
 
 
-FAST = ("gtd", "td", "tdrc", "etd")  # each rule of the span engine compiles for half a minute
+FAST = ("gtd", "tdrc")  # each rule of the span engine compiles for half a minute
 MARKS = {name: () if name in FAST else pytest.mark.slow for name in SPAN_RULES}
 SETTINGS = [
     pytest.param(name, trace_rule, w_rule, marks=MARKS[name])
