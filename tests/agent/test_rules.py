@@ -292,6 +292,7 @@ IDENTITIES: list[tuple[str, dict[str, Any], str, dict[str, Any], dict[str, float
 ]
 
 
+@pytest.mark.kernels
 @pytest.mark.parametrize(("one", "settings", "other", "other_settings", "where"), IDENTITIES)
 def test_rules_are_equal_where_the_algebra_says_so(
     one: str, settings: dict[str, Any], other: str, other_settings: dict[str, Any], where: dict[str, float]
