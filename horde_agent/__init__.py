@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from horde_agent import questions
+from horde_agent import problems, questions
 from horde_agent.gvf import GVF, Channel, Feature, Prediction
 from horde_agent.horde import Horde
 from horde_agent.interface import Interface
@@ -45,6 +45,7 @@ __all__ = [
     "StickyRandom",
     "TileCoder",
     "Uniform",
+    "problems",
     "questions",
     "relearn",
 ]

@@ -1,7 +1,7 @@
 """`horde reproduce`: reproduce White, Modayil & Sutton (2012) and compare each claim with the measurement.
 
 An experiment is a folder: problem.py measures, claims.py states the claims and ends with its `EXPERIMENT`
-(`experiment.Experiment`), figure.py draws. To add one, add a folder and its name here.
+(`experiment.Experiment`), figure.py draws. To add one, add a folder and its name here, in `EXPERIMENTS` or `LATER`.
 """
 
 from __future__ import annotations
@@ -15,13 +15,19 @@ import tyro
 
 from horde_agent.runs.config import WHOLE, WITH_PORT, BadInput, is_file
 
-__all__ = ["EXPERIMENTS", "FURTHER", "SCALES", "ReproduceConfig", "resolve"]
+__all__ = ["EXPERIMENTS", "FURTHER", "GROUPS", "LATER", "SCALES", "ReproduceConfig", "resolve"]
 
 EXPERIMENTS = ("chain", "excursions", "reset", "policies", "loop")
 """The experiments' folders, in the order of the paper; `loop` is the feedback of its first figure."""
 
-FURTHER = ("league",)
-"""Experiments that the paper leaves to future work: run by name, not by `all`."""
+LATER: tuple[str, ...] = ()
+"""Experiments of later papers: run by name, or together by `later`."""
+
+FURTHER = ("league", *LATER)
+"""All experiments that `all` does not run; the paper leaves `league` to future work."""
+
+GROUPS = ("all", "later")
+"""Names that run all of `EXPERIMENTS`, or all of `LATER`."""
 
 SCALES = ("quick", "paper")
 BACKENDS = ("simulator", "serial", "drops", "emulated")
@@ -35,8 +41,8 @@ class ReproduceConfig:
     Attributes:
         experiment: `chain` (the MSPBE estimates on a small chain), `excursions` (795 questions and their test
             excursions), `reset` (the measures when the weights are lost, and when the lamp moves), `policies` (1,000
-            and 10,000 Gibbs policies), `loop` (predictions fed back as features), or `all` of these; or `league` (every
-            update rule on the 795 questions).
+            and 10,000 Gibbs policies), `loop` (predictions fed back as features), or `all` of these; `league` (every
+            update rule on the 795 questions); or `later`, all experiments of later papers.
         scale: `quick` (under a minute once compiled: shorter lives, the same code) or `paper` (lives as long as the
             paper's).
         seeds: Number of lives, seeded 0, 1, ...
@@ -62,14 +68,14 @@ def resolve(config: ReproduceConfig, experiments: tuple[str, ...]) -> ReproduceC
 
     Args:
         config: The settings.
-        experiments: The names that there are, without "all".
+        experiments: The names that there are, without those of groups.
 
     Raises:
         BadInput: With one sentence, if something cannot be done.
     """
     if not config.experiment:
-        raise BadInput(f"name an experiment: {', '.join(experiments)}, all")
-    _one_of("experiment", config.experiment, (*experiments, "all"))
+        raise BadInput(f"name an experiment: {', '.join((*experiments, *GROUPS))}")
+    _one_of("experiment", config.experiment, (*experiments, *GROUPS))
     _one_of("scale", config.scale, SCALES)
     _one_of("backend", config.backend, BACKENDS)
     if config.port is not None and config.backend not in WITH_PORT:

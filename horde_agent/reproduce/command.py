@@ -14,7 +14,7 @@ from typing import Any
 from rich.console import Console
 
 from horde_agent.life.timing import duration
-from horde_agent.reproduce import EXPERIMENTS, FURTHER, ReproduceConfig, resolve
+from horde_agent.reproduce import EXPERIMENTS, FURTHER, LATER, ReproduceConfig, resolve
 from horde_agent.reproduce.experiment import Experiment
 from horde_agent.reproduce.lives import simulate_lives
 from horde_agent.reproduce.page import write_page
@@ -36,7 +36,7 @@ def run(config: ReproduceConfig) -> Path:
         BadInput: If a setting is invalid or the folder cannot be used; nothing is written then.
     """
     config = resolve(config, (*EXPERIMENTS, *FURTHER))
-    names = EXPERIMENTS if config.experiment == "all" else (config.experiment,)
+    names = {"all": EXPERIMENTS, "later": LATER}.get(config.experiment, (config.experiment,))
     experiments = {name: load(name) for name in names}
     if importlib.util.find_spec("matplotlib") is None:
         raise BadInput(NO_FIGURES)

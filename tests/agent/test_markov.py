@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from horde_agent.reproduce.markov import SmallMDP
+from horde_agent.problems.markov import SmallMDP
 from tests.agent.shared import reference
 from tests.oracles.evaluation import true_mspbe
 

@@ -53,8 +53,8 @@ def two_experiments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ("", "name an experiment: first, second, all"),
-        ("firstt", "unknown experiment 'firstt': choose first, second, all; did you mean 'first'?"),
+        ("", "name an experiment: first, second, all, later"),
+        ("firstt", "unknown experiment 'firstt': choose first, second, all, later; did you mean 'first'?"),
         ("first --scale papr", "unknown scale 'papr'"),
         ("first --seeds 0", "--seeds must be at least 1, got 0"),
         ("first --seeds -2", "--seeds must be at least 1, got -2"),

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from horde_agent.kernels._jit import inner_kernel, kernel
-from horde_agent.reproduce.markov import Expectations, SmallMDP
+from horde_agent.problems.markov import Expectations, SmallMDP
 from horde_agent.reproduce.parallel import Job, OnProgress
 from horde_agent.reproduce.study import Study
 from horde_agent.types import Floats, Integers

@@ -63,8 +63,8 @@ class SmallMDP:
         system = np.vstack([endless.T - np.eye(n), np.ones(n)])
         return np.asarray(np.linalg.lstsq(system, np.append(np.zeros(n), 1.0), rcond=None)[0])
 
-    def values(self, policy: Floats, gamma: float) -> Floats:
-        """Return V of a policy of shape (S, N); shape (S,)."""
+    def values(self, policy: Floats, gamma: float | Floats) -> Floats:
+        """Return V of a policy of shape (S, N), shape (S,); gamma, of the state reached, is a number or (S,)."""
         P, r = self.under(policy)
         return np.asarray(np.linalg.solve(np.eye(len(r)) - gamma * P, r))
 
