@@ -37,7 +37,7 @@ class Size(NamedTuple):
     Attributes:
         life, tuning: Steps of a reported life and of the tuning life.
         every: Distance between two of the 795 questions.
-        every_plain: The same for rules that need the plain engine, which takes some thirty times as long per question;
+        every_plain: The same for rules that need the plain engine, which takes some hundred times as long per question;
             a multiple of `every`.
         tries: Grid entries of each rule.
     """
@@ -49,7 +49,7 @@ class Size(NamedTuple):
     tries: int
 
 
-SIZES = {"paper": Size(60_000, 20_000, 1, 20, 9), "quick": Size(2_000, 1_000, 40, 40, 2)}
+SIZES = {"paper": Size(40_000, 15_000, 1, 40, 9), "quick": Size(2_000, 1_000, 40, 40, 2)}
 
 
 class Entry(NamedTuple):
