@@ -122,6 +122,11 @@ class TileCoder:
             tables.append({"group": "obs", "neighbour": 1, "intervals": [4, 4], "tilings": 4})
         return cls(tables, ["obs"] * n_inputs)
 
+    @property
+    def tilings(self) -> kernels.Tilings:
+        """The tilings without the bias, for kernels that call `kernels.tiles.encode`."""
+        return self._tilings
+
     def extended(
         self, tables: Sequence[Mapping[str, Any]], groups: Sequence[str], where: Sequence[str] | None = None
     ) -> TileCoder:

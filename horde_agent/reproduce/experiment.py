@@ -6,13 +6,15 @@ draws.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, NamedTuple
 
+from numpy.typing import ArrayLike
+
 from horde_agent.reproduce.lives import LifeSpec
-from horde_agent.reproduce.result import Cell, Claim, Result, Table, verdict
+from horde_agent.reproduce.result import Cell, Claim, Result, Table, mean_ci, verdict
 from horde_agent.reproduce.study import Study
 
 
@@ -22,6 +24,19 @@ class Finding(NamedTuple):
     measured: str  # the measurement, with its numbers
     holds: Sequence[bool]  # whether each part of the rule holds
     cause: str = ""  # the measured cause, where the result differs
+
+
+def finding_of_means(values: Mapping[str, ArrayLike], holds: Callable[[float], bool], before: str = "") -> Finding:
+    """Return the finding of a rule about the mean of each of some named values.
+
+    Args:
+        values: One value per run, or one number, by name.
+        holds: Whether the rule holds for a mean.
+        before: What they are, with a space at the end.
+    """
+    means = {name: mean_ci(value) for name, value in values.items()}
+    said = "; ".join(f"{name} {mean}" for name, mean in means.items())
+    return Finding(f"{before}{said}.", [holds(mean.mean) for mean in means.values()])
 
 
 class ClaimRule(NamedTuple):

@@ -49,6 +49,10 @@ class Study:
         """The seeds as people read them."""
         return ", ".join(map(str, self.seeds))
 
+    def at_least(self, n: int) -> tuple[int, ...]:
+        """Return the seeds 0, 1, ..., at least `n`: for an experiment whose runs are cheaper than lives."""
+        return tuple(range(max(n, len(self.seeds))))
+
     def folder(self, name: str) -> Path:
         """Return the folder of an experiment's own files, made if need be; its figures go there."""
         path = self.out / name
