@@ -20,7 +20,7 @@ def score(error: float, *, is_sound: bool = True) -> Score:
 def data_of(**best: list[Score]) -> Data:
     """Return measurements in which all other rules are as good as the default, 0.5, 0.6 and 0.7."""
     alike = {name: [score(0.5), score(0.6), score(0.7)] for name in RULES}
-    return Data(alike, alike | best, {name: Entry(name) for name in RULES}, Size(1, 1, 1, 9))
+    return Data(alike, alike | best, {name: Entry(name) for name in RULES}, Size(1, 1, 1, 1, 9))
 
 
 def test_every_rule_that_predicts_takes_part_with_its_defaults_first() -> None:
@@ -46,11 +46,22 @@ def test_a_rule_is_better_in_every_life_clearly_and_without_divergence(scores: l
     assert list(claims.better_rules(data_of(tdrc=scores))) == ["tdrc"] * is_better
 
 
+def test_a_rule_on_fewer_questions_is_compared_with_the_default_on_the_same_ones() -> None:
+    """The default has 0.1 and 0.9 on the two questions: half an error of 0.5 overall, 0.1 on the first."""
+    both = Score(np.array([0.1, 0.9]), np.ones(2, bool), np.ones(2), 1.0, 1.0)
+    first = Score(np.array([0.2]), np.ones(1, bool), np.ones(1), 1.0, 1.0)
+    data = data_of(swift_td=[first] * 3)._replace(size=Size(1, 1, 1, 2, 9))
+    data.defaults.update({"gtd": [both] * 3, "swift_td": [first] * 3})
+    assert [score.error for score in data.default_beside("swift_td")] == [0.1] * 3
+    assert [score.error for score in data.default_beside("td")] == [0.5] * 3
+    assert not claims.better_rules(data)
+
+
 def test_the_league_chooses_on_one_life_and_scores_on_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two rules on a toy robot; measurements are cached."""
     monkeypatch.setattr(problem, "RULES", ("gtd", "td"))
     monkeypatch.setattr(claims, "RULES", ("gtd", "td"))
-    monkeypatch.setitem(problem.SIZES, "quick", Size(1_500, 1_200, 1, 3))
+    monkeypatch.setitem(problem.SIZES, "quick", Size(1_500, 1_200, 1, 1, 3))
     study = toy_study(tmp_path, monkeypatch, seeds=(0, 1))
     data = problem.gather(study)
     assert set(data.best) == {"gtd", "td"}

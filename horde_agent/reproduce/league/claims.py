@@ -16,10 +16,9 @@ from horde_agent.reproduce.study import Study
 
 def better_rules(data: Data) -> dict[str, str]:
     """Return the rules that beat the default one in every life without divergence, and by how much."""
-    of_default = np.array([score.error for score in data.defaults[DEFAULT]])
     found = {}
     for name in RULES:
-        scores = data.best[name]
+        scores, of_default = data.best[name], np.array([score.error for score in data.default_beside(name)])
         gain = mean_ci(of_default - [score.error for score in scores])
         in_all = all(score.error < error for score, error in zip(scores, of_default, strict=True))
         is_clear = len(scores) > 1 and gain.mean - gain.half_width > 0
@@ -52,23 +51,27 @@ def tables(data: Data) -> list[Table]:
     note = (
         "Means over the lives. NMSRE: final, two-pass. Error: mean of the NMSRE, at most 1 each, 1 for a diverged "
         f"demon. The best settings have the least error on a life of {data.size.tuning:,} steps with seed "
-        f"{TUNING_SEED}. ms: per step, with a prediction of every demon; MB: state of the learner."
+        f"{TUNING_SEED}. Gain: {DEFAULT}'s error with its defaults, on the same questions, minus this one. ms: per "
+        "step, with a prediction of every demon; MB: state of the learner; both grow with the number of questions."
     )
-    defaults = [_row(name, "default", data.defaults[name]) for name in RULES]
-    best = [_row(name, data.chosen[name].settings, data.best[name]) for name in RULES]
+    defaults = [_row(data, name, "default", data.defaults[name]) for name in RULES]
+    best = [_row(data, name, data.chosen[name].settings, data.best[name]) for name in RULES]
     return [
         Table.of("Update rules with their defaults", defaults, note),
         Table.of("Update rules with the best settings of the grid", best, note),
     ]
 
 
-def _row(name: str, settings: str, scores: list[Score]) -> dict[str, Cell]:
+def _row(data: Data, name: str, settings: str, scores: list[Score]) -> dict[str, Cell]:
     """Return one rule's row; a diverged demon has no NMSRE."""
+    gains = [other.error - score.error for other, score in zip(data.default_beside(name), scores, strict=True)]
     nmsre = [score.nmsre[score.sound & ~np.isnan(score.nmsre)] for score in scores]
     return {
         "rule": name,
         "settings": settings,
+        "questions": len(scores[0].nmsre),
         "error": str(mean_ci([score.error for score in scores])),
+        "gain": str(mean_ci(gains)),
         "median NMSRE": float(np.mean([np.median(values) for values in nmsre])) if all(map(len, nmsre)) else None,
         "mean NMSRE": float(np.mean([values.mean() for values in nmsre])) if all(map(len, nmsre)) else None,
         "share below 1": float(np.mean([(values < 1).mean() for values in nmsre])) if all(map(len, nmsre)) else None,
@@ -85,7 +88,7 @@ def settings(study: Study, data: Data) -> dict[str, Cell]:
         "seeds": study.seed_list,
         "steps of a life": data.size.life,
         "steps of the tuning life": data.size.tuning,
-        "questions": f"one of every {data.size.every} of the 795",
+        "questions": f"one of every {data.size.every} of the 795; of every {data.size.every_plain} on the plain engine",
         "settings tried": sum(len(problem.grid(name)[: data.size.tries]) for name in RULES),
     }
 

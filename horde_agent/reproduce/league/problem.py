@@ -32,15 +32,24 @@ TUNING_SEED = 100
 
 
 class Size(NamedTuple):
-    """Steps of a reported life and of the tuning life, the distance between two of the 795 questions, grid entries."""
+    """The amount of work.
+
+    Attributes:
+        life, tuning: Steps of a reported life and of the tuning life.
+        every: Distance between two of the 795 questions.
+        every_plain: The same for rules that need the plain engine, which takes some hundred times as long per question;
+            a multiple of `every`.
+        tries: Grid entries of each rule.
+    """
 
     life: int
     tuning: int
     every: int
+    every_plain: int
     tries: int
 
 
-SIZES = {"paper": Size(60_000, 20_000, 1, 9), "quick": Size(2_000, 1_000, 40, 2)}
+SIZES = {"paper": Size(40_000, 15_000, 1, 40, 9), "quick": Size(2_000, 1_000, 40, 40, 2)}
 
 
 class Entry(NamedTuple):
@@ -69,6 +78,10 @@ class Entry(NamedTuple):
         sizes = {"step_size": self.step_size, "secondary_ratio": self.secondary_ratio}
         given: dict[str, Any] = {name: value for name, value in sizes.items() if value is not None}
         return LearnerConfig(algorithm=self.rule, parameters=parameters, vector_mspbe=False, **given)
+
+    def every(self, size: Size) -> int:
+        """Return the distance between two of the 795 questions that it learns."""
+        return size.every_plain if self.config().needs_plain_engine else size.every
 
 
 def grid(name: str) -> list[Entry]:
@@ -104,6 +117,10 @@ class Score(NamedTuple):
         tested = ~np.isnan(self.nmsre)
         return float(np.where(self.sound, np.minimum(self.nmsre, 1.0), 1.0)[tested].mean()) if tested.any() else 1.0
 
+    def of_every(self, stride: int) -> Score:
+        """Return the score on one of every `stride` of its questions."""
+        return self._replace(**{name: getattr(self, name)[::stride] for name in ("nmsre", "sound", "rupee")})
+
 
 class MeasuredHorde(Horde):
     """A Horde that measures the time of its updates and updates its RUPEE."""
@@ -131,7 +148,7 @@ def score(on_progress: OnProgress, study: Study, seed: int, life: Path, entry: E
 
     def make() -> Score:
         interface, lessons = interface_of(study), TrainingData(read(life))
-        coder, asked = interface.coder, excursions(interface)[:: SIZES[study.scale].every]
+        coder, asked = interface.coder, excursions(interface)[:: entry.every(SIZES[study.scale])]
         shape: dict[str, Any] = {"n_features": coder.n_features, "n_active": coder.n_active}
         warm_up(Horde(asked, **shape, config=entry.config()), interface)
         horde = MeasuredHorde(asked, **shape, config=entry.config())
@@ -142,8 +159,8 @@ def score(on_progress: OnProgress, study: Study, seed: int, life: Path, entry: E
         return Score(nmsre, sound_demons(horde), horde.rupee.value(), ms, n_bytes / 1e6)
 
     name = f"league-{entry.rule}-{entry.settings.replace(', ', '-').replace(' ', '-')}-{seed}"
-    every = SIZES[study.scale].every
-    return study.cached_arrays(Score, name, make, seed=seed, life=life.name, every=every, **entry._asdict())
+    stride = entry.every(SIZES[study.scale])
+    return study.cached_arrays(Score, name, make, seed=seed, life=life.name, every=stride, **entry._asdict())
 
 
 class Data(NamedTuple):
@@ -159,6 +176,11 @@ class Data(NamedTuple):
     best: dict[str, list[Score]]
     chosen: dict[str, Entry]
     size: Size
+
+    def default_beside(self, name: str) -> list[Score]:
+        """Return the default rule's scores, with its defaults, on the questions that a rule learned."""
+        stride = Entry(name).every(self.size) // Entry(DEFAULT).every(self.size)
+        return [score.of_every(stride) for score in self.defaults[DEFAULT]]
 
 
 def lives(study: Study) -> list[LifeSpec]:
@@ -183,14 +205,9 @@ def gather(study: Study) -> Data:
 
 
 def _scores(study: Study, plans: Sequence[tuple[int, Path, Entry]]) -> list[Score]:
-    """Return the scores of entries on lives; the plain engine takes some twenty times as long as the other."""
+    """Return the scores of entries on lives."""
     jobs = [
-        Job(
-            f"{entry.rule} ({entry.settings}), life {seed}",
-            score,
-            (study, seed, life, entry),
-            20.0 if entry.config().needs_plain_engine else 1.0,
-        )
+        Job(f"{entry.rule} ({entry.settings}), life {seed}", score, (study, seed, life, entry))
         for seed, life, entry in plans
     ]
     return study.in_parallel(jobs)
