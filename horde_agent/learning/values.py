@@ -214,7 +214,7 @@ class Cumulants:
 
     def __init__(self, questions: Sequence[GVF], n_features: int) -> None:
         demon_of = {gvf.name: i for i, gvf in enumerate(questions)}
-        self._features: list[tuple[int, int]] = []
+        features: list[tuple[int, int]] = []
         self._predictions: list[tuple[int, int]] = []
         self._functions: list[tuple[int, StateFunction]] = []
         self.channel = np.full(len(questions), checks.NO_CHANNEL)
@@ -223,7 +223,7 @@ class Cumulants:
                 case Channel(index):
                     self.channel[i] = index
                 case Feature(index) if index < n_features:
-                    self._features.append((i, index))
+                    features.append((i, index))
                 case Prediction(name) if name in demon_of:
                     self._predictions.append((i, demon_of[name]))
                 case Feature(index):
@@ -232,13 +232,15 @@ class Cumulants:
                     raise ValueError(f"question {gvf.name!r}: there is no demon {name!r} in this Horde")
                 case function:
                     self._functions.append((i, function))
+        self._of_feature, self._feature = np.array(features, dtype=np.int64).reshape(-1, 2).T
+        self._n_features = n_features
         self.n_channels = int(self.channel.max()) + 1
         self.needs_predictions = bool(self._predictions)
 
     @property
     def is_read_off(self) -> bool:
         """True if every cumulant is a channel."""
-        return not (self._features or self._predictions or self._functions)
+        return not (self._feature.size or self._predictions or self._functions)
 
     def write(
         self, observation: Observation, tiles: Tiles, predict_one: Callable[[int, Tiles], float], out: Floats
@@ -251,8 +253,9 @@ class Cumulants:
             predict_one: Returns a demon's prediction there, with the weights from before this step's update.
             out: Changed in place.
         """
-        for i, feature in self._features:
-            out[i] = np.count_nonzero(tiles == feature) if tiles.dtype.kind in "iu" else tiles[feature]
+        if self._feature.size:
+            phi = np.bincount(tiles, minlength=self._n_features) if tiles.dtype.kind in "iu" else tiles
+            out[self._of_feature] = phi[self._feature]
         for i, source in self._predictions:
             out[i] = predict_one(source, tiles)
         for i, function in self._functions:

@@ -74,18 +74,18 @@ def returns_along(
 
     Args:
         cumulants: c_t on reaching each row, shape (n_rows, ...).
-        gamma: Constant continuations, a number or of shape (...).
+        gamma: Constant continuations, a number or of shape (...); or those on reaching each row, shape (n_rows, ...).
         follows: True if the next row follows, shape (n_rows,); None if all but the last do.
         last: Return from the last row, if the stream continues.
 
     Returns:
         Returns in the shape and units of the cumulants; 0 if no row follows.
     """
-    returns = np.zeros_like(cumulants)
+    returns, gamma = np.zeros_like(cumulants), np.broadcast_to(gamma, cumulants.shape)
     returns[-1:] = last
     for t in range(len(cumulants) - 2, -1, -1):
         if follows is None or follows[t]:
-            returns[t] = cumulants[t + 1] + gamma * returns[t + 1]
+            returns[t] = cumulants[t + 1] + gamma[t + 1] * returns[t + 1]
     return returns
 
 

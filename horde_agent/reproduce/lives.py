@@ -9,7 +9,7 @@ Behaviour does not depend on learning, so a life simulated with a few questions 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -22,7 +22,7 @@ from horde_agent.interface import Interface
 from horde_agent.life.bodies import ONE_AT_A_TIME, LampMove, make_body
 from horde_agent.life.life import Life, StepEvent
 from horde_agent.life.worker import InPlace
-from horde_agent.policies import StickyRandom
+from horde_agent.policies import BehaviourPolicy, StickyRandom
 from horde_agent.questions import excursions, nexting
 from horde_agent.record import Recorder
 from horde_agent.reproduce.parallel import Job, OnProgress
@@ -32,6 +32,11 @@ Kind = Literal["excursions", "behaviour"]
 """With test excursions, as in the paper's first two experiments, or learning on every step, as in its third."""
 
 
+def sticky_random(interface: Interface) -> BehaviourPolicy:
+    """Return the paper's behaviour: a random action, repeated with probability 1/2."""
+    return StickyRandom(len(interface.actions))
+
+
 class LifeSpec(NamedTuple):
     """Settings of one life."""
 
@@ -39,6 +44,8 @@ class LifeSpec(NamedTuple):
     steps: int  # periods of 100 ms, excursions and drives included
     kind: Kind = "excursions"  # with test excursions or without
     lamp_moves: tuple[LampMove, ...] = ()  # changes of the pen during the life
+    behaviour: Callable[[Interface], BehaviourPolicy] = sticky_random  # a module-level function
+    physics: str | None = None  # engine of the simulator; the installed one when None
 
 
 def interface_of(study: Study) -> Interface:
@@ -64,17 +71,20 @@ def simulate_lives(study: Study, wanted: Sequence[LifeSpec]) -> list[Path]:
 
 def simulate_life(on_progress: OnProgress, study: Study, wanted: LifeSpec) -> Path:
     """Simulate a life unless cached and return its recording's path; a job for a worker process."""
-    seed, steps, kind, moves = wanted
+    seed, steps, kind, moves, behaviour, physics = wanted
+    physics = physics if study.backend == "simulator" else None
 
     def make(path: Path) -> None:
-        env = make_body(study.backend, study.port, lamp_moves=moves)
+        env = make_body(study.backend, study.port, lamp_moves=moves, physics=physics)
         try:
             _record(env, path, wanted, on_progress)
         finally:
             env.close()
 
-    name = f"life-{kind}{'-lamp' if moves else ''}-{seed}.rec"
-    return study.cached(name, make, seed=seed, steps=steps, kind=kind, lamp_moves=repr(moves))
+    of = "" if behaviour is sticky_random else f"-{behaviour.__name__}"
+    name = f"life-{kind}{'-lamp' if moves else ''}{of}-{seed}.rec"
+    settings = {"behaviour": behaviour.__name__, "physics": physics}
+    return study.cached(name, make, seed=seed, steps=steps, kind=kind, lamp_moves=repr(moves), **settings)
 
 
 _NO_SEGMENTS_S = 1e9
@@ -86,19 +96,12 @@ def _record(env: gymnasium.Env[Any, Any], path: Path, wanted: LifeSpec, on_progr
     coder = interface.coder
     asked = _few_questions(interface, wanted.kind)
     horde = QuestionHolder(asked, n_features=coder.n_features, n_active=coder.n_active)
-    facts = {
-        "channels": [channel._asdict() for channel in interface.channels],
-        "actions": list(interface.actions),
-        "period_s": interface.period_s,
-        "seed": wanted.seed,
-    }
 
     def observe(event: StepEvent) -> None:
         on_progress(event.life.steps / wanted.steps)
 
-    behaviour, rng = StickyRandom(len(interface.actions)), np.random.default_rng(wanted.seed)
-    # One file: `Study.cached` renames that one alone, and further segments would be left behind.
-    recorder = Recorder(len(interface.channels), path, facts, segment_s=_NO_SEGMENTS_S, segment_bytes=1 << 62)
+    behaviour, rng = wanted.behaviour(interface), np.random.default_rng(wanted.seed)
+    recorder = open_recorder(interface, path, wanted.seed)
     with Life(
         env,
         horde,
@@ -110,6 +113,17 @@ def _record(env: gymnasium.Env[Any, Any], path: Path, wanted: LifeSpec, on_progr
         worker=InPlace(),
     ) as life:
         life.run(wanted.steps)
+
+
+def open_recorder(interface: Interface, path: Path, seed: int) -> Recorder:
+    """Return a recorder into a single file: `Study.cached` renames that one alone."""
+    facts = {
+        "channels": [channel._asdict() for channel in interface.channels],
+        "actions": list(interface.actions),
+        "period_s": interface.period_s,
+        "seed": seed,
+    }
+    return Recorder(len(interface.channels), path, facts, segment_s=_NO_SEGMENTS_S, segment_bytes=1 << 62)
 
 
 class QuestionHolder(Horde):

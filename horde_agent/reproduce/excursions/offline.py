@@ -44,12 +44,14 @@ class LiveFeatures:
 
     Attributes:
         n: How many are live.
+        index: Their former numbers, shape (n,).
     """
 
     def __init__(self, tiles: NDArray[np.integer], n_features: int) -> None:
         is_live = np.zeros(n_features, dtype=np.bool_)
         is_live[tiles.ravel()] = True
-        self.n = int(is_live.sum())
+        self.index = np.flatnonzero(is_live)
+        self.n = len(self.index)
         # The others share a place after the live ones, which is cut off.
         self._place = np.where(is_live, np.cumsum(is_live) - 1, self.n)
 
@@ -78,10 +80,10 @@ class Problem:
         self._is_tall = n_rows > live.n
         size = live.n if self._is_tall else 0
         self._A, self._b = np.zeros((size, size)), np.zeros((live.n, len(constant)))
-        self._rows: list[tuple[Singles, Singles, Floats]] = []
+        self._rows: list[tuple[Singles, Singles, Floats | Singles]] = []
         self._trace = 0.0
 
-    def add(self, left: Singles, right: Singles, targets: Floats) -> None:
+    def add(self, left: Singles, right: Singles, targets: Floats | Singles) -> None:
         """Add rows: e_t and x_t, float32 of shape (k, n_live), and y_t, shape (k, n_questions).
 
         Products of a block are summed in float32, blocks in float64.
@@ -92,25 +94,27 @@ class Problem:
             self._b += left.T @ targets
         else:
             self._rows.append((left, right, targets))
+            vars(self).pop("_small_system", None)
 
-    def solve(self, ridge: float) -> Floats:
-        """Return theta, shape (n_live, n_questions). No rows may be added after the first call.
+    def solve(self, ridge: float, questions: Integers | slice = slice(None)) -> Floats:
+        """Return theta, shape (n_live, n_questions), from the rows so far.
 
         Args:
             ridge: eta over the mean of A's diagonal.
+            questions: Indices of some questions, for their columns alone.
 
         Raises:
             numpy.linalg.LinAlgError: If the system is singular.
         """
         eta = ridge * self._trace / self.live.n
         if self._is_tall:
-            return np.asarray(np.linalg.solve(self._A + eta * np.eye(self.live.n), self._b), dtype=np.float64)
+            return np.asarray(np.linalg.solve(self._A + eta * np.eye(self.live.n), self._b[:, questions]))
         left, overlap, y = self._small_system
-        return np.asarray(left.T @ np.linalg.solve(overlap + eta * np.eye(len(y)), y))
+        return np.asarray(left.T @ np.linalg.solve(overlap + eta * np.eye(len(y)), y[:, questions]))
 
     @cached_property
     def _small_system(self) -> tuple[Floats, Floats, Floats]:
-        """E, X E' and y; asked for once all rows are there."""
+        """E, X E' and y of the rows so far."""
         left, right, y = (np.concatenate(parts).astype(np.float64) for parts in zip(*self._rows, strict=True))
         return left, right @ left.T, y
 
@@ -162,7 +166,7 @@ class LifeRows:
         returns = self._remaining_returns(starts, channel, gamma)[:, :n_used].reshape(len(rows), -1)
         tiles, mean = self.tiles(rows), returns.mean(axis=0)
         problem = Problem(LiveFeatures(tiles, self.n_features), mean, len(rows))
-        for block in _blocks(len(rows)):
+        for block in blocks(len(rows)):
             phi = problem.live.dense(tiles[block])
             problem.add(phi, phi, returns[block] - mean)
         return problem
@@ -198,7 +202,7 @@ class LifeRows:
         at, to = self.tiles(left), self.tiles(arrived)
         live = LiveFeatures(np.concatenate([at, to]), self.n_features)
         problem, trace = Problem(live, mean / (1.0 - gamma), len(left)), np.zeros(live.n, dtype=np.float32)
-        for block in _blocks(len(left)):
+        for block in blocks(len(left)):
             phi = live.dense(at[block])
             change = phi - goes_on[block, None].astype(np.float32) * live.dense(to[block])
             traces, trace = _traces(phi, rho[block], decay[block], trace)
@@ -226,8 +230,8 @@ def _traces(phi: Singles, rho: Floats, decay: Floats, trace: Singles) -> tuple[S
     return traces, trace
 
 
-def _blocks(n: int) -> Iterator[slice]:
-    """Cut n rows into runs."""
+def blocks(n: int) -> Iterator[slice]:
+    """Cut n rows into runs of at most 2,000."""
     for first in range(0, n, _BLOCK):
         yield slice(first, min(first + _BLOCK, n))
 

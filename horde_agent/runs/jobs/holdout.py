@@ -128,10 +128,10 @@ def score(rows: Iterable[Stream], student: Student) -> Holdout:
     horde, interface = student.horde, student.interface
     channel, gamma = known_returns(horde)
     (n_learned, n_steps), k = _split(rows), 0
-    mean = _Moments(horde.n_demons)
+    mean = Moments(horde.n_demons)
     for _, follows, returns in _with_returns(rows, 0, n_learned, channel, gamma):
         mean.add(returns[follows])
-    actual, errors, of_mean = (_Moments(horde.n_demons) for _ in range(3))
+    actual, errors, of_mean = (Moments(horde.n_demons) for _ in range(3))
     shown: dict[int, list[Floats]] = {i: [] for i in shown_demons(interface.names, channel, gamma)}
     before: Floats | None = None
     for part, follows, returns in _with_returns(rows, n_learned, None, channel, gamma):
@@ -158,7 +158,7 @@ def score(rows: Iterable[Stream], student: Student) -> Holdout:
     )
 
 
-class _Moments:
+class Moments:
     """Mean and variance of rows that are added in batches. Source: Chan, Golub & LeVeque (1979)."""
 
     def __init__(self, n: int) -> None:
@@ -175,6 +175,7 @@ class _Moments:
         self.n = n
 
     def variance(self) -> Floats:
+        """Return the variance of the rows so far, shape (n,)."""
         return self._squares / self.n
 
 

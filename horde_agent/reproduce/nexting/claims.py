@@ -1,0 +1,305 @@
+"""Experiment `nexting`: the claims about thousands of predictions learned in real time.
+
+The paper's full text was not available: claims and counts are those of its abstracts, limits are proposals that were
+fixed before the run. Source: Modayil, White & Sutton (2012, 2014).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from horde_agent.measures.nmsre import NO_VARIANCE, normalise
+from horde_agent.reproduce.excursions.offline import RIDGES
+from horde_agent.reproduce.experiment import ClaimRule, Experiment, Finding
+from horde_agent.reproduce.nexting import problem
+from horde_agent.reproduce.nexting.life import BITS_SEED, EVENTS, N_WINDOWS, TIME_SCALES_S, TUNING_SEED, Asked
+from horde_agent.reproduce.nexting.problem import REAL_SCALES_S, Data
+from horde_agent.reproduce.result import Cell, Table, join, mean_ci
+from horde_agent.reproduce.study import Study
+from horde_agent.types import Bools, Floats
+
+EARLY = 3
+"""Windows in the first 30 minutes."""
+LAST = slice(N_WINDOWS - 2, N_WINDOWS)
+DEADLINE_MS, LEAST_SHARE, LEAST_SHARE_OF_ALL, LEAST_BELOW_1 = 100.0, 0.5, 0.8, 0.75
+MOST_EXCESS, MOST_RATIO, MOST_EXCESS_OF_EVENT = 0.10, 2.0, 0.15
+
+
+class Life:
+    """The NMSE of every question in one life, each (..., n_questions); `online` and what follows in the last 20 min."""
+
+    def __init__(self, data: Data, number: int) -> None:
+        learned, solved = data.learned[number], data.offline[number]
+        self.asked, self.ms, self.varies = data.asked, learned.ms, learned.variance >= NO_VARIANCE
+        self.curve, self.frozen_curve, self.zero, self.half, self.whole = (
+            normalise(error, learned.variance)
+            for error in (learned.online, learned.frozen, learned.zero[0], solved.half, solved.whole)
+        )
+        self.online, self.frozen = self.curve[LAST].mean(axis=0), self.frozen_curve[LAST].mean(axis=0)
+        longest = self.asked.is_sensor & (self.asked.scale == len(TIME_SCALES_S) - 1)
+        self.autoregression = normalise(solved.autoregression[-1], learned.variance[longest])
+        self.of_longest = self.online[longest]
+
+    def at(self, scale: int, which: Bools | None = None) -> Bools:
+        """Return the questions of a time scale (of `which`) with returns that vary, shape (n_questions,)."""
+        found = (self.asked.scale == scale) & self.varies
+        return np.asarray(found if which is None else found & which)
+
+    def medians(self, values: Floats, which: Bools | None = None) -> Floats:
+        """Return the medians over the questions of each time scale, shape (n_scales,)."""
+        return np.array([np.median(values[self.at(k, which)]) for k in range(len(TIME_SCALES_S))])
+
+    @property
+    def share_reached(self) -> Floats:
+        """Share of the improvement that is reached after 30 minutes, by time scale and over all, shape (5,)."""
+        first, early, last = (self.medians(v) for v in (self.zero, self.curve[EARLY - 1], self.curve[-1]))
+        first, early, last = (np.append(values, np.median(values)) for values in (first, early, last))
+        return np.asarray((first - early) / (first - last))
+
+    def below_1(self, which: Bools) -> Floats:
+        """Return the share of the questions of `which` with an NMSE below 1, by time scale, shape (n_scales,)."""
+        return np.array([np.mean(self.online[self.at(k, which)] < 1.0) for k in range(len(TIME_SCALES_S))])
+
+
+def lives(data: Data) -> list[Life]:
+    """Return the scores of all lives."""
+    return [Life(data, k) for k in range(len(data.learned))]
+
+
+def _means(found: Sequence[Floats]) -> Floats:
+    return np.asarray(np.mean(found, axis=0))
+
+
+def _by_scale(found: Sequence[Floats], form: Callable[[float], str] = "{:.3g}".format) -> str:
+    """Return the means over the lives of values by time scale, (n_scales,) for each life, as text."""
+    scales = [*(f"{scale:g} s" for scale in TIME_SCALES_S), "over all"]
+    return ", ".join(f"{scale} {form(value)}" for scale, value in zip(scales, _means(found), strict=False))
+
+
+def _real_time(data: Data) -> Finding:
+    steps = {f"{len(data.asked.scale):,}": [life.ms for life in data.learned], _n_many(data): [data.many_ms]}
+    parts, words = [], []
+    for n, times in steps.items():
+        mean, late = np.mean([ms.mean() for ms in times]), np.mean([np.percentile(ms, 99) for ms in times])
+        parts += [mean < DEADLINE_MS, late < DEADLINE_MS]
+        words.append(
+            f"{n} predictions: mean {mean:.2f} ms, 99th percentile {late:.2f} ms, {DEADLINE_MS / late:.0f} "
+            "times faster than real time"
+        )
+    return Finding(
+        f"{'; '.join(words)}; features and predictions included, while other jobs ran.", list(map(bool, parts))
+    )
+
+
+def _n_many(data: Data) -> str:
+    return f"{len(TIME_SCALES_S) * (len(data.asked.interface.sensors) + data.size.many_bits):,}"
+
+
+def _half_an_hour(data: Data) -> Finding:
+    shares = [life.share_reached for life in lives(data)]
+    limits = [LEAST_SHARE] * len(TIME_SCALES_S) + [LEAST_SHARE_OF_ALL]
+    ends = [np.array([life.medians(life.curve[k]) for k in (EARLY - 1, -1)]) for life in lives(data)]
+    early, last = ("/".join(f"{x:.2f}" for x in row) for row in _means(ends))
+    return Finding(
+        f"Share of the improvement: {_by_scale(shares, '{:.1%}'.format)}. Median NMSE by time scale in minutes 20-30 "
+        f"{early}, in the last ten {last}. Most of it is the mean of the return, which weights of 0 lack.",
+        list(_means(shares) >= limits),
+    )
+
+
+def _near_offline(data: Data) -> Finding:
+    excess = [life.medians(life.online - life.half) for life in lives(data)]
+    ratio = [life.medians(life.online / np.maximum(life.whole, 1e-12)) for life in lives(data)]
+    frozen = [life.medians(life.frozen - life.half) for life in lives(data)]
+    medians = [float(np.median(_means(each))) for each in (excess, ratio)]
+    return Finding(
+        f"Online minus off-line (b): {_by_scale(excess)}, median {medians[0]:.3g} (with frozen weights "
+        f"{_by_scale(frozen)}). Online over off-line (a): {_by_scale(ratio)}, median {medians[1]:.3g}.",
+        [medians[0] <= MOST_EXCESS, medians[1] <= MOST_RATIO],
+    )
+
+
+def _one_representation(data: Data) -> Finding:
+    found = {
+        name: [life.below_1(which) for life in lives(data)]
+        for name, which in (("sensors", data.asked.is_sensor), ("feature bits that vary", ~data.asked.is_sensor))
+    }
+    words = "; ".join(f"{name}: {_by_scale(shares, '{:.0%}'.format)}" for name, shares in found.items())
+    return Finding(
+        f"Share of the questions with NMSE < 1 in the last 20 minutes. {words}.",
+        [bool(share >= LEAST_BELOW_1) for shares in found.values() for share in _means(shares)],
+    )
+
+
+def _events(data: Data) -> Finding:
+    n = len(EVENTS)
+    online, half = (_means([getattr(life, name)[-n:] for life in lives(data)]) for name in ("online", "half"))
+    words = [f"{e}: {a:.2f} (off-line {b:.2f})" for e, a, b in zip(EVENTS, online, half, strict=True)]
+    return Finding(f"NMSE online: {'; '.join(words)}.", list((online < 1.0) & (online <= half + MOST_EXCESS_OF_EVENT)))
+
+
+def _autoregression(data: Data) -> Finding:
+    wins = [float(np.mean(life.of_longest < life.autoregression)) for life in lives(data)]
+    medians = [np.median([life.of_longest, life.autoregression], axis=1) for life in lives(data)]
+    online, its = _means(medians)
+    return Finding(
+        f"At 8 s TD(lambda) has the lower NMSE on {mean_ci(wins)} of the sensors; median {online:.2f}, autoregression "
+        f"{its:.2f}.",
+        [float(np.mean(wins)) >= 0.5],
+    )
+
+
+def _log_kinds(data: Data) -> dict[str, list[Bools]]:
+    """Return the questions of the real log by kind of target, then time scale, each (n_questions,)."""
+    asked = Asked(data.asked.interface, data.size.bits, REAL_SCALES_S, events=())
+    kinds = {"sensors": asked.is_sensor, "feature bits that vary": ~asked.is_sensor}
+    varies = np.ones_like(asked.is_sensor) if data.log is None else data.log.varies
+    scales = range(len(REAL_SCALES_S))
+    return {name: [of & varies & (asked.scale == k) for k in scales] for name, of in kinds.items()}
+
+
+def _log_near_offline(data: Data) -> Finding | None:
+    if data.log is None:
+        return None
+    excess, parts = data.log.td - data.log.ridge, zip(*_log_kinds(data).values(), strict=True)
+    medians = np.array([np.median(excess[sensors | bits]) for sensors, bits in parts])
+    median = float(np.median(medians))
+    return Finding(
+        f"TD(lambda) minus off-line (b): {_by_scale([medians])}, median {median:.3g}.", [median <= MOST_EXCESS]
+    )
+
+
+def _log_one_representation(data: Data) -> Finding | None:
+    if data.log is None:
+        return None
+    words, parts = [], []
+    for name, groups in _log_kinds(data).items():
+        td, ridge = (np.array([np.mean(of[group] < 1.0) for group in groups]) for of in (data.log.td, data.log.ridge))
+        words.append(f"{name}: {_by_scale([td], '{:.0%}'.format)} (off-line {_by_scale([ridge], '{:.0%}'.format)})")
+        parts += list(td >= LEAST_BELOW_1)
+    return Finding(
+        f"Share of the questions with NMSE < 1. {'; '.join(words)}.",
+        parts,
+        "The best linear predictor of the first 70 s, in parentheses, does not transfer to the last 30 s either.",
+    )
+
+
+_WHAT = "Medians are over the questions with returns that vary, first within a time scale."
+CLAIMS = [
+    ClaimRule(
+        "Thousands of predictions are made and learned in real time.",
+        "abstracts (2012, 2014)",
+        "thousands of predictions, each from six thousand features, ten or more updates a second on a laptop",
+        f"Mean and 99th percentile of a step below {DEADLINE_MS:g} ms with both numbers of questions.",
+        _real_time,
+    ),
+    ClaimRule(
+        "Most of the learning takes place within 30 minutes.",
+        "abstract (2014)",
+        "substantial accuracy within 30 minutes",
+        f"Share of the improvement >= {LEAST_SHARE:g} at each time scale, >= {LEAST_SHARE_OF_ALL:g} over all. {_WHAT}",
+        _half_an_hour,
+    ),
+    ClaimRule(
+        "On-line predictions come near the best off-line solution.",
+        "abstract (2014)",
+        "accuracy compares favourably with the optimal off-line solution",
+        f"Medians in the last 20 minutes: NMSE at most {MOST_EXCESS:g} above ridge regression on the first half (b), "
+        f"at most {MOST_RATIO:g} times that of ridge regression on the whole life (a). {_WHAT}",
+        _near_offline,
+    ),
+    ClaimRule(
+        "One representation serves many signals and time scales.",
+        "abstract (2014)",
+        "the same features for all signals and time scales",
+        f"NMSE < 1 for at least {LEAST_BELOW_1:.0%} of the sensors and of the feature bits that vary, at each scale.",
+        _one_representation,
+    ),
+    ClaimRule(
+        "Discounts that depend on the state are learned too.",
+        "abstract (2014)",
+        "also with state-dependent discounting",
+        f"Each of six questions: NMSE below 1, and at most {MOST_EXCESS_OF_EVENT:g} above ridge regression (b).",
+        _events,
+    ),
+    ClaimRule(
+        "The features predict better than autoregression on the same sensor.",
+        "abstract (2011 version)",
+        "accuracy compares favourably with autoregression",
+        f"At 8 s: a lower NMSE than least squares on the last {problem.LAGS} readings on half of the sensors or more.",
+        _autoregression,
+    ),
+    ClaimRule(
+        "The real robot's log: learned predictions come near the best off-line solution.",
+        "abstract (2014)",
+        "accuracy compares favourably with the optimal off-line solution",
+        f"As above, with frozen weights on the last 30 % of 99.7 s, after {problem.REAL_PASSES} passes through the "
+        "rest, up to 2 s.",
+        _log_near_offline,
+    ),
+    ClaimRule(
+        "The real robot's log: one representation serves many signals and time scales.",
+        "abstract (2014)",
+        "the same features for all signals and time scales",
+        "As above, on the same part of the log.",
+        _log_one_representation,
+    ),
+]
+
+
+def tables(data: Data) -> list[Table]:
+    """Return the medians and shares by time scale and kind of target, means over the lives."""
+    found = lives(data)
+    rows: list[dict[str, Cell]] = []
+    for kind, which in (("sensors", data.asked.is_sensor), ("feature bits", ~data.asked.is_sensor)):
+        below = _means([life.below_1(which) for life in found])
+        medians = {
+            name: _means([life.medians(getattr(life, name), which) for life in found])
+            for name in ("online", "frozen", "half", "whole")
+        }
+        rows += [
+            {
+                "targets": kind,
+                "time scale (s)": scale,
+                "online": float(medians["online"][k]),
+                "frozen weights": float(medians["frozen"][k]),
+                "off-line (b), first half": float(medians["half"][k]),
+                "off-line (a), whole life": float(medians["whole"][k]),
+                "online below 1": f"{below[k]:.0%}",
+            }
+            for k, scale in enumerate(TIME_SCALES_S)
+        ]
+    note = "Median NMSE in the last 20 minutes of the questions with returns that vary; means over the lives."
+    return [Table.of("NMSE by time scale", rows, note)]
+
+
+def settings(study: Study, data: Data) -> dict[str, Cell]:
+    """Return everything needed to repeat the measurement."""
+    return {
+        "seeds": study.seed_list,
+        "steps scored": N_WINDOWS * data.size.window,
+        "questions": len(data.asked.scale),
+        "time scales (s)": join(TIME_SCALES_S, "g"),
+        "seed of the feature bits": BITS_SEED,
+        "seed of the life on which behaviour and events were chosen": TUNING_SEED,
+        "rule": "TD(lambda), lambda .9, alpha .1 / active features",
+        "ridges": join(RIDGES, "g"),
+    }
+
+
+EXPERIMENT = Experiment(
+    "nexting",
+    "Nexting",
+    problem.gather,
+    CLAIMS,
+    tables,
+    settings,
+    remarks=(
+        "This is the simulated robot (planar engine), so absolute errors are not the paper's; pen and wall follower "
+        "are this program's. Timing, the order of methods and the shape of curves can be compared.",
+        "An online prediction may use the return's recent past through its moving weights; frozen weights cannot.",
+    ),
+    lives=problem.lives,
+)

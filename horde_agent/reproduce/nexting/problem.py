@@ -1,0 +1,272 @@
+"""Experiment `nexting`: learning on-line, the off-line solutions, autoregression, and the real robot's log."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
+
+from horde_agent.horde import LearnerConfig
+from horde_agent.interface import Interface
+from horde_agent.life.bodies import make_body
+from horde_agent.measures.nmsre import NO_VARIANCE, normalise
+from horde_agent.record import read
+from horde_agent.reproduce.excursions.offline import RIDGES, Problem, blocks
+from horde_agent.reproduce.lessons import TrainingData, learn
+from horde_agent.reproduce.lives import LifeSpec, interface_of, open_recorder, simulate_lives
+from horde_agent.reproduce.nexting.life import (
+    FROZEN_EVERY,
+    N_WINDOWS,
+    Asked,
+    Learned,
+    NextingLife,
+    StepTimes,
+    learn_life,
+    steps_of_life,
+    wall_follower,
+    window,
+)
+from horde_agent.reproduce.parallel import Job, OnProgress
+from horde_agent.reproduce.study import Study
+from horde_agent.runs.jobs.holdout import LEARNED_SHARE, Moments, read_log
+from horde_agent.types import Bools, Floats
+
+CONFIG = LearnerConfig(algorithm="td", vector_mspbe=False)
+"""TD(lambda) with lambda .9 and alpha .1 over the active features."""
+LAGS = 20
+"""Readings that autoregression sees."""
+
+
+class Size(NamedTuple):
+    """Rows of a window, feature bits of the questions learned and of the larger set that is timed, steps timed."""
+
+    window: int
+    bits: int
+    many_bits: int
+    many_steps: int
+
+
+SIZES = {"paper": Size(6_000, 487, 1_447, 6_000), "quick": Size(150, 40, 80, 300)}
+REAL_LOG = Path(__file__).resolve().parents[4] / "shared/data/critterbot_real_wandering_2010-10-05.csv.gz"
+REAL_SCALES_S, REAL_PASSES = (0.1, 0.5, 2.0), 30
+"""The log of 99.7 s is too short for returns over 8 s; passes as in `horde learn`."""
+
+
+# ---- off-line solutions ---------------------------------------------------------------------------------------------
+
+
+class Parts(NamedTuple):
+    """Use of the rows of a life: fitted, choosing the ridge, fitted in the whole life only, and scored."""
+
+    fits: range
+    chooses: range
+    rest: range
+    test: range
+
+    @classmethod
+    def of_windows(cls, size: int) -> Parts:
+        """Return the parts of a life: its first half, of it a fifth to choose; the last two windows are scored."""
+        at = [window(k, size).start for k in (0, N_WINDOWS * 2 // 5, N_WINDOWS // 2, N_WINDOWS - 2, N_WINDOWS)]
+        return cls(range(at[0], at[1]), range(at[1], at[2]), range(at[2], at[4]), range(at[3], at[4]))
+
+
+class Offline(NamedTuple):
+    """Mean squared errors of off-line predictors in the scored part.
+
+    Attributes:
+        half, whole: Of ridge regression on the first half of the life, and on all of it, (n_questions,).
+        autoregression: Of least squares on the last 20 readings of the sensor itself, fitted on the first half,
+            (n_scales, n_sensors).
+    """
+
+    half: Floats
+    whole: Floats
+    autoregression: Floats
+
+
+def offline(life: NextingLife, parts: Parts, on_progress: OnProgress) -> Offline:
+    """Return how well the off-line solutions predict."""
+    mean = Moments(len(life.asked.scale))
+    for _, returns in life.chunks(parts.fits):
+        mean.add(returns)
+    problem = Problem(life.live, mean.mean, len(life.lessons.stream))
+    _add(life, problem, parts.fits)
+    scores = [_errors(life, problem, np.full(mean.mean.shape, r), parts.chooses, FROZEN_EVERY) for r in RIDGES]
+    ridge = np.array(RIDGES)[np.argmin(scores, axis=0)]
+    on_progress(0.4)
+    _add(life, problem, parts.chooses)
+    half = _errors(life, problem, ridge, parts.test)
+    on_progress(0.6)
+    _add(life, problem, parts.rest)
+    whole = _errors(life, problem, ridge, parts.test)
+    return Offline(half, whole, autoregression(life, [parts.fits, parts.chooses], parts.test))
+
+
+def _add(life: NextingLife, problem: Problem, part: range) -> None:
+    for rows, returns in life.chunks(part):
+        for block in blocks(len(rows)):
+            phi = life.live.dense(life.rows.tiles(rows[block]))
+            problem.add(phi, phi, (returns[block] - problem.constant).astype(np.float32))
+
+
+def _errors(life: NextingLife, problem: Problem, ridge: Floats, part: range, every: int = 1) -> Floats:
+    """Return the mean squared errors of the solutions, with each question's ridge, shape (n_questions,)."""
+    theta = np.empty((life.live.n, len(ridge)), np.float32)
+    for strength in np.unique(ridge):
+        chosen = np.flatnonzero(ridge == strength)
+        theta[:, chosen] = problem.solve(float(strength), chosen)
+    errors = Moments(len(ridge))
+    for rows, returns in life.chunks(part):
+        predictions = life.live.dense(life.rows.tiles(rows[::every])) @ theta + problem.constant
+        errors.add((predictions - returns[::every]) ** 2)
+    return errors.mean
+
+
+def autoregression(life: NextingLife, fitted: list[range], test: range) -> Floats:
+    """Return the mean squared errors of least squares on each sensor's last readings, shape (n_scales, n_sensors)."""
+    asked = life.asked
+    n_sensors, n_scales = len(asked.interface.sensors), len(asked.scales_s)
+    A, b = np.zeros((n_sensors, LAGS + 1, LAGS + 1)), np.zeros((n_sensors, LAGS + 1, n_scales))
+    for part in fitted:
+        for lags, returns in _lags(life, part):
+            A += lags.swapaxes(1, 2) @ lags
+            b += lags.swapaxes(1, 2) @ returns
+    theta = np.linalg.pinv(A, hermitian=True) @ b
+    errors = Moments(n_sensors * n_scales)
+    for lags, returns in _lags(life, test):
+        errors.add(((lags @ theta - returns) ** 2).transpose(1, 2, 0).reshape(len(returns[0]), -1))
+    return errors.mean.reshape(n_scales, n_sensors)
+
+
+def _lags(life: NextingLife, part: range) -> list[tuple[Floats, Floats]]:
+    """Return 1 and the last readings, (n_sensors, n_rows, 21), and the returns, (n_sensors, n_rows, n_scales)."""
+    asked, found = life.asked, []
+    sensors, observation = list(asked.interface.sensors), life.lessons.stream.rows["observation"]
+    for rows, returns in life.chunks(part):
+        rows, returns = rows[rows >= LAGS], returns[rows >= LAGS]
+        seen = sliding_window_view(observation[rows[0] - LAGS + 1 : rows[-1] + 1, sensors], LAGS, axis=0)
+        lags = seen[rows - rows[0]].swapaxes(0, 1).astype(np.float64)
+        lags = np.concatenate([np.ones((*lags.shape[:2], 1)), lags], axis=2)
+        found.append((lags, returns[:, asked.is_sensor].reshape(len(rows), -1, len(sensors)).transpose(2, 0, 1)))
+    return found
+
+
+# ---- the measurements -----------------------------------------------------------------------------------------------
+
+
+def _learn(on_progress: OnProgress, study: Study, seed: int, path: Path) -> Learned:
+    """Learn on-line from a life unless cached; a job for a worker process."""
+    size = SIZES[study.scale]
+
+    def make() -> Learned:
+        asked = Asked(interface_of(study), size.bits)
+        return learn_life(NextingLife(read(path), asked), CONFIG, size.window, on_progress)
+
+    return study.cached_arrays(Learned, f"nexting-{seed}", make, seed=seed, life=path.name, **size._asdict())
+
+
+def _solve(on_progress: OnProgress, study: Study, seed: int, path: Path) -> Offline:
+    """Find the off-line solutions of a life unless cached; a job for a worker process."""
+    size = SIZES[study.scale]
+
+    def make() -> Offline:
+        asked = Asked(interface_of(study), size.bits)
+        return offline(NextingLife(read(path), asked), Parts.of_windows(size.window), on_progress)
+
+    return study.cached_arrays(Offline, f"nexting-offline-{seed}", make, seed=seed, life=path.name, **size._asdict())
+
+
+def _time_many(on_progress: OnProgress, study: Study, path: Path) -> Floats:
+    """Return the duration of each step with the larger set of questions, in milliseconds; a job."""
+    size, interface = SIZES[study.scale], interface_of(study)
+    horde, times = Asked(interface, size.many_bits, events=()).horde(CONFIG), StepTimes()
+    learn(TrainingData(read(path)[: size.many_steps]), horde, interface, after=times)
+    on_progress(1.0)
+    return np.array(times.ms)
+
+
+class RealLog(NamedTuple):
+    """NMSE in the last 30 % of the real robot's log, each (n_questions,).
+
+    Attributes:
+        td: Of TD(lambda) after 30 passes through the rest, with its weights frozen.
+        ridge: Of ridge regression on the rest.
+        varies: Whether the returns vary there.
+    """
+
+    td: Floats
+    ridge: Floats
+    varies: Bools
+
+
+def _learn_log(on_progress: OnProgress, study: Study) -> RealLog:
+    """Learn from the real robot's log unless cached; a job for a worker process."""
+
+    def record(path: Path) -> None:
+        env = make_body("replay", log=REAL_LOG)
+        interface = Interface.of(env)
+        with open_recorder(interface, path, 0) as recorder:
+            read_log(env, recorder)
+        env.close()
+
+    def make() -> RealLog:
+        size, stream = SIZES[study.scale], read(study.cached("nexting-log.rec", record))
+        env = make_body("replay", log=REAL_LOG)
+        asked = Asked(Interface.of(env), size.bits, REAL_SCALES_S, events=())
+        env.close()
+        life, n = NextingLife(stream, asked), int(LEARNED_SHARE * len(stream))
+        horde, first = asked.horde(CONFIG), TrainingData(stream[:n])
+        for k in range(2 if study.is_quick else REAL_PASSES):
+            learn(first, horde, asked.interface)
+            on_progress(k / REAL_PASSES)
+        theta = horde.weights()[0][:, life.live.index].T
+        errors, variance = Moments(horde.n_demons), Moments(horde.n_demons)
+        for rows, returns in life.chunks(range(n, len(stream))):
+            errors.add((life.live.dense(life.rows.tiles(rows)) @ theta - returns) ** 2)
+            variance.add(returns)
+        parts = Parts(range(1, n * 3 // 4), range(n * 3 // 4, n), range(0), range(n, len(stream)))
+        solved = offline(life, parts, lambda _: None)
+        td, ridge = (normalise(error, variance.variance()) for error in (errors.mean, solved.half))
+        return RealLog(td, ridge, variance.variance() >= NO_VARIANCE)
+
+    return study.cached_arrays(RealLog, "nexting-log", make, **SIZES[study.scale]._asdict())
+
+
+class Data(NamedTuple):
+    """Everything that was measured.
+
+    Attributes:
+        asked: The questions.
+        size: Lengths.
+        learned, offline: By life.
+        many_ms: Duration of each step with the larger set of questions, in the first life, shape (n_steps,).
+        log: From the real robot's log; None without it.
+    """
+
+    asked: Asked
+    size: Size
+    learned: list[Learned]
+    offline: list[Offline]
+    many_ms: Floats
+    log: RealLog | None
+
+
+def lives(study: Study) -> list[LifeSpec]:
+    """Return the lives."""
+    steps = steps_of_life(SIZES[study.scale].window)
+    return [LifeSpec(s, steps, "behaviour", behaviour=wall_follower, physics="planar") for s in study.seeds]
+
+
+def gather(study: Study) -> Data:
+    """Simulate the lives, learn from them, and solve them off-line."""
+    paths, size = simulate_lives(study, lives(study)), SIZES[study.scale]
+    lived = list(zip(study.seeds, paths, strict=True))
+    jobs = [Job(f"off-line solutions, life {seed}", _solve, (study, seed, path), 2.0) for seed, path in lived]
+    jobs += [Job(f"learning, life {seed}", _learn, (study, seed, path), 2.0) for seed, path in lived]
+    jobs += [Job("more questions", _time_many, (study, paths[0]), 0.5)]
+    jobs += [Job("the real robot's log", _learn_log, (study,), 0.5)] if REAL_LOG.exists() else []
+    found, n = study.in_parallel(jobs), len(paths)
+    log = found[2 * n + 1] if REAL_LOG.exists() else None
+    return Data(Asked(interface_of(study), size.bits), size, found[n : 2 * n], found[:n], found[2 * n], log)
