@@ -169,3 +169,23 @@ def outcomes(lessons: TrainingData, questions: Sequence[GVF], predictions: Float
             returns = lessons.returns(policy.channel, policy.gamma, row)
             made.append(Outcomes(policy, step[row], predictions[mine], returns))
     return made
+
+
+def latest_nmsre(lessons: TrainingData, questions: Sequence[GVF], predictions: Floats, at: Integers) -> Floats:
+    """Return each question's NMSRE of the latest test at some learning steps, NaN before it, (n_at, n_questions).
+
+    Args:
+        lessons: The life.
+        questions: The questions learned.
+        predictions: As returned by `predict_at_tests`, of the same shape.
+        at: Numbers of updates, increasing, shape (n_at,).
+    """
+    step = lessons.stream.rows["step"].astype(np.int64)
+    n_learned = dict(zip(step[lessons.test_row].tolist(), lessons.n_learned[lessons.test_row].tolist(), strict=True))
+    nmsre = np.full((len(at), len(questions)), np.nan)
+    for test in outcomes(lessons, questions, predictions):
+        errors = test.nmsre()
+        tested_at = np.array([n_learned[s] for s in test.step.tolist()])
+        latest = np.searchsorted(tested_at, at, side="right") - 1
+        nmsre[np.ix_(latest >= 0, test.policy.demons)] = errors[latest[latest >= 0]]
+    return nmsre

@@ -17,7 +17,7 @@ from horde_agent.life.observers import sound_demons
 from horde_agent.questions import excursions
 from horde_agent.record import Stream, read
 from horde_agent.reproduce.excursions import problem as first_experiment
-from horde_agent.reproduce.lessons import TrainingData, learn, outcomes
+from horde_agent.reproduce.lessons import TrainingData, latest_nmsre, learn
 from horde_agent.reproduce.lives import LifeSpec, interface_of, record_lives, simulate_life
 from horde_agent.reproduce.parallel import Job, OnProgress
 from horde_agent.reproduce.study import Study
@@ -218,14 +218,7 @@ def learn_and_sample(
 
     learned = learn(lessons, horde, interface, after=look, on_progress=on_progress)
     at, scalar, vector = (np.array(column) for column in zip(*looked, strict=True))
-    step = lessons.stream.rows["step"].astype(np.int64)
-    n_learned = dict(zip(step[lessons.test_row].tolist(), lessons.n_learned[lessons.test_row].tolist(), strict=True))
-    nmsre = np.full((len(at), len(questions)), np.nan)
-    for test in outcomes(lessons, questions, learned.predictions):
-        errors = test.nmsre()
-        tested_at = np.array([n_learned[s] for s in test.step.tolist()])
-        latest = np.searchsorted(tested_at, at, side="right") - 1
-        nmsre[np.ix_(latest >= 0, test.policy.demons)] = errors[latest[latest >= 0]]
+    nmsre = latest_nmsre(lessons, questions, learned.predictions, at)
     sound, n_steps = sound_demons(horde), lessons.stream.n_steps
     return Run(at, nmsre, scalar, vector, np.array(later), sound, learned.n_updates, n_steps, learned.seconds)
 

@@ -1,0 +1,1 @@
+"""Experiment `measures`: RUPEE and UDE beside the errors that they estimate."""
