@@ -75,8 +75,8 @@ def _reacts(data: Data) -> Finding:
         exceeded = np.flatnonzero(curve[last + 1 :] >= LEAST_RISE * curve[last])
         after.append(float(life.at[last + 1 + exceeded[0]] - data.size.reset) if exceeded.size else np.inf)
     return Finding(
-        f"Within {1.0 / BETA0:,.0f} updates the median RUPEE rises to {mean_ci(rises)} times its level before; it exceeds "
-        f"{LEAST_RISE:g} times it after {join(after, ',.0f')} updates.",
+        f"Within {1.0 / BETA0:,.0f} updates the median RUPEE rises to {mean_ci(rises)} times its level before; it "
+        f"exceeds {LEAST_RISE:g} times it after {join(after, ',.0f')} updates.",
         [float(np.mean(rises)) >= LEAST_RISE],
     )
 

@@ -161,8 +161,8 @@ def baird(seed: int, n_steps: int = BAIRD_STEPS) -> Announced:
     """
     phi = np.hstack([np.ones((7, 1)), np.diag([2.0] * 6 + [0.0])[:, :6], np.zeros((7, 1))])
     phi[6, [0, 7]] = 2.0, 1.0
-    rng, first = np.random.default_rng([seed, 9]), np.array([1.0] * 7 + [10.0])
-    runs = Runs(np.tile(first, (BAIRD_RUNS, 1)), BAIRD_ALPHA, 0.0, square=5.0)
+    rng, theta = np.random.default_rng([seed, 9]), np.array([1.0] * 7 + [10.0])
+    runs = Runs(np.tile(theta, (BAIRD_RUNS, 1)), BAIRD_ALPHA, 0.0, square=5.0)
     state, seen = np.full(BAIRD_RUNS, 6), []
     for _ in range(n_steps):
         is_solid = rng.random(BAIRD_RUNS) < 1.0 / 7.0
@@ -174,8 +174,10 @@ def baird(seed: int, n_steps: int = BAIRD_STEPS) -> Announced:
             break
     weight, rupee, ude = np.array(seen).swapaxes(0, 1)
     start = ude[:100].mean(axis=0)
-    limits = ((weight, LARGEST_WEIGHT), (rupee, TIMES * rupee[:100].mean(axis=0)), (ude, TIMES * start))
-    return Announced(*(_first(values, limit) for values, limit in limits), float((ude.max(axis=0) / start).max()))
+    limits = {"weight": (weight, LARGEST_WEIGHT), "rupee": (rupee, TIMES * rupee[:100].mean(axis=0))}
+    limits["ude"] = (ude, TIMES * start)
+    first = {name: _first(*pair) for name, pair in limits.items()}
+    return Announced(**first, ude_rise=float((ude.max(axis=0) / start).max()))
 
 
 def _first(values: Floats, limit: Any) -> Integers:
