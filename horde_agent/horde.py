@@ -487,6 +487,16 @@ class Horde:
         self.catch_up()
         return self._engine.weights(demons)
 
+    def step_sizes(self) -> NDArray[Any]:
+        """Return a copy of every weight's step size, (n_demons, n_features), of a rule that adapts them.
+
+        Raises:
+            ValueError: If the Horde's rule has one step size for all weights, or its questions name several rules.
+        """
+        if not isinstance(self._engine, PlainEngine):
+            raise ValueError(f"algorithm {self.config.algorithm!r} has no step size per weight: use swift_td or tidbd")
+        return self._engine.step_sizes()
+
     def weights_sha256(self) -> str:
         """Return the SHA-256 of theta, then w: little-endian, C order (demon, feature), in the learner's dtype."""
         digest, engine = hashlib.sha256(), self._engine

@@ -26,6 +26,7 @@ import numpy as np
 from horde_agent.kernels import plain
 from horde_agent.kernels._jit import inner_kernel
 from horde_agent.kernels.plain import Demons, Step
+from horde_agent.types import Reals
 
 WEIGHTS = ("beta", "h", "h_old")
 TRACES = ("e", "p", "zb", "dtheta", "a", "u")
@@ -33,6 +34,7 @@ RANGES = {"eta": "(0, inf]", "decay": "(0, 1]", "meta": "[0, 1]"}
 WARNS = {"meta": ("[0, .1]", "lets step sizes run away")}
 STEP_SIZE = 0.01
 _SMALLEST = 1e-10
+_NEGLIGIBLE = 1e-30  # trace entries below it are 0: numbers near float32's smallest never decay to 0, and are slow
 
 
 class SwiftTD(NamedTuple):
@@ -44,6 +46,15 @@ class SwiftTD(NamedTuple):
 
 
 @inner_kernel
+def decay(trace: Reals, factor: float) -> None:
+    """Multiply a trace, shape (n,)."""
+    factor, least = trace.dtype.type(factor), trace.dtype.type(_NEGLIGIBLE)
+    for k in range(trace.shape[0]):
+        x = factor * trace[k]
+        trace[k] = x if abs(x) >= least else trace.dtype.type(0.0)
+
+
+@inner_kernel
 def learn(rule: SwiftTD, i: int, demons: Demons, step: Step) -> None:
     """Update demon `i` in place."""
     theta, alpha, rho, phi = demons.theta[i], demons.alpha[i], step.rho[i], step.phi_t
@@ -52,7 +63,7 @@ def learn(rule: SwiftTD, i: int, demons: Demons, step: Step) -> None:
     a, u = demons.vectors[7, i], demons.vectors[8, i]
     delta, dv, rate = plain.sound_delta(i, demons, step), plain.dot(dtheta, phi), 0.0
     for trace in (e, p, zb):
-        plain.scale(trace, rho * plain.decay_of(i, demons))
+        decay(trace, rho * plain.decay_of(i, demons))
     for k in range(phi.feature.shape[0]):
         rate += rho * alpha * np.exp(beta[phi.feature[k]]) * phi.value[k] ** 2
     share, left = rho * (min(1.0, rule.eta / rate) if rate > 0.0 else 1.0), 1.0 - plain.dot(e, phi)
@@ -66,12 +77,16 @@ def learn(rule: SwiftTD, i: int, demons: Demons, step: Step) -> None:
         p[f] += rho * h_old[f] * x
         zb[f] += a[f] * (left - zb[f] * x)
         u[f] = -h_old[f] * x * (e[f] - a[f]) - h[f] * a[f] * x
-    total = delta + dv
+    total, highest, lowest = delta + dv, np.log(rule.eta / alpha), np.log(_SMALLEST / alpha)
     for k in range(theta.shape[0]):
+        is_idle = e[k] == 0.0 and p[k] == 0.0 and zb[k] == 0.0 and a[k] == 0.0 and h[k] == h_old[k]
+        if is_idle and lowest <= beta[k] <= highest:
+            dtheta[k] = 0.0  # nothing else changes
+            continue
         dtheta[k] = total * e[k] - a[k] * dv
         theta[k] += dtheta[k]
         raised = beta[k] + rule.meta / (alpha * np.exp(beta[k])) * delta * p[k]
-        beta[k] = max(min(raised, np.log(rule.eta / alpha)), np.log(_SMALLEST / alpha))
+        beta[k] = max(min(raised, highest), lowest)
         h_old[k] = h[k]
         h[k] += u[k] + total * zb[k] - a[k] * dv
         a[k], u[k] = 0.0, 0.0

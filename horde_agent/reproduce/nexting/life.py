@@ -168,11 +168,9 @@ class Asked:
         return constant + [event.question(self.interface) for event in self.events]
 
     def horde(self, config: LearnerConfig) -> Horde:
-        """Return a Horde of the questions, with its kernels compiled."""
+        """Return a Horde of the questions."""
         coder = self.interface.coder
-        horde = Horde(self.questions(), n_features=coder.n_features, n_active=coder.n_active, config=config)
-        warm_up(horde, self.interface)
-        return horde
+        return Horde(self.questions(), n_features=coder.n_features, n_active=coder.n_active, config=config)
 
     def returns(self, observation: Floats, tiles: NDArray[np.uint16], follows: Bools) -> Floats:
         """Return the returns from each row but those at the end, shape (n_rows - horizon, n_questions).
@@ -347,6 +345,7 @@ def learn_life(
 ) -> Learned:
     """Learn from a life once, step by step, and score every window of `size` rows."""
     horde = life.asked.horde(config)
+    warm_up(horde, life.asked.interface)
     scores = WindowScores(life, horde, size, n_windows)
 
     def after(n: int) -> None:

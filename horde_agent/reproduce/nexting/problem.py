@@ -31,6 +31,7 @@ from horde_agent.reproduce.nexting.life import (
 from horde_agent.reproduce.parallel import Job, OnProgress
 from horde_agent.reproduce.study import Study
 from horde_agent.runs.jobs.holdout import LEARNED_SHARE, Moments, read_log
+from horde_agent.runs.jobs.warm import warm_up
 from horde_agent.types import Bools, Floats
 
 CONFIG = LearnerConfig(algorithm="td", vector_mspbe=False)
@@ -182,6 +183,7 @@ def _time_many(on_progress: OnProgress, study: Study, path: Path) -> Floats:
     """Return the duration of each step with the larger set of questions, in milliseconds; a job."""
     size, interface = SIZES[study.scale], interface_of(study)
     horde, times = Asked(interface, size.many_bits, events=()).horde(CONFIG), StepTimes()
+    warm_up(horde, interface)
     learn(TrainingData(read(path)[: size.many_steps]), horde, interface, after=times)
     on_progress(1.0)
     return np.array(times.ms)

@@ -1,0 +1,156 @@
+"""Experiment `nexting`: returns, scores of windows, the off-line solutions, and the rules of its claims."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from horde_agent import cli
+from horde_agent.horde import LearnerConfig
+from horde_agent.interface import Interface
+from horde_agent.life.bodies import make_body
+from horde_agent.record import Stream, read
+from horde_agent.reproduce.lives import LifeSpec, simulate_life
+from horde_agent.reproduce.nexting import claims, life, problem
+from horde_agent.reproduce.nexting.life import Asked, NextingLife, Until, learn_life, wall_follower
+from horde_agent.reproduce.nexting.problem import Data, Offline, Parts, autoregression
+from horde_agent.reproduce.result import Result
+from horde_agent.reproduce.study import Study
+from tests.agent.doubles import ToyBody
+from tests.agent.reproducing import record_life, toy_study
+from tests.test_reproduction import check_whole
+
+SCALES = (0.1, 0.5)
+
+
+@pytest.fixture
+def toy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Stream:
+    """A life of 400 steps of a toy body, without excursions."""
+    return read(record_life(toy_study(tmp_path, monkeypatch), 0, 400, "behaviour"))
+
+
+@pytest.fixture(scope="module")
+def asked() -> Asked:
+    """Three sensors and five features at two time scales, and a question that ends when the sawtooth is high."""
+    return Asked(Interface.of(ToyBody()), 5, SCALES, (Until("age", "saw", 0.8),))
+
+
+def test_returns_have_every_term_up_to_a_thousandth(toy: Stream, asked: Asked) -> None:
+    """sum_k gamma^k c_{t+k+1}: a return that began at t, not t + 1, or that runs on to the end, is another one."""
+    of = NextingLife(toy, asked)
+    [(rows, returns)] = of.chunks(range(50, 60))
+    observation = toy.rows["observation"].astype(np.float64)
+    is_active = np.zeros((len(toy), asked.interface.coder.n_features))
+    np.put_along_axis(is_active, of.rows.tiles(np.arange(len(toy))).astype(np.int64), 1.0, axis=1)
+    targets = np.column_stack([observation, is_active[:, asked.bits]])
+    t = 53
+    terms = {0.0: 1, 0.8: 31}
+    expected = [sum(g**k * targets[t + k + 1] for k in range(n)) for g, n in terms.items()]
+    end = t + 1 + int(np.argmax(observation[t + 1 :, 1] >= 0.8))
+    until = sum(0.9875 ** (k - t - 1) * observation[k, 0] for k in range(t + 1, end + 1))
+    np.testing.assert_allclose(returns[rows == t][0], [*np.concatenate(expected), until], rtol=1e-12)
+    assert len(asked.questions()) == len(asked.scale) == len(asked.is_sensor) == returns.shape[1]
+
+
+def test_no_return_crosses_a_gap_or_the_end(toy: Stream, asked: Asked) -> None:
+    """The longest return has 31 terms: rows from 170 on reach the gap before row 200, those from 370 on the end."""
+    rows = toy.rows.copy()
+    rows["flags"][200] |= 1
+    broken = NextingLife(Stream(rows), asked)
+    used = np.concatenate([found for found, _ in broken.chunks(range(1, 401))])
+    assert not set(used) & {*range(169, 200), *range(370, 401)}
+    assert {168, 200, 369} <= set(used)
+
+
+def test_windows_score_the_predictions_as_they_were_made(toy: Stream, asked: Asked) -> None:
+    """Weights move within a window; frozen weights are those after its first update."""
+    of, config = NextingLife(toy, asked), LearnerConfig(algorithm="td", vector_mspbe=False)
+    found = learn_life(of, config, 150, lambda _: None, n_windows=2)
+    horde = asked.horde(config)
+    observation, tiles = toy.rows["observation"], of.rows.tiles(np.arange(len(toy))).astype(np.int64)
+    made = [horde.begin(observation[0], tiles[0])]
+    for t in range(1, 301):
+        made.append(horde.learn(toy.rows["action"][t - 1], toy.rows["b"][t - 1], observation[t], tiles[t]))
+        if t == 151:
+            frozen = [horde.predict(tiles[k]) for k in range(151, 301, 4)]
+    [(rows, returns)] = of.chunks(range(151, 301))
+    assert len(rows) == 150
+    np.testing.assert_allclose(found.online[1], ((np.array(made)[rows] - returns) ** 2).mean(axis=0), rtol=1e-4)
+    np.testing.assert_allclose(found.frozen[1], ((frozen - returns[::4]) ** 2).mean(axis=0), rtol=1e-3, atol=1e-9)
+    np.testing.assert_allclose(found.zero[1], (returns**2).mean(axis=0), rtol=1e-12)
+    assert found.sound.all()
+    assert found.ms.shape == (400,)
+
+
+def test_autoregression_finds_what_the_past_of_a_sensor_determines(toy: Stream, asked: Asked) -> None:
+    """20 readings determine the future of a sawtooth of 7 and of the age, not of the action that led here."""
+    found = autoregression(NextingLife(toy, asked), [range(1, 250)], range(250, 350))
+    assert found.shape == (2, 3)
+    assert found[:, :2].max() < 1e-8
+    assert found[:, 2].min() > 1e-2
+
+
+def test_the_wall_follower_circles_the_pen() -> None:
+    """In 70 s on the tuning seed: at least one and a half laps, with the wall on the left."""
+    env = make_body("simulator", physics="planar")
+    interface = Interface.of(env)
+    behaviour, rng, seen = wall_follower(interface), np.random.default_rng(life.TUNING_SEED), []
+    observation, _ = env.reset(seed=life.TUNING_SEED)
+    for _ in range(700):
+        action, b = behaviour.draw(rng, observation, np.zeros(0, dtype=np.int64))
+        assert 0.01 <= b <= 0.97
+        observation, _, _, _, info = env.step(action)
+        seen.append((np.arctan2(info["y_m"], info["x_m"]), observation[interface.index("ir_distance_2")]))
+    env.close()
+    angle, left = np.array(seen).T
+    assert abs(np.unwrap(angle)[-1] - angle[0]) > 3 * np.pi
+    assert np.mean(left > 0.2) > 0.8
+
+
+def test_a_life_is_that_of_its_behaviour_and_engine(tmp_path: Path) -> None:
+    """The same seed with another behaviour is another life, in another file."""
+    study = Study(tmp_path, "quick", (0,), "simulator", lambda line: None)
+    followed = LifeSpec(0, 60, "behaviour", behaviour=wall_follower, physics="planar")
+    paths = [simulate_life(lambda _: None, study, spec) for spec in (followed, LifeSpec(0, 60, "behaviour"))]
+    actions = [read(path).rows["action"][:60] for path in paths]
+    assert paths[0] != paths[1]
+    assert np.mean(actions[0] == 0) > np.mean(actions[1] == 0)
+
+
+def data_of(asked: Asked, online: float, half: float, whole: float) -> Data:
+    """Return measurements in which every question ends with these NMSE, from 10 without learning."""
+    n = len(asked.scale)
+    errors = np.concatenate([np.linspace(5.0, online, 18)[:, None], np.full((2, 1), online)]) * np.ones(n)
+    learned = life.Learned(errors, errors, np.full((20, n), 10.0), np.ones(n), np.ones(100), np.ones(n, np.bool_))
+    solved = Offline(np.full(n, half), np.full(n, whole), np.full((4, 53), 0.5))
+    return Data(asked, problem.SIZES["quick"], [learned], [solved], np.full(10, 2.0), None)
+
+
+@pytest.mark.parametrize(
+    ("online", "half", "whole", "verdicts"),
+    [
+        (0.3, 0.25, 0.2, "rprrrr"),
+        (0.3, 0.1, 0.2, "rpprnr"),
+        (0.3, 0.1, 0.1, "rpnrnr"),
+        (1.2, 1.2, 1.2, "rprnnn"),
+    ],
+)
+def test_the_rules_judge_by_their_limits(online: float, half: float, whole: float, verdicts: str) -> None:
+    """Each limit decides; from 10 to 4.4 in 30 minutes and .3 at the end is enough at each scale, and not over all."""
+    env = make_body("simulator", physics="planar")
+    asked = Asked(Interface.of(env), 10)
+    env.close()
+    found = claims.EXPERIMENT.judge(data_of(asked, online, half, whole))
+    assert "".join(claim.verdict[0] for claim in found) == verdicts
+
+
+def test_the_experiment_runs_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`horde reproduce nexting` on the simulator, and on the real log where that is there."""
+    monkeypatch.setitem(problem.SIZES, "quick", problem.Size(60, 20, 40, 100))
+    assert cli.main(["reproduce", "nexting", "--scale", "quick", "--out", str(tmp_path / "out")]) == 0
+    result = Result.read(tmp_path / "out" / "nexting" / "result.json")
+    check_whole(result, tmp_path / "out")
+    assert len(result.claims) == (8 if problem.REAL_LOG.exists() else 6)
+    assert Parts.of_windows(60).test == range(1081, 1201)
