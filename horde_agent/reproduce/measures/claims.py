@@ -172,7 +172,7 @@ def settings(study: Study, data: Data) -> dict[str, Cell]:
     return {
         "seeds": study.seed_list,
         "tuning seed": TUNING_SEED,
-        "steps of a life": data.size.life,
+        "steps of a life": data.size.steps,
         "learning step of the reset": data.size.reset,
         "RUPEE": "alpha_h = 5 alpha, beta0 = (1 - lambda) alpha tilings / 30",
         "UDE": "trace of rho delta at 10 alpha over its standard deviation so far",

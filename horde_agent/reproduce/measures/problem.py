@@ -192,7 +192,7 @@ def _first(values: Floats, limit: Any) -> Integers:
 class Size(NamedTuple):
     """Steps of a life, learning step of the reset, learning steps between two looks, distance between two questions."""
 
-    life: int
+    steps: int
     reset: int
     every: int
     stride: int
@@ -269,7 +269,7 @@ class Data(NamedTuple):
 
 def lives(study: Study) -> list[LifeSpec]:
     """Return the lives."""
-    return [LifeSpec(seed, SIZES[study.scale].life) for seed in study.seeds]
+    return [LifeSpec(seed, SIZES[study.scale].steps) for seed in study.seeds]
 
 
 def gather(study: Study) -> Data:

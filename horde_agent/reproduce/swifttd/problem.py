@@ -17,20 +17,18 @@ from horde_agent.horde import LearnerConfig
 from horde_agent.measures.nmsre import normalise
 from horde_agent.record import read
 from horde_agent.reproduce.lessons import learn
-from horde_agent.reproduce.lives import interface_of
+from horde_agent.reproduce.lives import LifeSpec, interface_of, simulate_lives
+from horde_agent.reproduce.nexting import problem as nexting
 from horde_agent.reproduce.nexting.life import Asked, NextingLife, WindowScores
-from horde_agent.reproduce.parallel import OnProgress
+from horde_agent.reproduce.parallel import Job, OnProgress
 from horde_agent.reproduce.study import Study
 from horde_agent.tiles import TileCoder
 from horde_agent.types import Bools, Floats, Tiles
 
 N_RANDOM, N_RANDOM_ACTIVE = 500, 38
 """Random bits, and how many of them are active at once: about the share of the tiles."""
-RIVALS = ("td", "true_online_td", "gtd")
 STEP_SIZES = (0.01, 0.03, 0.1, 0.3, 1.0)
 METAS = (1e-4, 1e-3, 1e-2)
-TUNING_SEED = 100
-"""Seed of the life on which SwiftTD's first step size was chosen."""
 
 
 class Variant(NamedTuple):
@@ -59,17 +57,21 @@ SWIFT = Variant("swift_td", 0.1)
 PARTS = {"without adaptation": SWIFT._replace(meta=0.0), "without the bound": SWIFT._replace(eta=np.inf)}
 LARGE, NOISY = SWIFT._replace(step_size=10.0), SWIFT._replace(n_random=N_RANDOM)
 GRID = [SWIFT._replace(step_size=size, meta=meta) for meta in METAS for size in STEP_SIZES]
+RIVALS = [Variant(rule, size) for rule in ("td", "true_online_td", "gtd") for size in STEP_SIZES]
 
 
 class Size(NamedTuple):
-    """Steps learned from; those of the variants of SwiftTD, and the distance between two of their questions."""
+    """Steps learned from, those of the grid of SwiftTD's parameters, and the distance between two sensors.
+
+    The plain engine, SwiftTD's only one, takes about 0.1 ms a question and step: all 53 sensors would take an hour.
+    """
 
     steps: int
-    fewer_steps: int
+    fewer: int
     stride: int
 
 
-SIZES = {"paper": Size(18_000, 18_000, 4), "quick": Size(300, 300, 16)}
+SIZES = {"paper": Size(18_000, 6_000, 16), "quick": Size(250, 100, 16)}
 
 
 class LiveCoder:
@@ -112,34 +114,22 @@ class Score(NamedTuple):
     random_steps: Floats
 
 
-def life_of(study: Study, path: Path, n_random: int, stride: int, n_steps: int) -> NextingLife:
+def life_of(study: Study, path: Path, n_random: int, n_steps: int) -> NextingLife:
     """Return the start of a life with its live features renumbered, and one of every `stride` sensors."""
     interface = interface_of(study)
-    kept = set(interface.sensors[::stride])
-    channels = tuple(channel._replace(is_sensor=i in kept) for i, channel in enumerate(interface.channels))
-    interface = replace(interface, channels=channels)
-    asked = Asked(interface, n_bits=0, events=())
+    asked_about = set(interface.sensors[:: SIZES[study.scale].stride])
+    channels = tuple(channel._replace(is_sensor=i in asked_about) for i, channel in enumerate(interface.channels))
+    asked = Asked(replace(interface, channels=channels), n_bits=0, events=())
     stream = read(path)[: n_steps + asked.horizon + 2]
     coder: Any = LiveCoder(interface.coder, NextingLife(stream, asked).live.index, n_random)
-    return NextingLife(stream, replace(asked, interface=replace(interface, coder=coder)))
+    return NextingLife(stream, replace(asked, interface=replace(asked.interface, coder=coder)))
 
 
-def score(on_progress: OnProgress, study: Study, seed: int, path: Path, variant: Variant, is_whole: bool) -> Score:
-    """Learn from a life by a variant unless cached; a job for a worker process.
-
-    Args:
-        on_progress: Takes the finished share.
-        study: The study.
-        seed: Of the life.
-        path: Of its recording.
-        variant: The rule and its settings.
-        is_whole: Whether all questions and steps are taken, or fewer.
-    """
-    size = SIZES[study.scale]
-    n_steps, stride = (size.steps, 1) if is_whole else (size.fewer_steps, size.stride)
+def score(on_progress: OnProgress, study: Study, seed: int, path: Path, variant: Variant, n_steps: int) -> Score:
+    """Learn from the first steps of a life by a variant unless cached; a job for a worker process."""
 
     def make() -> Score:
-        life = life_of(study, path, variant.n_random, stride, n_steps)
+        life = life_of(study, path, variant.n_random, n_steps)
         horde = life.asked.horde(variant.config())
         scores = WindowScores(life, horde, n_steps, 1, freezes=False)
 
@@ -148,12 +138,51 @@ def score(on_progress: OnProgress, study: Study, seed: int, path: Path, variant:
             on_progress(n / n_steps)
 
         learn(life.lessons, horde, life.asked.interface, after=after)
-        found = scores.result()
-        random_steps = np.full(horde.n_demons, np.nan)
+        found, random_steps = scores.result(), np.full(horde.n_demons, np.nan)
         if variant.n_random:
             sizes, n_live = horde.step_sizes(), horde.n_features - variant.n_random
             random_steps = sizes[:, n_live:].mean(axis=1) / sizes[:, :n_live].mean(axis=1)
         return Score(normalise(found.online, found.variance)[0], found.sound, random_steps)
 
-    name = f"swifttd-{'-'.join(f'{x:g}' if isinstance(x, float) else str(x) for x in variant)}-{is_whole:d}-{seed}"
-    return study.cached_arrays(Score, name, make, seed=seed, life=path.name, n_steps=n_steps, stride=stride)
+    name = f"swifttd-{'-'.join(f'{x:g}' if isinstance(x, float) else str(x) for x in variant)}-{n_steps}-{seed}"
+    return study.cached_arrays(Score, name, make, seed=seed, life=path.name, stride=SIZES[study.scale].stride)
+
+
+class Data(NamedTuple):
+    """Everything that was measured.
+
+    Attributes:
+        scores: By variant, then life.
+        grid: Of SwiftTD and of TD over their parameters, by variant, in the first life and fewer steps.
+        size: Lengths.
+    """
+
+    scores: dict[Variant, list[Score]]
+    grid: dict[Variant, Score]
+    size: Size
+
+
+def lives(study: Study) -> list[LifeSpec]:
+    """Return the lives: the first part of those of `nexting` at either scale."""
+    return nexting.lives(study)
+
+
+def gather(study: Study) -> Data:
+    """Learn from the lives by every variant."""
+    size, paths = SIZES[study.scale], simulate_lives(study, lives(study))
+    variants = [SWIFT, NOISY, *PARTS.values(), *RIVALS]
+    plans = [(v, seed, path, size.steps) for v in variants for seed, path in zip(study.seeds, paths, strict=True)]
+    tried = [*GRID, LARGE, *(rival for rival in RIVALS if rival.rule == "td")]
+    plans += [(v, study.seeds[0], paths[0], size.fewer) for v in tried]
+    jobs = [
+        Job(
+            f"{v.rule} {v.step_size:g}, life {seed}",
+            score,
+            (study, seed, path, v, n),
+            50.0 if v.rule == "swift_td" else 1.0,
+        )
+        for v, seed, path, n in plans
+    ]
+    found, n = study.in_parallel(jobs), len(study.seeds)
+    scores = {v: found[k * n : (k + 1) * n] for k, v in enumerate(variants)}
+    return Data(scores, dict(zip(tried, found[len(variants) * n :], strict=True)), size)
