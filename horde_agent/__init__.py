@@ -22,6 +22,7 @@ from horde_agent.policies import (
     StickyRandom,
     Uniform,
 )
+from horde_agent.runs.jobs.learn_from import learn_from
 from horde_agent.tiles import TileCoder
 
 __all__ = [
@@ -45,6 +46,7 @@ __all__ = [
     "StickyRandom",
     "TileCoder",
     "Uniform",
+    "learn_from",
     "problems",
     "questions",
     "relearn",

@@ -31,7 +31,7 @@ from horde_agent.cluster import ShardLost
 from horde_agent.gvf import GVF
 from horde_agent.kernels.rules import rule
 from horde_agent.learning.rules import parse_algorithm
-from horde_agent.life.bodies import TableBody, make_body
+from horde_agent.life.bodies import make_body
 from horde_agent.life.life import BodyDisobeys
 from horde_agent.life.process_env import EnvironmentGone
 from horde_agent.measures.nmsre import nmsre_text
@@ -48,14 +48,24 @@ from horde_agent.runs.config import (
     resolve,
     run_of,
 )
+from horde_agent.runs.data.behaviour import Rows
 from horde_agent.runs.ending import Ended, SignalHandler, handling_signals, unfailing
-from horde_agent.runs.jobs.session import Session, Unwritten, recorded_settings, relearning, try_port
+from horde_agent.runs.jobs.session import (
+    Session,
+    Unwritten,
+    learning_from,
+    opened,
+    recorded_settings,
+    relearning,
+    resuming_data,
+    try_port,
+)
 from horde_agent.runs.jobs.sources import Log, Robot
 from horde_agent.runs.jobs.warm import CompileNotice, warm
 from horde_agent.runs.keeping.doctor import examine
 from horde_agent.runs.keeping.folder import RunFolder, own_version
 from horde_agent.runs.keeping.resume import Resumption, refuse_over, resumption, settings
-from horde_agent.runs.keeping.run import Run, make_run
+from horde_agent.runs.keeping.run import HeaderEnv, Run, make_run
 from horde_agent.runs.showing.report import NEARLY_CONSTANT_IS, NMSRE_IS, unscored, write_report
 from horde_agent.watch.server import LivePage, WatchConfig, need_extras, open_beside, watch
 
@@ -193,6 +203,8 @@ def _run(words: list[str], signals: SignalHandler) -> None:
         case LearnConfig(backend="replay") if is_life(run_of(command.log)):
             asked, lived = recorded_settings(replace(command, log=run_of(command.log)))
             _learn(resolve(asked), signals, lived)
+        case LearnConfig() if command.data is not None or command.backend == "data":
+            _learn_data(command, signals)
         case WatchConfig():
             watch(command)
         case _:
@@ -301,8 +313,10 @@ def _config_file(words: Sequence[str]) -> Path | None:
     return file
 
 
-def _learn(config: LearnConfig, signals: SignalHandler, lived: LearnConfig | None = None) -> None:
-    """Learn in a new folder, from the recorded run with the settings `lived` if any, and print a summary."""
+def _learn(
+    config: LearnConfig, signals: SignalHandler, lived: LearnConfig | None = None, table: Rows | None = None
+) -> None:
+    """Learn in a new folder, from the recorded run with the settings `lived` or a table if any; print a summary."""
     if config.watch:
         need_extras()
     folder = RunFolder.create(config)
@@ -310,7 +324,11 @@ def _learn(config: LearnConfig, signals: SignalHandler, lived: LearnConfig | Non
     config = replace(config, out=folder.path)
     with ExitStack() as at_end, folder.locked():
         try:
-            if lived is None:
+            if table is not None:
+                with user_errors():
+                    session = learning_from(table, config, folder, Console(stderr=True), signals)
+                    session.begin()
+            elif lived is None:
                 session = _prepared(config, folder, signals)
             else:
                 with user_errors():
@@ -322,6 +340,16 @@ def _learn(config: LearnConfig, signals: SignalHandler, lived: LearnConfig | Non
                 folder.give_back()
             raise
         _say(session.console, summary, folder, _drawn(folder, signals))
+
+
+def _learn_data(config: LearnConfig, signals: SignalHandler) -> None:
+    """Learn from a data set; without questions, about other policies only if its action probabilities are known."""
+    asked = resolve(config)
+    with user_errors():
+        table = opened(asked)
+    if config.questions is None and table.header["b_known"]:
+        asked = replace(asked, questions="excursions")
+    _learn(asked, signals, table=table)
 
 
 def _finished(session: Session, at_end: ExitStack) -> dict[str, Any]:
@@ -364,6 +392,12 @@ def _resume(command: ResumeConfig, signals: SignalHandler) -> None:
     if config.watch:
         need_extras()
     with ExitStack() as at_end, folder.locked():
+        if config.backend == "data":
+            with user_errors():
+                session = resuming_data(config, folder, Console(stderr=True), signals)
+                session.begin()
+            _say(session.console, _finished(session, at_end), folder, _drawn(folder, signals))
+            return
         resumed = resumption(folder)
         if command.steps is None and resumed.facts.get("steps") is not None:
             config = replace(config, steps=resumed.facts["steps"])
@@ -392,7 +426,8 @@ def _prepared(
     console = Console(stderr=True)
     notice = CompileNotice(console)
     with user_errors():
-        env = _make_env(config)
+        table = None if config.columns is None else opened(config)
+        env = _make_env(config) if table is None else HeaderEnv(table.header)
         run: Run | None = None
         source: Log | Robot | None = None
         try:
@@ -408,7 +443,7 @@ def _prepared(
                     questions = [replace(question, lam=1.0) for question in questions]
                 for warning in heavy_traces(questions, behaviour):
                     console.print(f"algorithm {config.algorithm}, trace rule {config.trace_rule}: {warning}")
-            source = Log(run, console, env) if config.backend == "replay" else Robot(run, env, console, resumed)
+            source = Log(run, console, env, table) if config.backend == "replay" else Robot(run, env, console, resumed)
             session = Session(run, source, console, signals, notice)
             session.begin()
         except BaseException:
@@ -466,9 +501,6 @@ def _drawn(folder: RunFolder, signals: SignalHandler | None = None) -> Path:
 
 
 def _make_env(config: LearnConfig) -> gymnasium.Env[Any, Any]:
-    if config.columns is not None:
-        assert config.log is not None, "it was checked"
-        return TableBody(config.log, config.columns)
     return make_body(
         config.backend,
         config.port,

@@ -170,6 +170,20 @@ class Recorder:
                 return
         self._hand_over()
 
+    def append(self, rows: NDArray[Any]) -> None:
+        """Write rows of `row_dtype`, shape (n,), at once.
+
+        Raises:
+            RecordLost: If they cannot be written.
+        """
+        self.flush()
+        with self._writing:
+            self._kept.append(rows)
+            self.n_rows += len(rows)
+        self.flush()
+        if self._is_paused and self._lost is not None:
+            raise self._lost
+
     def _hand_over(self) -> None:
         if self._path is None:
             if self._used == _ROWS_IN_BUFFER:

@@ -25,7 +25,7 @@ ROBOTS = {
     "create2": ("simulator", "serial", "emulated"),
 }
 """Robots by name, and the backends that each has."""
-BACKENDS = ("simulator", "serial", "drops", "replay", "emulated", "gymnasium")
+BACKENDS = ("simulator", "serial", "drops", "replay", "emulated", "gymnasium", "data")
 PHYSICS = ("planar", "bullet")
 SIMULATED = ("simulator", "emulated")
 """Backends with a choice of physics engines."""
@@ -33,10 +33,13 @@ WITH_PORT = ("serial", "drops")
 WITH_PARITY = ("critterbot", "serial")
 """The robot and backend of serial lines with a parity."""
 PARITIES = ("odd", "even", "none")
+RECORDED = ("replay", "data")
+"""Backends that cannot act."""
 FAMILIES = ("excursions", "policies", "nexting")
 TRACE_RULES = ("clipped", "capped", "plain", "tree-backup", "abtd")
 W_RULES = ("every-step", "importance-weighted")
 DEFAULT_STEPS = 60_000
+LOG_PASSES, DATA_PASSES = 30, 1
 
 
 def _shown(metavar: str, default: str | None = None) -> Any:
@@ -105,8 +108,8 @@ class LearnConfig:
     Attributes:
         robot: The robot: `critterbot`, or `create2` (an iRobot Create 2 or Roomba 500 to 900).
         backend: The body: `simulator` (the robot in its pen), `serial` (the robot), `drops` (the robot over its
-            on-board driver), `emulated` (the simulator behind the robot's own bytes), `replay` (a recorded log) or
-            `gymnasium` (any environment, named by `--env`).
+            on-board driver), `emulated` (the simulator behind the robot's own bytes), `replay` (a recorded log),
+            `gymnasium` (any environment, named by `--env`) or `data` (a data set, named by `--data`).
         env: Id of a Gymnasium environment to use instead of a robot, for example CartPole-v1 or package:Id-v0, with a
             flat Box observation space and Discrete actions.
         port: Port of a real robot, unless its file names one (`horde-robot check --save`): for serial a device
@@ -115,8 +118,9 @@ class LearnConfig:
             terminal supports only `none`). The Create 2 has none.
         log: The log to replay; or the folder of a run, to learn from again, off-policy, with its recorded action
             probabilities; or any robot's CSV or Parquet file, with --columns.
-        columns: TOML file that maps columns of --log to channels (docs/data.md); predictions about the behaviour
-            itself are learned.
+        data: Table of observations and actions to learn from, off-policy if their probabilities are known: a Parquet,
+            CSV or npz file, or a folder of Parquet files, described by --columns.
+        columns: TOML file that maps the columns of --data or --log to channels (docs/data.md).
         steps: Number of steps of 100 ms, including excursions and drives.
         questions: What to predict: `excursions` (the paper's 795 questions), `policies` (1000 random Gibbs policies),
             `nexting` (159 questions about the behaviour itself), or a TOML file.
@@ -131,7 +135,7 @@ class LearnConfig:
         repeat: Probability that the random behaviour repeats its last action; otherwise it draws one uniformly.
         excursion_probability: Probability of a test excursion before each action of the behaviour.
         horizon: Steps of a test excursion, and terms of the return it measures.
-        passes: Replay: number of passes over the first 70 % of the log.
+        passes: Number of passes over the data, or over the first 70 % of a replayed log.
         realtime: Take one step per 100 ms, like the real robot.
         snapshot_every: Time between two snapshots for `horde resume`: `30s`, `10min`, `2h`; `never` writes only the one
             at the end. Learning does not wait for them.
@@ -154,9 +158,10 @@ class LearnConfig:
     port: Annotated[str | None, _shown("PORT", "(default: none)")] = None
     parity: Annotated[str | None, _shown("NAME", "(default: odd, or from the robot's file)")] = None
     log: Annotated[Path | None, _shown("FILE", "(default: none)")] = None
+    data: Annotated[Path | None, _shown("FILE", "(default: none)")] = None
     columns: Annotated[Path | None, _shown("FILE.toml", "(default: the Critterbot's)")] = None
-    steps: Annotated[int | None, WHOLE, _shown("N", "(default: 60000; replay: the whole log)")] = None
-    questions: Annotated[str | None, _shown("NAME|FILE.toml", "(default: excursions; replay: nexting)")] = None
+    steps: Annotated[int | None, WHOLE, _shown("N", "(default: 60000; replay, data: all)")] = None
+    questions: Annotated[str | None, _shown("NAME|FILE.toml", "(default: excursions; without b: nexting)")] = None
     trace_rule: Annotated[str, _shown("NAME")] = "clipped"
     w_rule: Annotated[str, _shown("NAME")] = "every-step"
     algorithm: Annotated[str, _shown("NAME")] = "gtd"
@@ -167,7 +172,7 @@ class LearnConfig:
     repeat: float = 0.5
     excursion_probability: float = 0.02
     horizon: Annotated[int, WHOLE] = 50
-    passes: Annotated[int, WHOLE] = 30
+    passes: Annotated[int | None, WHOLE, _shown("N", f"(default: {LOG_PASSES}; data: {DATA_PASSES})")] = None
     realtime: bool = False
     snapshot_every: Annotated[str, _shown("DURATION")] = "10min"
     on_alarm: Annotated[str | None, _shown("COMMAND", "(default: none)")] = None
@@ -194,6 +199,8 @@ def resolve(config: LearnConfig) -> LearnConfig:
     _check_text(config)
     if config.env is not None and config.backend == LearnConfig.backend:
         config = replace(config, backend="gymnasium")
+    if config.data is not None and config.backend == LearnConfig.backend:
+        config = replace(config, backend="data")
     _check_body(config)
     _check_numbers(config)
     seconds(config.snapshot_every)
@@ -202,14 +209,16 @@ def resolve(config: LearnConfig) -> LearnConfig:
     _check_shards(config)
     _one_of("trace rule", config.trace_rule, TRACE_RULES)
     _one_of("w rule", config.w_rule, W_RULES)
-    questions = config.questions or ("nexting" if config.backend in ("replay", "gymnasium") else "excursions")
+    is_on_policy = config.backend in ("replay", "gymnasium", "data")
+    questions = config.questions or ("nexting" if is_on_policy else "excursions")
     _check_questions(questions, "run" if is_life(config.log) else config.backend)
     _check_folder(config.out)
     physics = config.physics
     if physics is None and config.backend in SIMULATED:
         physics = "planar" if config.robot == "create2" else default_physics()
-    steps = DEFAULT_STEPS if config.steps is None and config.backend != "replay" else config.steps
-    return replace(_with_step_sizes(config), questions=questions, steps=steps, physics=physics)
+    steps = DEFAULT_STEPS if config.steps is None and config.backend not in RECORDED else config.steps
+    passes = config.passes or (DATA_PASSES if config.backend == "data" else LOG_PASSES)
+    return replace(_with_step_sizes(config), questions=questions, steps=steps, passes=passes, physics=physics)
 
 
 def _with_step_sizes(config: LearnConfig) -> LearnConfig:
@@ -278,20 +287,23 @@ def _typed(name: str, value: object, kind: Any, path: Path) -> Any:
 
 def to_toml(table: Mapping[str, Any], versions: Mapping[str, str]) -> str:
     """Return settings and versions as TOML; a setting without a value becomes a comment."""
-    lines = [f"{k} = {_toml_value(v)}" if v is not None else f"# {k} is not set" for k, v in table.items()]
-    lines += ["", "[versions]", *(f"{_key(k)} = {_toml_value(v)}" for k, v in versions.items())]
+    lines = [f"{k} = {toml_value(v)}" if v is not None else f"# {k} is not set" for k, v in table.items()]
+    lines += ["", "[versions]", *(f"{_key(k)} = {toml_value(v)}" for k, v in versions.items())]
     return "\n".join(lines) + "\n"
 
 
 def _key(name: str) -> str:
-    return name if name.replace("-", "").replace("_", "").isalnum() else _toml_value(name)
+    return name if name.replace("-", "").replace("_", "").isalnum() else toml_value(name)
 
 
-def _toml_value(value: object) -> str:
+def toml_value(value: object) -> str:
+    """Return a value as TOML: true or false, a number, a list, or a text."""
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, int | float):
         return repr(value)
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(toml_value, value))}]"
     text = str(value).replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
     return f'"{text}"'
 
@@ -334,11 +346,13 @@ def _check_body(config: LearnConfig) -> None:
             f"--backend {config.backend} has a body of its own" if config.env else "--backend gymnasium needs --env ID"
         )
         raise BadInput(f"{wrong}; name the environment by --env alone")
+    if config.data is not None and config.backend != "data":
+        raise BadInput(f"--data {config.data} stands in the robot's place; leave out --backend {config.backend}")
     if config.env is not None and config.realtime:
         raise BadInput("--realtime belongs to a robot or its simulator; an environment of --env has no clock to keep")
     if config.env is not None and config.robot != LearnConfig.robot:
         raise BadInput(f"--env {config.env} stands in the robot's place; leave out --robot {config.robot}")
-    if config.env is None and config.backend not in ROBOTS[config.robot]:
+    if config.env is None and config.backend not in (*ROBOTS[config.robot], "data"):
         has = ", ".join(ROBOTS[config.robot])
         raise BadInput(f"the robot {config.robot} has no backend {config.backend!r}: choose {has}")
     if config.port is not None and config.backend not in WITH_PORT:
@@ -362,8 +376,8 @@ def _check_body(config: LearnConfig) -> None:
             raise BadInput(f"there is no log {config.log}")
         if config.columns is not None and not (is_file(config.columns) and is_file(config.log)):
             raise BadInput(f"--columns {config.columns} must be a file that describes the columns of --log, a table")
-    elif config.columns is not None:
-        raise BadInput("--columns requires --backend replay; omit it or choose that backend")
+    elif config.columns is not None and config.backend != "data":
+        raise BadInput("--columns requires --backend replay or --data; omit it or choose one of them")
     elif config.log is not None:
         raise BadInput("--log requires --backend replay; omit it or choose that backend")
 
@@ -371,7 +385,7 @@ def _check_body(config: LearnConfig) -> None:
 _RANGES: tuple[tuple[str, Callable[[Any], bool], str], ...] = (
     ("steps", lambda x: x is None or x >= 1, "at least 1"),
     ("horizon", lambda x: x >= 1, "at least 1"),
-    ("passes", lambda x: x >= 1, "at least 1"),
+    ("passes", lambda x: x is None or x >= 1, "at least 1"),
     ("seed", lambda x: x >= 0, "at least 0"),
     ("step_size", lambda x: x is None or 0.0 < x < math.inf, "a positive number"),
     ("secondary_ratio", lambda x: x is None or 0.0 <= x < math.inf, "a number that is not negative"),
@@ -393,8 +407,8 @@ def _check_behaviour(config: LearnConfig) -> None:
         return
     if not config.behaviour.startswith("greedy:"):
         raise BadInput(f"--behaviour {config.behaviour}: write random, or greedy:NAME with the name of a question")
-    if config.backend == "replay":
-        raise BadInput("--behaviour requires a robot that can act; omit it with --backend replay")
+    if config.backend in RECORDED:
+        raise BadInput(f"--behaviour requires a robot that can act; omit it with --backend {config.backend}")
 
 
 def _check_alarm(command: str | None) -> None:
@@ -415,8 +429,8 @@ def _check_shards(config: LearnConfig) -> None:
         return
     if config.shards != "auto" and not (config.shards.isdecimal() and int(config.shards) > 0):
         raise BadInput(f"--shards {config.shards}: write a number of processes, 1 or more, or auto")
-    if config.backend == "replay":
-        raise BadInput("--shards cannot be combined with --backend replay; omit it")
+    if config.backend in RECORDED:
+        raise BadInput(f"--shards cannot be combined with --backend {config.backend}; omit it")
     if find_spec("ray") is None:
         raise BadInput("--shards needs the extra `ray`: pip install -e '.[ray]'")
 

@@ -1,16 +1,19 @@
-"""Any robot's log as an environment: a table, and a file that maps its columns to channels."""
+"""Any robot's log: a table, and a file that maps its columns to channels."""
 
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from horde_agent import cli
-from horde_agent.life.bodies import TableBody
 from horde_agent.record import Flag, read
+from horde_agent.runs.data.columns import Columns
+from horde_agent.runs.data.files import open_table
+from horde_agent.runs.data.tables import Table
 
 MAP = """
 period_s = 0.5
@@ -48,14 +51,13 @@ def write(file: Path, columns: dict[str, list[object]] | dict[str, list[float]])
     return file
 
 
-def played(body: TableBody) -> tuple[list[list[float]], list[int]]:
-    observation, info = body.reset()
-    rows, gaps, is_over = [observation.tolist()], [info["gap"]], False
-    while not is_over:
-        observation, _, _, is_over, info = body.step(0)
-        rows.append(observation.tolist())
-        gaps.append(info["gap"])
-    return rows, gaps
+def opened(log: Path, columns: Path) -> Table:
+    return open_table(log, replace(Columns.read(columns), missing="gap"))
+
+
+def played(table: Table) -> tuple[list[list[float]], list[int]]:
+    rows = np.concatenate([part.rows for part in table])
+    return rows["observation"].tolist(), (rows["flags"] & Flag.GAP).tolist()
 
 
 def test_rows_are_unchanged_and_missing_or_late_ones_are_a_gap(tmp_path: Path, columns: Path) -> None:
@@ -63,21 +65,20 @@ def test_rows_are_unchanged_and_missing_or_late_ones_are_a_gap(tmp_path: Path, c
     of: dict[str, list[object]] = {name: list(values) for name, values in table(10).items()}
     of["Light0"][3] = "broken"
     of["stamp"] = [0.0, 0.5, 1.0, 1.5, 2.0, 2.5, 5.0, 5.5, 1.0, 1.5]
-    body = TableBody(write(tmp_path / "log.csv", of), columns)
-    rows, gaps = played(body)
+    log = opened(write(tmp_path / "log.csv", of), columns)
+    rows, gaps = played(log)
     assert [row[1] for row in rows] == [0, 1, 2, 4, 5, 6, 7, 0, 1]
     assert gaps == [1, 0, 0, 1, 0, 1, 0, 1, 0]
-    assert len(body.metadata["notes"]) == 1
-    assert body.metadata["notes"][0].startswith("1 of 10 rows")
-    assert (body.observation_space.low.tolist(), body.observation_space.high.tolist()) == ([0, 0], [4, 7])  # type: ignore[attr-defined]
-    assert [channel["name"] for channel in body.metadata["channels"]] == ["light", "phase"]
+    assert log.notes == ["1 rows have no number in one of the columns and are dropped."]
+    assert (log.header["low"], log.header["high"]) == ([0, 0], [4, 7])
+    assert [channel["name"] for channel in log.header["channels"]] == ["light", "phase"]
 
 
 def test_parquet_and_csv_are_the_same_stream(tmp_path: Path, columns: Path) -> None:
     pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
     pq.write_table(pa.table(table(20)), tmp_path / "log.parquet")
-    one = TableBody(write(tmp_path / "log.csv", table(20)), columns)
-    assert played(TableBody(tmp_path / "log.parquet", columns)) == played(one)
+    one = opened(write(tmp_path / "log.csv", table(20)), columns)
+    assert played(opened(tmp_path / "log.parquet", columns)) == played(one)
 
 
 def test_predictions_are_learned_from_any_robots_log(

@@ -25,19 +25,25 @@ import gymnasium
 import numpy as np
 from rich.console import Console
 
+from horde_agent.interface import Interface
 from horde_agent.life.bodies import ONE_AT_A_TIME
 from horde_agent.life.life import Life
 from horde_agent.life.observers import Progress, Sampler
+from horde_agent.policies import Policy
 from horde_agent.record import FORMAT
 from horde_agent.record.segments import read_header, read_segment, record_files, started_files
 from horde_agent.runs.config import BadInput, LearnConfig, is_life, read_config, read_run_config
+from horde_agent.runs.data.behaviour import Rows, WithBehaviour, estimate_behaviour
+from horde_agent.runs.data.columns import ESTIMATE, Columns
+from horde_agent.runs.data.files import open_table
+from horde_agent.runs.data.tables import Table
 from horde_agent.runs.ending import Cause, Ended, SignalHandler
-from horde_agent.runs.jobs.sources import Log, Recording, Replay, Source, new_life, restore
+from horde_agent.runs.jobs.sources import Data, Log, Recording, Replay, Source, is_imported, new_life, restore
 from horde_agent.runs.jobs.tables import write_tables
 from horde_agent.runs.jobs.warm import CompileNotice, warm_up
 from horde_agent.runs.keeping.folder import RunFolder, lived_steps, write_whole
 from horde_agent.runs.keeping.resume import Resumption, change, resumption
-from horde_agent.runs.keeping.run import HeaderEnv, Run, make_run
+from horde_agent.runs.keeping.run import GIVEN_IN_PYTHON, IN_PYTHON, HeaderEnv, Questions, Run, make_run
 
 
 class Unwritten(Exception):
@@ -176,6 +182,8 @@ def recorded_settings(config: LearnConfig) -> tuple[LearnConfig, LearnConfig]:
     lived = read_config(recorded.config)
     if config.questions is None:
         asked = lived.questions or "excursions"
+        if asked == IN_PYTHON:
+            raise BadInput(f"{GIVEN_IN_PYTHON}, or name other --questions")
         own = str(recorded.question_file) if asked.endswith(".toml") else asked
         config = replace(config, questions=own, seed=lived.seed)
     return replace(config, horizon=lived.horizon, watch=False), lived  # there is no live page of a recording
@@ -213,6 +221,87 @@ def relearning(config: LearnConfig, lived: LearnConfig, folder: RunFolder, conso
     return Session(run, Replay(run, Recording(recorded.life, config.steps), console, **facts), console)
 
 
+# ---- learning from a data set ----------------------------------------------------------------------------------------
+
+
+def opened(config: LearnConfig) -> Rows:
+    """Return the rows of `--data`, or of `--log` with `--columns`.
+
+    Raises:
+        BadInput: If it cannot be read.
+    """
+    if config.data is None and config.backend == "data":
+        raise BadInput("--backend data needs --data FILE, the data set to learn from")
+    if config.columns is None:
+        raise BadInput("--data needs --columns FILE.toml, which describes the columns of the table (docs/data.md)")
+    columns = Columns.read(config.columns)
+    if config.backend == "replay":
+        columns = replace(columns, missing="gap", action=None, b=None)
+    policy = ESTIMATE if columns.b == ESTIMATE else None
+    return with_behaviour(open_table(Path(str(config.data or config.log)), columns), policy)
+
+
+def with_behaviour(table: Table, policy: Policy | str | None) -> Rows:
+    """Return a table with the action probabilities of a policy; of an estimated one for "estimate".
+
+    Raises:
+        BadInput: If a row is invalid, or there are too few to estimate a policy.
+    """
+    if policy is None:
+        return table
+    interface = Interface.of(HeaderEnv(table.header))
+    if isinstance(policy, str):
+        estimated, facts = estimate_behaviour(table, interface)
+        return WithBehaviour(table, estimated, interface, facts)
+    return WithBehaviour(table, policy, interface)
+
+
+def learning_from(
+    table: Rows,
+    config: LearnConfig,
+    folder: RunFolder,
+    console: Console,
+    signals: SignalHandler | None = None,
+    questions: Questions | None = None,
+) -> Session:
+    """Return a session that learns from a data set.
+
+    Args:
+        table: The data set.
+        config: Resolved settings.
+        folder: For the results.
+        console: For progress.
+        signals: Handles the signals of the command; None leaves them alone.
+        questions: Questions instead of those in the settings.
+
+    Raises:
+        BadInput: If the folder cannot be written, or the questions need unknown action probabilities.
+        ValueError: If the questions do not fit the data set.
+    """
+    run = make_run(HeaderEnv(table.header), config, folder, own=questions)
+    return Session(run, Data(run, table, console), console, signals)
+
+
+def resuming_data(config: LearnConfig, folder: RunFolder, console: Console, signals: SignalHandler) -> Session:
+    """Return a session that continues to learn from a data set, from its snapshot or from the first row.
+
+    Raises:
+        BadInput: If the import was interrupted, the run is complete, or its files cannot be read.
+    """
+    header, n_rows, _ = _recorded(folder)
+    if not is_imported(folder):
+        raise BadInput(f"the data set was not completely copied into {folder.path}: run `horde learn` again")
+    resumed = resumption(folder)
+    n_left = n_rows * (config.passes or 1) - resumed.n_rows
+    if folder.summary.is_file() and not n_left:
+        raise BadInput(f"{folder.path} has learned from all {n_rows:,} rows of its data set")
+    run = _rebuilt(folder, folder, config, header)
+    run.is_unfinished = False
+    for note in (*resumed.notes, f"resumed at row {resumed.n_rows:,}; {n_left:,} rows follow"):
+        console.print(note, highlight=False, soft_wrap=True)
+    return Session(run, Data(run, None, console, resumed), console, signals)
+
+
 # ---- missing tables --------------------------------------------------------------------------------------------------
 
 
@@ -233,7 +322,8 @@ def has_gone_on(folder: RunFolder) -> bool:
     if summarised is None or not folder.mspbe_curve.is_file():
         return False
     try:
-        return _end(folder)[1] > summarised
+        # A data set is in the log before learning begins: how far a run learned from it is in its summary alone.
+        return not is_imported(folder) and _end(folder)[1] > summarised
     except (ValueError, LookupError, TypeError, OSError):  # an unreadable log cannot be learned from
         return False
 
@@ -261,18 +351,21 @@ def complete(folder: RunFolder, console: Console) -> dict[str, Any]:
         if config.backend == "replay":
             source = Log(run, console)
         else:
+            passes = (config.passes or 1) if config.backend == "data" else 1
+            end *= passes
             facts: dict[str, Any] = {"path": folder.life, "end": Cause.CUT_OFF, "total": end}
             facts["has_tests"] = header.get("tests_excursions")
-            restored = _restored(run, folder, header, n_rows, console)
+            restored = _restored(run, folder, header, n_rows * passes, console)
             if restored is not None:
                 kept, life, sampler = restored
-                rows = Recording(folder.life, end, kept.n_rows)
+                rows = Recording(folder.life, end, kept.n_rows, passes)
                 source = Replay(run, rows, console, **facts, restored=(life, sampler))
             else:
                 run = _rebuilt(folder, made, config, header)
                 # Excursions that the run recorded itself are kept; neither table fits in memory after months.
                 excursions = made.excursions if folder.excursions.is_file() else folder.excursions
-                source = Replay(run, Recording(folder.life, end), console, **facts, excursions=excursions)
+                rows = Recording(folder.life, end, passes=passes)
+                source = Replay(run, rows, console, **facts, excursions=excursions)
         session = Session(run, source, console, is_timed=False)
         session.begin()
         try:

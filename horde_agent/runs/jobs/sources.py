@@ -28,25 +28,37 @@ from horde_agent.life.timing import Durations
 from horde_agent.measures.return_errors import ReturnErrors
 from horde_agent.policies import BehaviourPolicy, EpsilonGreedy, Follow, StickyRandom
 from horde_agent.record import DRIVES, Flag, Phase, Recorder, Stream, read_in_parts, row_dtype
-from horde_agent.record.rows import FORMAT
+from horde_agent.record.recorder import SEGMENT_S
+from horde_agent.record.rows import FORMAT, read_end
 from horde_agent.record.segments import read_header, started_files
-from horde_agent.runs.config import BadInput, seconds
+from horde_agent.runs.config import LOG_PASSES, BadInput, seconds
+from horde_agent.runs.data.behaviour import Rows
 from horde_agent.runs.ending import Cause, End
 from horde_agent.runs.jobs import holdout
 from horde_agent.runs.keeping.events import Alarms, Events
-from horde_agent.runs.keeping.folder import unwritable
+from horde_agent.runs.keeping.folder import RunFolder, unwritable
 from horde_agent.runs.keeping.resume import Resumption, change, new_changes, refuse_other_ranges
-from horde_agent.runs.keeping.run import Run, record_header
+from horde_agent.runs.keeping.run import HeaderEnv, Run, record_header
 from horde_agent.runs.keeping.snapshot_writer import SnapshotWriter
 from horde_agent.saving import inner
 
 _TABLES_BYTES = 2_000_000  # of tables, report and pictures, approximately
 _STEPS = (Phase.BEHAVE, Phase.EXCURSION)
+_ANY_DURATION = 1e12  # of a file in seconds: only its size is limited
 _DIFFERS = (
     "the observation at step %d differs from the one recorded before the run was resumed: from that step on, the "
     "recording contains the new observations"
 )
+_ESTIMATED = (
+    "b was estimated from {n_rows:,} actions: its log-loss on held-out rows is {log_loss:.4g}, that of the actions' "
+    "frequencies {log_loss_of_frequencies:.4g}, at the temperature {temperature:.3g}. The effective sample size of rho "
+    "is {size:,.0f} of {n_steps:,} steps in the mean. An estimated b biases rho = pi/b, and with it the predictions "
+    "about other policies."
+)
 _log = logging.getLogger(__name__)
+
+IMPORTED = "imported"
+"""The event after the last row of a data set was written to the recording."""
 
 NOT_RECORDED: dict[str, Any] = dict.fromkeys(("deadlines_missed", "crc_errors", "link_losses", "s_without_link"))
 """Values of the summary that a recording does not contain."""
@@ -342,7 +354,9 @@ def tests_of(run: Run) -> ExcursionConfig:
     return ExcursionConfig(run.config.excursion_probability, run.config.horizon)
 
 
-def new_recorder(run: Run, env: gymnasium.Env[Any, Any], errors: ReturnErrors, *, has_tests: bool) -> Recorder:
+def new_recorder(
+    run: Run, env: gymnasium.Env[Any, Any], errors: ReturnErrors, *, has_tests: bool, segment_s: float = SEGMENT_S
+) -> Recorder:
     """Create the recording, with a description of the robot in its header, and the table of excursions.
 
     Raises:
@@ -357,7 +371,7 @@ def new_recorder(run: Run, env: gymnasium.Env[Any, Any], errors: ReturnErrors, *
         )
     facts = record_header(env, interface) | {"tests_excursions": has_tests}
     try:
-        recorder = Recorder(len(interface.channels), folder.life, facts)
+        recorder = Recorder(len(interface.channels), folder.life, facts, segment_s=segment_s)
         errors.record_to(folder.excursions)
     except OSError as error:
         raise BadInput(unwritable(folder.path, error)) from None
@@ -390,14 +404,27 @@ def _learn_theta(life: Life, run: Run, names: set[str]) -> None:
 
 
 class Recording:
-    """The rows of a recording from row `since` up to step `up_to`, file by file; a run may still append more."""
+    """The rows of a recording from row `since` up to step `up_to`, file by file; a run may still append more.
 
-    def __init__(self, path: Path, up_to: int | None = None, since: int | None = None) -> None:
-        self.path, self.up_to, self.since = path, up_to, since
+    With several passes, rows and steps are counted on from pass to pass.
+    """
+
+    def __init__(self, path: Path, up_to: int | None = None, since: int | None = None, passes: int = 1) -> None:
+        self.path, self.up_to, self.since, self.passes = path, up_to, since, passes
 
     def __iter__(self) -> Iterator[Stream]:
-        for part in read_in_parts(self.path, self.since):
+        for part in read_in_parts(self.path, self.since) if self.passes == 1 else self._passes():
             yield part if self.up_to is None else part[: np.count_nonzero(part.rows["step"] <= self.up_to)]
+
+    def _passes(self) -> Iterator[Stream]:
+        n_skipped, before, last = self.since or 0, 0, 0
+        for _ in range(self.passes):
+            for part in read_in_parts(self.path):
+                part.rows["step"] += before
+                last = int(part.rows["step"][-1]) if len(part) else last
+                yield part[n_skipped:]
+                n_skipped = max(n_skipped - len(part), 0)
+            before = last
 
 
 class Replay(Source):
@@ -454,9 +481,12 @@ class Replay(Source):
 
         if self._life is not None:
             with self._life:
-                replay_rows(self._life, self._rows, observe)
+                self._replay(self._life, observe)
         else:
             relearn(self._announced(), run.horde, run.interface, student=self.student, observer=observe)
+
+    def _replay(self, life: Life, observe: RowObserver) -> None:
+        replay_rows(life, self._rows, observe)
 
     def _announced(self) -> Iterator[Stream]:
         for part in self._rows:
@@ -485,6 +515,119 @@ class Replay(Source):
             samples=self._sampler.samples,
             has_tests=self._has_tests,
         )
+
+
+def is_imported(folder: RunFolder) -> bool:
+    """Return whether the recording of a run holds a whole data set."""
+    try:
+        return f'"{IMPORTED}"' in folder.events.read_text(encoding="utf-8")
+    except (OSError, ValueError):
+        return False
+
+
+def record_table(table: Rows, recorder: Recorder, up_to: int | None) -> None:
+    """Write the rows of a table to a recording, up to a step if one is given.
+
+    Raises:
+        BadInput: If a row is invalid.
+        RecordLost: If the disk is full.
+    """
+    for part in table:
+        steps = part.rows["step"]
+        recorder.append(part.rows if up_to is None else part.rows[steps <= up_to])
+        if up_to is not None and steps[-1] > up_to:
+            break
+
+
+class Data(Replay):
+    """A data set: written to the run's recording, then learned from, in one or more passes, with snapshots.
+
+    Args:
+        run: With a new Horde.
+        table: The rows; None if they are in the recording.
+        console: For messages.
+        resumed: The snapshot to continue from; None to begin.
+
+    Raises:
+        BadInput: If the disk has too little free space, or the folder cannot be written.
+    """
+
+    def __init__(self, run: Run, table: Rows | None, console: Console, resumed: Resumption | None = None) -> None:
+        folder, config = run.folder, run.config
+        header = table.header if table is not None else read_header(started_files(folder.life)[0], FORMAT)
+        env, has_tests = HeaderEnv(header), bool(header.get("tests_excursions"))
+        life, sampler = new_life(env, run, np.random.default_rng(config.seed)), Sampler()
+        life.observers += [run.watch, sampler]
+        rows = Recording(folder.life, config.steps, resumed and resumed.n_rows, config.passes or 1)
+        facts: dict[str, Any] = {"path": folder.life, "end": Cause.LOG_END, "total": config.steps}
+        super().__init__(run, rows, console, **facts, has_tests=has_tests, restored=(life, sampler))
+        self._table, self._resumed, self._life_of_rows, self._header = table, resumed, life, header
+        self._recorder = None
+        if table is not None:
+            self._recorder = new_recorder(run, env, self.student.errors, has_tests=has_tests, segment_s=_ANY_DURATION)
+        position, lived_s = Recorder(len(run.interface.channels)), resumed.lived_s if resumed else 0.0
+        position.n_rows = resumed.n_rows if resumed else 0
+        self._position = position  # counts the rows that were learned from; holds none
+        self.snapshot_writer = SnapshotWriter(run, position, sampler, seconds(config.snapshot_every), [], lived_s)
+        Feed(folder.path, run.interface, run.horde).close()  # the live page does not show a data set
+
+    def begin(self) -> None:
+        """Write the rows to the recording, or restore the snapshot.
+
+        Raises:
+            BadInput: If a row is invalid, or the snapshot does not fit.
+        """
+        if self._resumed is not None:
+            self.student.errors.table.resume_in(self.run.folder.excursions)
+            state = {k: v for k, v in self._resumed.state.items() if not k.startswith("life/world/")}
+            restore(self._life_of_rows, self.run, self._sampler, state)
+            self._resumed.state.clear()
+        elif self._table is not None and self._recorder is not None:
+            with self._recorder:
+                record_table(self._table, self._recorder, self.run.config.steps)
+            self.run.folder.log_event({"step": 0, "event": IMPORTED, "row": self._recorder.n_rows})
+        last = read_end(self.run.folder.life, 1)
+        n_steps = int(last.rows["step"][-1]) * (self.run.config.passes or 1)
+        self.total = min(n_steps, self.run.config.steps or n_steps)
+
+    def _replay(self, life: Life, observe: RowObserver) -> None:
+        """Learn from each row, and take snapshots between two rows."""
+        self.run.folder.summary.unlink(missing_ok=True)  # of an earlier end of the run
+        self.snapshot_writer.start()
+
+        def after_row(student: Student, step: int) -> None:
+            observe(student, step)
+            self._position.n_rows += 1
+            life.steps = step
+            self.snapshot_writer.before_step(life)
+            if self.stopped_by is not None:
+                raise _Stopped
+
+        with suppress(_Stopped):
+            super()._replay(life, after_row)
+        self.snapshot_writer.at_end(life)
+
+    def abandon(self) -> None:
+        """Close everything; the run does not start."""
+        super().abandon()
+        self._life_of_rows.close()
+        if self._recorder is not None:
+            self._recorder.close()
+
+    def finish(self, fault: BaseException | None) -> Outcome:
+        """Write the last snapshot, and count the steps that were not learned from."""
+        config = self.run.config
+        self.snapshot_writer.finish()
+        self._rows = Recording(self.run.folder.life, config.steps, passes=config.passes or 1)
+        if self.stopped_by is not None:
+            self.total, self._end = self._reached, End.of(self.stopped_by)
+        outcome = super().finish(fault)
+        notes = [*outcome.details["notes"], *(self._table.notes if self._table else self.run.notes)]
+        if (estimate := self._header.get("b_estimate")) is not None:
+            size = self.run.watch.effective_sample_size().mean()
+            notes.append(_ESTIMATED.format(**estimate, size=size, n_steps=self.student.learning_steps))
+        details = {**outcome.details, "notes": notes, "passes": config.passes}
+        return outcome._replace(details=details, lived_before_s=self.snapshot_writer.lived_before_s)
 
 
 def replay_rows(life: Life, since: Iterable[Stream], observer: RowObserver) -> None:
@@ -535,18 +678,21 @@ class Log(Source):
     Args:
         run: Its questions have channels as cumulants and constant continuations.
         console: For messages.
-        env: Plays the log, which is recorded; None if it has been recorded.
+        env: Plays the log, or describes the robot of `table`; it is recorded. None if it has been recorded.
+        table: The log as a table; None if `env` plays it.
 
     Raises:
         ValueError: If a question's return cannot be computed, or the folder cannot be written.
     """
 
-    def __init__(self, run: Run, console: Console, env: gymnasium.Env[Any, Any] | None = None) -> None:
+    def __init__(
+        self, run: Run, console: Console, env: gymnasium.Env[Any, Any] | None = None, table: Rows | None = None
+    ) -> None:
         holdout.known_returns(run.horde)
         student = Student(run.horde, run.interface)
         student.errors = _NoScores(student.errors.policies, run.horde.n_demons)
         super().__init__(run, student, console)
-        self._env, self._rows = env, Recording(run.folder.life)
+        self._env, self._table, self._rows = env, table, Recording(run.folder.life)
         self._recorder = None if env is None else new_recorder(run, env, student.errors, has_tests=False)
         if env is not None:
             Feed(run.folder.path, run.interface, run.horde).close()  # the live page does not show a replay
@@ -554,14 +700,18 @@ class Log(Source):
 
     def begin(self) -> None:
         """Open the log."""
-        if self._env is not None:
+        if self._env is not None and self._table is None:
             self._env.reset()
 
     def learn(self, progress: Progress) -> None:
         """Record the log, then learn from its first part in several passes."""
         if self._env is not None and self._recorder is not None:
             with self._recorder:
-                holdout.read_log(self._env, self._recorder, self.run.config.steps)
+                if self._table is None:
+                    holdout.read_log(self._env, self._recorder, self.run.config.steps)
+                else:
+                    record_table(self._table, self._recorder, self.run.config.steps)
+                    self.run.notes = self._table.notes
             self.close()
 
         def observe(student: Student, _: int) -> None:
@@ -572,7 +722,7 @@ class Log(Source):
                 raise _Stopped
 
         with suppress(_Stopped):
-            holdout.learn(self._rows, self.student, self.run.config.passes, observe)
+            holdout.learn(self._rows, self.student, self.run.config.passes or LOG_PASSES, observe)
 
     def close(self) -> None:
         """Close the log."""

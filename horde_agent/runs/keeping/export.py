@@ -2,7 +2,8 @@
 
 Parquet: a table of one row per step, zstd, in folders `day=2026-11-22`; DuckDB, polars and pandas read the whole folder
 as one table. The day is computed from the start of the run and the step. Columns are those of `record`, and one for
-each channel, by its name. `NAME-events.parquet` has a row per event. This requires pyarrow (`pip install -e '.[log]'`).
+each channel, by its name. `NAME-events.parquet` has a row per event; with `NAME-columns.toml`, `horde learn --data`
+learns from the table. This requires pyarrow (`pip install -e '.[log]'`).
 
 MCAP: one channel `life` of JSON messages, with its schema; the log time is in nanoseconds since the start of the run.
 """
@@ -20,9 +21,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from horde_agent.record import FORMAT
-from horde_agent.record.segments import Segment, read_segment, record_files, started_files
+from horde_agent.record.segments import Segment, read_header, read_segment, record_files, started_files
 from horde_agent.runs.config import BadInput
-from horde_agent.runs.keeping.folder import RunFolder
+from horde_agent.runs.data.columns import Columns
+from horde_agent.runs.keeping.folder import RunFolder, write_whole
 
 FORMATS = ("parquet", "mcap")
 DAY_S = 86_400.0
@@ -78,8 +80,10 @@ def _to_parquet(folder: RunFolder, out: Path) -> Path:
     out.mkdir(parents=True, exist_ok=True)
     for left in out.glob(f"day=*/.{folder.life.stem}*"):  # by a process that was killed
         left.unlink(missing_ok=True)
+    header: dict[str, Any] = {}
     for path in record_files(folder.life):
         there = list(out.glob(f"day=*/{path.stem}.parquet"))
+        header = header or read_header(path, FORMAT)
         if not there or min(file.stat().st_mtime for file in there) < path.stat().st_mtime:
             _write_days(read_segment(path, FORMAT), out, began(folder))
     if folder.events.is_file():
@@ -87,6 +91,10 @@ def _to_parquet(folder: RunFolder, out: Path) -> Path:
         names = ("step", "event", "row", "time", "why", "cause")
         columns = {name: [event.get(name) for event in events] for name in names}
         pq.write_table(pa.table(columns), out.parent / f"{out.name}-events.parquet")
+    if "channels" not in header:  # recorded by a `Recorder` of the user's own
+        return out
+    described = Columns.of_header(header, **{name: name for name in _COLUMNS if name != "t"})
+    write_whole(out.parent / f"{out.name}-columns.toml", described.to_toml())
     return out
 
 

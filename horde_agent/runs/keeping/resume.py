@@ -79,6 +79,8 @@ def settings(folder: RunFolder, steps: int | None) -> LearnConfig:
         raise BadInput(f"{folder.path} replayed a log and cannot be resumed; run `horde learn` again")
     if not record_files(folder.life):
         raise BadInput(f"{folder.path} contains no run to resume: log/{folder.life.name} is missing")
+    if config.backend == "data" and steps is not None:
+        raise BadInput(f"--steps {steps}: {folder.path} learns from the rows in its log, whose number cannot change")
     return replace(config, out=folder.path, steps=steps if steps is not None else config.steps)
 
 

@@ -6,8 +6,8 @@ The header of a recording describes the robot, so a Horde can be rebuilt and lea
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -16,7 +16,7 @@ import numpy as np
 
 from horde_agent import questions as families
 from horde_agent.cluster import AnyHorde, ShardedHorde
-from horde_agent.gvf import GVF
+from horde_agent.gvf import GVF, named
 from horde_agent.horde import Horde, LearnerConfig, Mode
 from horde_agent.interface import Interface
 from horde_agent.learning.rules import parse_algorithm
@@ -26,6 +26,12 @@ from horde_agent.policies import Behaviour
 from horde_agent.runs.config import BadInput, LearnConfig
 from horde_agent.runs.ending import Cause, End
 from horde_agent.runs.keeping.folder import RunFolder
+
+IN_PYTHON = "python"
+"""`questions` in the settings of a run whose questions are Python objects."""
+GIVEN_IN_PYTHON = "the questions of this run were given in Python: learn from its data by `horde_agent.learn_from`"
+Questions = Sequence[GVF] | Callable[[Interface], Sequence[GVF]]
+_OF_DATA = ("b_known", "b_estimate")  # keys of a data set's header
 
 
 @dataclass
@@ -69,6 +75,7 @@ def make_run(
     folder: RunFolder,
     file: Path | None = None,
     lived: LearnConfig | None = None,
+    own: Questions | None = None,
 ) -> Run:
     """Build the Horde for some settings.
 
@@ -79,14 +86,20 @@ def make_run(
         file: The question file, if any; the one in `config` when None.
         lived: Settings of the recorded run to learn from, if any: its action probabilities are known, and learning
             uses its mode.
+        own: Questions instead of those in the settings, or a function that returns them for an interface.
 
     Raises:
-        BadInput: If the questions cannot be learned from a replayed log.
+        BadInput: If the action probabilities are unknown, and a question is about another policy than the behaviour.
         ValueError: If the question file is invalid, or does not fit the environment.
     """
     interface = Interface.of(env)
     file = file or Path(str(config.questions))
-    questions = build_questions(config if lived is None else replace(config, backend=lived.backend), interface, file)
+    if own is None:
+        questions = build_questions(config, interface, file)
+    else:
+        questions = list(named(own(interface) if callable(own) else own, interface.names))
+    if not env.metadata.get("b_known", (lived or config).backend != "replay"):
+        _refuse_off_policy(questions, config)
     if file.suffix == ".toml":
         interface = families.feeding_back(file, interface, questions)
     horde = _make_horde(questions, config, interface, _mode(lived or config, interface), folder)
@@ -127,14 +140,19 @@ def build_questions(config: LearnConfig, interface: Interface, file: Path) -> li
         case "policies":
             # A separate generator: the life does not depend on the questions.
             return families.policies(interface, np.random.default_rng([config.seed, 1]))
-    questions = families.from_file(file, interface)
+        case str(name) if name == IN_PYTHON:
+            raise BadInput(GIVEN_IN_PYTHON)
+    return families.from_file(file, interface)
+
+
+def _refuse_off_policy(questions: Sequence[GVF], config: LearnConfig) -> None:
     other = [q.name for q in questions if not isinstance(q.target_policy, Behaviour)]
-    if config.backend == "replay" and other:
+    if other:
+        what = "a replayed log" if config.backend == "replay" else "this data set"
         raise BadInput(
-            f"the action probabilities of a replayed log are unknown, so only questions about the policy 'behaviour' "
-            f"can be learned from it; {other[0]!r} in {config.questions} has another policy"
+            f"the action probabilities of {what} are unknown, so only questions about the policy 'behaviour' can be "
+            f"learned from it; {other[0]!r} in {config.questions} has another policy"
         )
-    return questions
 
 
 def _mode(config: LearnConfig, interface: Interface) -> Mode:
@@ -155,6 +173,7 @@ def record_header(env: gymnasium.Env[Any, Any], interface: Interface) -> dict[st
         "high": [float(bound) if np.isfinite(bound) else None for bound in box.high],
         "tile_layout": metadata.get("tile_layout"),
         "notes": list(metadata.get("notes", [])),
+        **{name: metadata[name] for name in _OF_DATA if name in metadata},
     }
 
 
@@ -172,6 +191,6 @@ class HeaderEnv(gymnasium.Env[Any, Any]):
         self.action_space = gymnasium.spaces.Discrete(len(header["actions"]))
         channels = [{**channel, "sensor": channel["is_sensor"]} for channel in header["channels"]]
         known = {name: header[name] for name in ("actions", "period_s", "tile_layout", "notes")}
-        self.metadata = {"channels": channels, **known}
+        self.metadata = {"channels": channels, **known, **{name: header[name] for name in _OF_DATA if name in header}}
         if header.get("tests_excursions"):  # a recording may start during a drive
             self.manoeuvre_frames: list[Any] = []

@@ -1,0 +1,192 @@
+"""b of a data set without action probabilities: those of a policy, or estimated by multinomial logistic regression.
+
+    b(a|s) = softmax_a(sum of W[i, a] over the active tiles i / T)
+
+W minimises the log-loss with an L2 penalty on four fifths of the rows, by averaged AdaGrad over short batches; the
+temperature T is chosen on half of the others, and the log-loss is measured on the other half.
+
+Source: Duchi, Hazan & Singer (2011), AdaGrad; Guo et al. (2017), temperature scaling; Hanna, Niekum & Stone (2019) on
+importance sampling with an estimated behaviour policy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from horde_agent.interface import Interface
+from horde_agent.policies import Policy
+from horde_agent.record import Phase, Stream
+from horde_agent.runs.config import BadInput
+from horde_agent.types import Floats, Integers, Tiles
+
+_BLOCK = 256  # rows of a batch; every fifth batch is held out
+_LEAST_ROWS = 10 * _BLOCK
+_ENOUGH_ROWS = 100_000  # learned from, in as many passes as that takes, at most _MOST_PASSES
+_MOST_PASSES = 10
+_THINNED_FROM = 1024  # batches, after which only every second one is used; after half as many more every fourth, ...
+_PENALTY = 1e-6
+_RAREST = 1e-6  # smallest estimate: its inverse is a ratio that a Horde can bear
+
+
+class Rows(Protocol):
+    """A data set: streams that can be iterated again, and a description of the robot as in a recording's header."""
+
+    @property
+    def header(self) -> dict[str, Any]:
+        """The description."""
+
+    @property
+    def notes(self) -> list[str]:
+        """Remarks for the report."""
+
+    def __iter__(self) -> Iterator[Stream]:
+        """Yield the rows in consecutive parts."""
+
+
+@dataclass(frozen=True)
+class LogisticPolicy:
+    """A softmax policy over tiles with a parameter for each tile and action.
+
+    Attributes:
+        weights: W, shape (n_features, n_actions).
+        temperature: T > 0.
+    """
+
+    weights: Floats
+    temperature: float = 1.0
+
+    @property
+    def n_actions(self) -> int:
+        """Number of actions."""
+        return int(self.weights.shape[1])
+
+    def probabilities(self, observation: NDArray[Any], tiles: Tiles) -> Floats:  # noqa: ARG002
+        """Return the probability of each action, at least 1e-6, shape (n_actions,); `observation` is not used."""
+        p = np.maximum(_softmax(self.weights[tiles].sum(axis=0) / self.temperature), _RAREST)
+        return np.asarray(p / p.sum())
+
+
+class WithBehaviour:
+    """A data set with b from a policy.
+
+    Args:
+        rows: The data set, with actions.
+        policy: Returns the probabilities of the actions.
+        interface: Of the data set; its tiles are passed to the policy.
+        estimate: Facts about an estimated policy for the header; None for a known one.
+    """
+
+    def __init__(
+        self, rows: Rows, policy: Policy, interface: Interface, estimate: dict[str, float] | None = None
+    ) -> None:
+        self._rows, self._policy, self._interface = rows, policy, interface
+        known = {} if estimate is None else {"b_estimate": estimate}
+        self.header = {**rows.header, "b_known": True, **known}
+
+    @property
+    def notes(self) -> list[str]:
+        """Remarks of the data set."""
+        return self._rows.notes
+
+    def __iter__(self) -> Iterator[Stream]:
+        """Yield the rows with b.
+
+        Raises:
+            BadInput: If the policy gives the action of a row no probability in (0, 1].
+        """
+        for part in self._rows:
+            rows = part.rows
+            for i in np.flatnonzero(rows["phase"] == Phase.BEHAVE).tolist():
+                observation, action = rows["observation"][i], int(rows["action"][i])
+                tiles = self._interface.encode(observation)
+                b = float(self._policy.probabilities(observation.astype(np.float64), tiles)[action])
+                if not 0.0 < b <= 1.0:
+                    where = f"action {action} of step {rows['step'][i]:,}"
+                    raise BadInput(f"the policy given as b gives {where} the probability {b}, expected one in (0, 1]")
+                rows["b"][i] = b
+            yield Stream(rows, self.header)
+
+
+def estimate_behaviour(rows: Rows, interface: Interface) -> tuple[LogisticPolicy, dict[str, float]]:
+    """Return the behaviour policy estimated from a data set's actions, and facts about the fit.
+
+    The facts are the log-loss per row on held-out rows, that of the actions' frequencies, T and the number of rows.
+
+    Raises:
+        BadInput: If there are fewer than 2,560 rows.
+    """
+    n_actions, coder = len(interface.actions), interface.coder
+    weights = np.zeros((coder.n_features, n_actions))
+    squares, mean, n_means = np.zeros_like(weights), np.zeros_like(weights), 0
+    held_out: list[tuple[Floats, Integers]] = []
+    n_rows = n_passes = 0
+    counts = np.ones(n_actions)
+    while n_passes == 0 or (n_passes < _MOST_PASSES and n_passes * n_rows < _ENOUGH_ROWS):
+        for k, (tiles, actions) in enumerate(_batches(rows, interface)):
+            n_rows += len(actions) if n_passes == 0 else 0
+            if k % 5 < 4:
+                _learn_batch(weights, squares, tiles, actions, 1.0 / coder.n_active)
+                mean += (weights - mean) / (n_means := n_means + 1)
+                counts += np.bincount(actions, minlength=n_actions)
+        n_passes, n_means = n_passes + 1, n_means // 2  # the first half of the path counts less and less
+    if n_rows < _LEAST_ROWS:
+        raise BadInput(f'b = "estimate" needs {_LEAST_ROWS:,} rows with an action, and there are {n_rows:,}')
+    held_out = [
+        (mean[tiles].sum(axis=1), actions) for k, (tiles, actions) in enumerate(_batches(rows, interface)) if k % 5 == 4
+    ]
+    temperatures = np.geomspace(0.25, 4.0, 65)
+    losses = [_log_loss(held_out[::2], t) for t in temperatures]
+    temperature = float(temperatures[int(np.argmin(losses))])
+    judged = held_out[1::2]
+    frequencies = np.log(counts / counts.sum())
+    facts = {
+        "log_loss": _log_loss(judged, temperature),
+        "log_loss_of_frequencies": _log_loss([(np.broadcast_to(frequencies, x.shape), a) for x, a in judged], 1.0),
+        "temperature": temperature,
+        "n_rows": n_rows,
+    }
+    return LogisticPolicy(mean, temperature), facts
+
+
+def _batches(rows: Iterable[Stream], interface: Interface) -> Iterator[tuple[NDArray[np.int64], Integers]]:
+    """Yield tiles, shape (n, n_active), and actions, shape (n,), of rows with an action, thinned in a long table."""
+    acted = (part.rows[part.rows["phase"] == Phase.BEHAVE] for part in rows)
+    blocks = chain.from_iterable((part[k : k + _BLOCK] for k in range(0, len(part), _BLOCK)) for part in acted)
+    stride, n_used = 1, 0
+    for number, block in enumerate(blocks):
+        if number % stride:
+            continue
+        n_used += 1
+        if n_used == _THINNED_FROM:
+            stride, n_used = 2 * stride, n_used // 2
+        tiles = np.array([interface.encode(observation) for observation in block["observation"]])
+        yield tiles, block["action"].astype(np.int64)
+
+
+def _learn_batch(weights: Floats, squares: Floats, tiles: NDArray[np.int64], actions: Integers, rate: float) -> None:
+    """Take one step of AdaGrad on the log-loss of a batch."""
+    error = _softmax(weights[tiles].sum(axis=1))
+    error[np.arange(len(actions)), actions] -= 1.0
+    for a in range(weights.shape[1]):
+        by_tile = np.repeat(error[:, a] / len(actions), tiles.shape[1])
+        gradient = np.bincount(tiles.ravel(), by_tile, len(weights)) + _PENALTY * weights[:, a]
+        squares[:, a] += gradient**2
+        weights[:, a] -= rate * gradient / np.sqrt(squares[:, a] + 1e-12)
+
+
+def _softmax(logits: Floats) -> Floats:
+    """Return softmax over the last axis, shape as `logits`."""
+    p = np.exp(logits - logits.max(axis=-1, keepdims=True))
+    return np.asarray(p / p.sum(axis=-1, keepdims=True))
+
+
+def _log_loss(judged: list[tuple[Floats, Integers]], temperature: float) -> float:
+    """Return the mean of -log b(a) over batches of logits, shape (n, n_actions), and actions, shape (n,)."""
+    losses = [-np.log(_softmax(x / temperature)[np.arange(len(a)), a]) for x, a in judged]
+    return float(np.concatenate(losses).mean()) if losses else float("nan")

@@ -1,0 +1,198 @@
+"""Meaning of the columns of a table: a TOML file, or the arguments of `learn_from`."""
+
+from __future__ import annotations
+
+import math
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from horde_agent.policies import real_number
+from horde_agent.runs.config import BadInput, toml_value
+
+ESTIMATE = "estimate"
+_MISSING = ("error", "gap")
+
+
+class ChannelColumn(NamedTuple):
+    """A column that is a channel of the observation.
+
+    Attributes:
+        column: Its name in the table; NAME_3 is number 3 of a column NAME of vectors.
+        name, group, unit: Of the channel; the column's name, the name and "1" when empty.
+        low, high: Range in its unit, scaled to [0, 1]; that of the table when None. Infinite: unbounded.
+        sensor: Whether families of questions include it.
+        step: Quantisation step, in its unit.
+    """
+
+    column: str
+    name: str = ""
+    group: str = ""
+    unit: str = "1"
+    low: float | None = None
+    high: float | None = None
+    sensor: bool = True
+    step: float | None = None
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Meaning of the columns of a table with a row per step.
+
+    Attributes:
+        channel: The channels of the observation, in order.
+        period_s: Time between two rows, in seconds.
+        time: Column of seconds, increasing within an episode; a row more than 1.5 periods late follows a gap.
+        action: Column of the discrete action taken from the row's observation; None if actions are unknown.
+        actions: Names of the actions; action_0.. when empty.
+        b: Column of the action's probability, or "estimate"; None if it is unknown.
+        episode: Column of the episode's number, which does not decrease; the last row of an episode has no action.
+        terminated: Column that is true in the terminal observation of an episode, which has no action.
+        step: Column of the number of the step; rows are counted when None.
+        phase, flags, policy: Columns of a recorded run (`horde_agent.record`).
+        tile_layout: TOML text of the tiles; a default for the number of channels when None.
+        tests_excursions: Whether the recorded robot made test excursions.
+        missing: "error", or "gap" to drop rows without a number and to accept times that do not increase.
+    """
+
+    channel: tuple[ChannelColumn, ...]
+    period_s: float = 1.0
+    time: str | None = None
+    action: str | None = None
+    actions: tuple[str, ...] = ()
+    b: str | None = None
+    episode: str | None = None
+    terminated: str | None = None
+    step: str | None = None
+    phase: str | None = None
+    flags: str | None = None
+    policy: str | None = None
+    tile_layout: str | None = None
+    tests_excursions: bool = False
+    missing: str = "error"
+
+    @property
+    def names(self) -> list[str]:
+        """Names of the columns that are read."""
+        b = None if self.b == ESTIMATE else self.b
+        others = (self.time, self.action, b, self.episode, self.terminated, self.step, self.phase, self.flags)
+        return [*(c.column for c in self.channel), *(name for name in (*others, self.policy) if name is not None)]
+
+    @classmethod
+    def of_header(cls, header: Mapping[str, Any], column: str = "{name}", **named: str) -> Columns:
+        """Return the columns of an exported run.
+
+        Args:
+            header: Of its recording.
+            column: Column of a channel, with {name} and {i} for its name and number.
+            named: The other columns, by attribute; b is left out if it is unknown.
+        """
+        if not header.get("b_known", True):
+            named.pop("b", None)
+        low, high = ([sign * math.inf if x is None else x for x in header[k]] for k, sign in (("low", -1), ("high", 1)))
+        found = [
+            ChannelColumn(column.format(name=c["name"], i=i), c["name"], c["group"], c["unit"], *bounds)
+            for i, (c, *bounds) in enumerate(zip(header["channels"], low, high, strict=True))
+        ]
+        found = [
+            one._replace(sensor=c["is_sensor"], step=c["step"])
+            for one, c in zip(found, header["channels"], strict=True)
+        ]
+        facts: dict[str, Any] = {name: header[name] for name in ("period_s", "tile_layout")}
+        facts |= {"actions": tuple(header["actions"]), "tests_excursions": bool(header.get("tests_excursions"))}
+        return cls(tuple(found), **facts | named)
+
+    def to_toml(self) -> str:
+        """Return the file that `read` reads."""
+        given = {k: v for k, v in vars(self).items() if k != "channel" and v not in (None, ())}
+        lines = [f"{key} = {toml_value(value)}" for key, value in given.items()]
+        for channel in self.channel:
+            facts = {key: value for key, value in channel._asdict().items() if value is not None}
+            lines += ["", "[[channel]]", *(f"{key} = {toml_value(value)}" for key, value in facts.items())]
+        return "\n".join(lines) + "\n"
+
+    @classmethod
+    def read(cls, file: Path, base: Columns | None = None) -> Columns:
+        """Read a TOML file; keys that it lacks are those of `base`, if given.
+
+        Raises:
+            BadInput: If it cannot be read, or a key is unknown, missing or invalid.
+        """
+        try:
+            table = tomllib.loads(file.read_text(encoding="utf-8-sig"))
+            return cls.of(table, base)
+        except (OSError, TypeError, ValueError) as error:
+            raise BadInput(f"the columns in {file} cannot be read: {error}") from None
+
+    @classmethod
+    def of(cls, table: Mapping[str, Any], base: Columns | None = None) -> Columns:
+        """Check a table with the keys of this class and return it.
+
+        Raises:
+            BadInput: If a key is unknown, missing or invalid; the message names it.
+        """
+        known = {one.name: one.type for one in fields(cls)}
+        if base is None and (lacking := [key for key in ("channel", "period_s") if key not in table]):
+            raise BadInput(f"it has no {lacking[0]!r}")
+        given = {key: _checked(key, value, str(known.get(key))) for key, value in table.items()}
+        columns = cls(**given) if base is None else replace(base, **given)
+        if not 0.0 < columns.period_s < math.inf:
+            raise BadInput(f"period_s must be > 0, not {columns.period_s}")
+        if columns.missing not in _MISSING:
+            raise BadInput(f"missing must be {' or '.join(_MISSING)}, not {columns.missing!r}")
+        if columns.b is not None and columns.action is None:
+            raise BadInput("b is the probability of an action: name the column `action` too")
+        names = [c.name for c in columns.channel]
+        if twice := [name for name in names if names.count(name) > 1]:
+            raise BadInput(f"two channels have the name {twice[0]!r}")
+        return columns
+
+
+def channels(tables: Sequence[Mapping[str, Any]]) -> tuple[ChannelColumn, ...]:
+    """Return the channels of `[[channel]]` tables.
+
+    Raises:
+        BadInput: If one lacks its column, or has an unknown key or an invalid range.
+    """
+    found = []
+    for table in tables:
+        if unknown := sorted(set(table) - set(ChannelColumn._fields)):
+            raise BadInput(f"[[channel]] has an unknown key {unknown[0]!r}: choose {', '.join(ChannelColumn._fields)}")
+        if not isinstance(table.get("column"), str):
+            raise BadInput("each [[channel]] needs a column, a text")
+        name = str(table.get("name") or table["column"])
+        numbers = {k: real_number(k, table[k]) for k in ("low", "high", "step") if table.get(k) is not None}
+        low, high = numbers.get("low", -math.inf), numbers.get("high", math.inf)
+        if not low < high or math.isnan(numbers.get("step", 0.0)):
+            raise BadInput(f"channel {name!r}: low must be below high, not {low} and {high}")
+        found.append(ChannelColumn(**{**table, **numbers, "name": name, "group": str(table.get("group") or name)}))
+    return tuple(found)
+
+
+def _checked(key: str, value: Any, kind: str) -> Any:
+    """Return the value of a key of `Columns`.
+
+    Raises:
+        BadInput: If the key is unknown, or the value has another type.
+    """
+    match kind:
+        case "tuple[ChannelColumn, ...]":
+            if isinstance(value, list) and value and all(isinstance(one, dict) for one in value):
+                return channels(value)
+            raise BadInput("channel must be [[channel]] tables")
+        case "tuple[str, ...]":
+            if isinstance(value, list) and value and all(isinstance(one, str) for one in value):
+                return tuple(value)
+            raise BadInput(f"{key} must be a list of names, not {value!r}")
+        case "float":
+            return real_number(key, value)
+        case "bool" if isinstance(value, bool):
+            return value
+        case "str | None" | "str" if isinstance(value, str):
+            return value
+        case "None":
+            names = ", ".join(one.name for one in fields(Columns))
+            raise BadInput(f"unknown key {key!r}: choose {names}")
+    raise BadInput(f"{key} must be {'true or false' if kind == 'bool' else 'a text'}, not {value!r}")

@@ -1,0 +1,280 @@
+"""A table with a row per step as a stream that can be learned from, without holding it in memory.
+
+Row t has the observation after t steps, the action taken *from* it, and b, the probability of that action. The last
+observation of an episode has no action.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import chain, pairwise
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from horde_agent.record import NO_ACTION, Flag, Phase, Stream, row_dtype
+from horde_agent.runs.config import BadInput
+from horde_agent.runs.data.columns import ESTIMATE, Columns
+from horde_agent.types import Bools, Floats
+
+Chunk = Mapping[str, NDArray[Any]]
+"""Columns by name, of numbers or of vectors: shape (n_rows,) or (n_rows, n)."""
+
+CHUNK_ROWS = 32_768
+LATE = 1.5  # periods after which a row follows a gap
+_ACTED = (int(Phase.BEHAVE), int(Phase.EXCURSION))
+_LARGEST_ACTION = np.iinfo(row_dtype(1)["action"]).max
+
+
+class Table:
+    """A table as consecutive `Stream`s, checked row by row.
+
+    Args:
+        chunks: Returns an iterator over consecutive parts of the table, from its beginning on each call.
+        columns: Meaning of the columns.
+        where: Name of the table, for messages.
+        notes: Remarks for the report.
+
+    Attributes:
+        header: As of a recording: channels, actions, ranges, period.
+        columns: As given, with the ranges and actions found in the table.
+
+    Raises:
+        BadInput: If a column is missing, or an unknown range or number of actions cannot be found.
+    """
+
+    def __init__(
+        self, chunks: Callable[[], Iterable[Chunk]], columns: Columns, where: str, notes: tuple[str, ...] = ()
+    ) -> None:
+        self._chunks, self.where, self._n_dropped = chunks, where, 0
+        is_open = any(c.low is None or c.high is None for c in columns.channel)
+        self.columns = columns
+        if is_open or (columns.action is not None and not columns.actions):
+            self.columns = self._with_ranges(columns)
+        self._notes = notes
+
+    @property
+    def notes(self) -> list[str]:
+        """Remarks for the report; complete after the table was read."""
+        said = f"{self._n_dropped:,} rows have no number in one of the columns and are dropped."
+        return [*self._notes, *([said] if self._n_dropped else [])]
+
+    @property
+    def header(self) -> dict[str, Any]:
+        """Description of the robot, as in the header of a recording."""
+        columns = self.columns
+        low, high = (
+            [None if x is None or not np.isfinite(x) else x for x in bounds]
+            for bounds in ([c.low for c in columns.channel], [c.high for c in columns.channel])
+        )
+        described = [
+            {"name": c.name, "group": c.group, "unit": c.unit, "is_sensor": c.sensor, "step": c.step}
+            for c in columns.channel
+        ]
+        return {
+            "channels": described,
+            "actions": list(columns.actions) or ["unknown"],
+            "period_s": columns.period_s,
+            "low": low,
+            "high": high,
+            "tile_layout": columns.tile_layout,
+            "notes": self.notes,
+            "tests_excursions": columns.tests_excursions,
+            "b_known": columns.action is not None and columns.b is not None,
+        }
+
+    def _with_ranges(self, columns: Columns) -> Columns:
+        """Read the table once for unknown ranges and the number of actions."""
+        names, n_actions = [c.column for c in columns.channel], 0
+        low, high = np.full(len(names), np.inf), np.full(len(names), -np.inf)
+        for chunk in self._chunks():
+            values = np.column_stack([self._column(chunk, name) for name in names])
+            finite = np.where(np.isfinite(values), values, np.nan)
+            low, high = np.fmin(low, np.fmin.reduce(finite)), np.fmax(high, np.fmax.reduce(finite))
+            if columns.action is not None:
+                largest = np.nanmax(self._column(chunk, columns.action), initial=0.0)
+                n_actions = max(n_actions, int(min(largest, _LARGEST_ACTION)) + 1)
+        if not np.isfinite(low).all():
+            raise BadInput(f"{self.where} has no number in the column {names[int(np.isinf(low).argmax())]!r}")
+        low, high = low.astype(np.float32).astype(float), high.astype(np.float32).astype(float)
+        high = np.where(high > low, high, low + 1.0)
+        found = [
+            c._replace(low=float(a) if c.low is None else c.low, high=float(b) if c.high is None else c.high)
+            for c, a, b in zip(columns.channel, low, high, strict=True)
+        ]
+        actions = columns.actions or tuple(f"action_{a}" for a in range(n_actions if columns.action else 0))
+        return Columns(**{**vars(columns), "channel": tuple(found), "actions": actions})
+
+    def __iter__(self) -> Iterator[Stream]:
+        """Yield the rows in consecutive parts.
+
+        Raises:
+            BadInput: At an invalid value; the message names the row and the column.
+        """
+        self._n_dropped, n_read = 0, 0
+        header, before = self.header, _Before()
+        for chunk, after in pairwise(chain(self._chunks(), [None])):
+            assert chunk is not None
+            rows = self._rows(chunk, after, before, n_read)
+            n_read += len(self._column(chunk, self.columns.channel[0].column))
+            if len(rows):
+                yield Stream(rows, header)
+        if before.step < 0:
+            raise BadInput(f"{self.where} has no row to learn from: every one lacks a number in one of its columns")
+
+    def _rows(self, chunk: Chunk, after: Chunk | None, before: _Before, n_read: int) -> NDArray[Any]:
+        """Return the rows of a part; `after` is the part after it, and `n_read` the number of rows before it."""
+        columns, fail = self.columns, _Failure(self.where, n_read)
+        observation = np.column_stack([self._column(chunk, c.column) for c in columns.channel]).astype(np.float32)
+        rows = np.zeros(len(observation), dtype=row_dtype(len(columns.channel)))
+        rows["observation"], rows["pose"] = observation, np.nan
+        t = self._optional(chunk, columns.time)
+        is_whole = np.isfinite(observation).all(axis=1) & (True if t is None else np.isfinite(t))
+        is_kept = np.asarray(is_whole | (columns.missing == "error"))
+        self._n_dropped += int(np.count_nonzero(~is_kept))
+        ends = self._ends(chunk, after, before, fail)
+        begins = np.append(before.is_end, ends)[:-1]
+        before.is_end = bool(ends[-1]) if len(ends) else before.is_end
+        gaps = begins | ~np.append(before.is_kept, is_kept)[:-1]
+        if t is not None:
+            gaps |= self._late(t, begins, before, fail)
+        before.is_kept = bool(is_kept[-1]) if len(rows) else before.is_kept
+        self._number(rows, chunk, begins, before, fail)
+        rows["t"] = rows["step"] * columns.period_s if t is None else t
+        self._describe(rows, chunk, gaps, ends, fail)
+        if columns.missing == "error":
+            self._check_numbers(rows, chunk, fail)
+        self._act(rows, is_kept, chunk, fail)
+        return rows[is_kept]
+
+    def _ends(self, chunk: Chunk, after: Chunk | None, before: _Before, fail: _Failure) -> Bools:
+        """Return the last rows of episodes, shape (n_rows,)."""
+        n = len(self._column(chunk, self.columns.channel[0].column))
+        if self.columns.phase is not None:
+            return np.zeros(n, dtype=bool)
+        ends = np.zeros(n, dtype=bool)
+        ends[-1:] = after is None
+        episode, terminated = (self._optional(chunk, name) for name in (self.columns.episode, self.columns.terminated))
+        if episode is not None and n:
+            fail.first(~np.isfinite(episode), self.columns.episode, episode, "must be the number of an episode")
+            change = np.diff(episode, prepend=episode[0] if np.isnan(before.episode) else before.episode)
+            fail.first(change < 0, self.columns.episode, episode, "must not decrease: sort the rows by episode")
+            following = None if after is None else self._optional(after, self.columns.episode)
+            last = episode[-1] if following is None or not len(following) else following[0]
+            ends |= np.diff(episode, append=last) != 0
+            before.episode = float(episode[-1])
+        if terminated is not None:
+            ends |= np.nan_to_num(terminated) != 0
+        return ends
+
+    def _late(self, t: Floats, begins: Bools, before: _Before, fail: _Failure) -> Bools:
+        """Return which rows follow a gap in time, shape (n_rows,)."""
+        since = np.diff(t, prepend=before.t)
+        before.t = float(t[-1]) if len(t) else before.t
+        is_back = (since <= 0) & ~begins
+        if self.columns.missing == "error":
+            fail.first(is_back, self.columns.time, t, "must increase within an episode: sort the rows by time")
+        return np.asarray(is_back | (since > LATE * self.columns.period_s) & ~begins)
+
+    def _number(self, rows: NDArray[Any], chunk: Chunk, begins: Bools, before: _Before, fail: _Failure) -> None:
+        """Write the number of each step; an episode begins at the step at which the one before it ended."""
+        steps = self._optional(chunk, self.columns.step)
+        if steps is None:
+            rows["step"] = before.step + np.cumsum(~begins | (before.step + np.arange(len(rows)) < 0))
+        else:
+            is_bad = ~np.isfinite(steps) | (np.diff(steps, prepend=before.step) < 0)
+            fail.first(is_bad, self.columns.step, steps, "must be a number that does not decrease: sort the rows")
+            rows["step"] = steps
+        before.step = int(rows["step"][-1]) if len(rows) else before.step
+
+    def _describe(self, rows: NDArray[Any], chunk: Chunk, gaps: Bools, ends: Bools, fail: _Failure) -> None:
+        """Write phase and flags."""
+        phase, flags, policy = (self._optional(chunk, getattr(self.columns, n)) for n in ("phase", "flags", "policy"))
+        terminated = self._optional(chunk, self.columns.terminated)
+        rows["phase"] = np.where(ends, int(Phase.END), int(Phase.BEHAVE))
+        rows["flags"] = np.where(gaps, int(Flag.GAP), int(Flag.NONE))
+        if terminated is not None:
+            rows["flags"] |= np.where(np.nan_to_num(terminated) != 0, int(Flag.TERMINATED), 0).astype(np.uint8)
+        if phase is not None:
+            fail.first(~np.isin(phase, list(Phase)), self.columns.phase, phase, f"must be 0..{max(Phase):d}")
+            rows["phase"] = phase
+        if flags is not None:
+            fail.first(~((flags >= 0) & (flags < 256)), self.columns.flags, flags, "must be 0..255")
+            rows["flags"] = flags.astype(np.uint8) | (rows["flags"] & np.uint8(Flag.GAP) if phase is None else 0)
+        if policy is not None:
+            rows["policy"] = policy
+
+    def _check_numbers(self, rows: NDArray[Any], chunk: Chunk, fail: _Failure) -> None:
+        """Check that each observation is finite; frames within a drive may be unknown."""
+        is_needed = np.isin(rows["phase"], (*_ACTED, int(Phase.END)))
+        for i, c in enumerate(self.columns.channel):
+            is_bad = is_needed & ~np.isfinite(rows["observation"][:, i])
+            if is_bad.any():
+                what = 'must be a finite number: correct it, or write missing = "gap" to drop such rows'
+                fail.first(is_bad, c.column, self._column(chunk, c.column), what)
+        fail.first(is_needed & ~np.isfinite(rows["t"]), self.columns.time, rows["t"], "must be a finite number")
+
+    def _act(self, rows: NDArray[Any], is_kept: Bools, chunk: Chunk, fail: _Failure) -> None:
+        """Write actions and their probabilities."""
+        acted = np.isin(rows["phase"], _ACTED) & is_kept
+        rows["action"], rows["b"] = np.where(acted, 0, NO_ACTION), np.where(acted, 1.0, np.nan)
+        action = self._optional(chunk, self.columns.action)
+        if action is not None:
+            n = len(self.columns.actions)
+            is_bad = acted & ~((action >= 0) & (action < n) & (action == np.floor(action)))
+            fail.first(is_bad, self.columns.action, action, f"must be a whole number in 0..{n - 1}")
+            rows["action"] = np.where(acted, action, NO_ACTION)
+        if self.columns.b not in (None, ESTIMATE):
+            b = self._column(chunk, str(self.columns.b))
+            is_bad = acted & ~((b > 0.0) & (b <= 1.0))
+            fail.first(is_bad, self.columns.b, b, "must be in (0, 1], the probability of the action that was taken")
+            rows["b"] = np.where(acted, b, np.nan)
+
+    def _optional(self, chunk: Chunk, name: str | None) -> Floats | None:
+        return None if name is None else self._column(chunk, name)
+
+    def _column(self, chunk: Chunk, name: str) -> Floats:
+        """Return a column of numbers, or number 3 of a column NAME of vectors for NAME_3, float64, shape (n_rows,)."""
+        vector, _, i = name.rpartition("_")
+        if name in chunk:
+            found = np.asarray(chunk[name])
+        elif i.isdecimal() and vector in chunk and np.ndim(chunk[vector]) == 2 and int(i) < chunk[vector].shape[1]:
+            found = np.asarray(chunk[vector])[:, int(i)]
+        else:
+            raise BadInput(f"{self.where} has no column {name!r}; there are {', '.join(map(str, chunk))}")
+        if found.ndim == 2 and found.shape[1] == 1:
+            found = found[:, 0]
+        if found.ndim != 1 or found.dtype.kind not in "fiub":
+            raise BadInput(
+                f"{self.where}: the column {name!r} must hold a number per row, not {found.dtype} {found.shape}"
+            )
+        return found.astype(np.float64)
+
+
+class _Before:
+    """Facts about the row before a part of the table."""
+
+    def __init__(self) -> None:
+        self.is_end = self.is_kept = True
+        self.episode = self.t = np.nan
+        self.step = -1
+
+
+class _Failure:
+    """Raises BadInput for the first invalid value of a column.
+
+    Args:
+        where: Name of the table.
+        n_read: Number of rows before this part.
+    """
+
+    def __init__(self, where: str, n_read: int) -> None:
+        self.where, self.n_read = where, n_read
+
+    def first(self, is_bad: NDArray[Any], column: str | None, values: NDArray[Any], must: str) -> None:
+        """Raise BadInput if a value is bad, shape (n_rows,)."""
+        if is_bad.any():
+            i = int(is_bad.argmax())
+            value = f"{values[i]:.9g}"
+            raise BadInput(f"{self.where}, row {self.n_read + i + 1}, column {column!r}: {value} {must}")

@@ -1,0 +1,207 @@
+"""Learn from arrays and tables in memory, or from any iterator over parts of a table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import chain
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from rich.console import Console
+
+from horde_agent.cluster import AnyHorde
+from horde_agent.interface import Interface
+from horde_agent.policies import is_policy
+from horde_agent.runs.config import BadInput, LearnConfig, resolve
+from horde_agent.runs.data.columns import ESTIMATE, Columns
+from horde_agent.runs.data.files import as_chunk, chunks_of, is_table
+from horde_agent.runs.data.tables import Chunk, Table
+from horde_agent.runs.jobs.session import learning_from, with_behaviour
+from horde_agent.runs.keeping.folder import RunFolder
+from horde_agent.runs.keeping.run import IN_PYTHON, Questions
+
+
+class Learned(NamedTuple):
+    """A Horde that has learned from a data set.
+
+    Attributes:
+        horde: The demons.
+        interface: Channels, actions and tiles of the data set.
+        summary: As in summary.json.
+        path: The run's folder.
+    """
+
+    horde: AnyHorde
+    interface: Interface
+    summary: dict[str, Any]
+    path: Path
+
+
+def learn_from(
+    observations: Any,
+    actions: Any = None,
+    *,
+    questions: str | Path | Questions,
+    b: Any = None,
+    terminations: Any = None,
+    episodes: Any = None,
+    times: Any = None,
+    channels: Sequence[str] | None = None,
+    action_names: Sequence[str] = (),
+    ranges: Any = None,
+    period_s: float = 1.0,
+    tile_layout: str | None = None,
+    out: str | Path | None = None,
+    **settings: Any,
+) -> Learned:
+    """Learn from a data set, off-policy if b is known, and write a run's folder.
+
+    Row t is the observation after t steps, the action taken from it, and the probability b of that action.
+
+    Args:
+        observations: Array of shape (n_rows, n_channels); or a table with named columns (pandas, pyarrow, a dict of
+            arrays), an iterable of consecutive tables, or a function that returns one. Memory holds one table at a
+            time. An iterator that can be read only once requires `ranges` and, with actions, `action_names`.
+        actions: Discrete action from each row, shape (n_rows,); None if unknown. With tables, this and the next
+            arguments name columns.
+        questions: Family (`excursions`, `nexting`, `policies`), question file, GVFs, or a function of the interface.
+        b: Probability of each action in (0, 1], shape (n_rows,); or the policy that chose them; or "estimate". None if
+            it is unknown: then questions must be about the behaviour.
+        terminations: Which observations are terminal, shape (n_rows,); such a row has no action.
+        episodes: Number of each row's episode, not decreasing, shape (n_rows,); an episode's last row has no action.
+        times: Time of each row in seconds, shape (n_rows,); a late row follows a gap.
+        channels: Names of the observation's columns; obs_0.. for arrays, all other columns of a table.
+        action_names: Names of the actions; action_0.. by default.
+        ranges: Lowest and highest reading of each channel, shape (n_channels, 2); those of the data when None.
+        period_s: Duration of a step in seconds.
+        tile_layout: TOML text of the tiles (docs/questions.md); a default when None.
+        out: New folder for the results; the next free runs/data-N when None.
+        settings: As of `horde learn`: passes, steps, seed, algorithm, step_size, ...
+
+    Returns:
+        The Horde and where its results are.
+
+    Raises:
+        BadInput: If an argument or a row is invalid; nothing is left in `out`.
+
+    Example:
+        >>> import tempfile
+        >>> from horde_agent import GVF, Channel, ConstantAction
+        >>> observations, actions = np.tile([[0.0], [1.0]], (50, 1)), np.zeros(100, dtype=int)
+        >>> question = GVF("next", ConstantAction(0, n_actions=1), Channel(0), continuation=0.0)
+        >>> with tempfile.TemporaryDirectory() as out:
+        ...     learned = learn_from(observations, actions, b=np.ones(100), questions=[question], out=f"{out}/run")
+        >>> learned.summary["learning_steps"], learned.horde.predictions.round(1)
+        (99, array([0.]))
+    """
+    names = {"action": actions, "b": b, "terminated": terminations, "episode": episodes, "time": times}
+    policy = b if is_policy(b) or (isinstance(b, str) and b == ESTIMATE) else None
+    names["b"] = None if policy is not None else b
+    chunks: Callable[[], Iterable[Chunk]]
+    if isinstance(observations, np.ndarray | list | tuple) and not _are_tables(observations):
+        chunks, named = _of_arrays(observations, names), {k: k for k, v in names.items() if v is not None}
+        n = np.asarray(observations).shape[-1]
+        described = [(f"observation_{i}", f"obs_{i}" if channels is None else channels[i]) for i in range(n)]
+    else:
+        chunks, first = _of_tables(observations)
+        named = {key: str(name) for key, name in names.items() if name is not None}
+        used = set(named.values())
+        described = [(str(c), str(c)) for c in channels or [column for column in first if column not in used]]
+    columns = Columns.of(
+        {"channel": _channels(described, ranges), "period_s": period_s, **named},
+        Columns((), actions=tuple(action_names), tile_layout=tile_layout),
+    )
+    is_own = not isinstance(questions, str | Path)
+    config = resolve(_settings(settings, "nexting" if is_own else str(questions), out))
+    if is_own:
+        config = replace(config, questions=IN_PYTHON)
+    rows = with_behaviour(Table(chunks, columns, "the data set"), policy)
+    folder = RunFolder.create(config)
+    config = replace(config, out=folder.path)
+    with folder.locked():
+        try:
+            own: Any = questions if is_own else None
+            session = learning_from(rows, config, folder, Console(stderr=True, quiet=True), questions=own)
+            session.begin()
+            summary = session.learn()
+        except BaseException:
+            if not folder.summary.is_file():
+                folder.give_back()
+            raise
+    return Learned(session.run.horde, session.run.interface, summary, folder.path)
+
+
+def _settings(settings: Mapping[str, Any], questions: str, out: str | Path | None) -> LearnConfig:
+    """Return the settings of a run.
+
+    Raises:
+        BadInput: If a name is unknown.
+    """
+    try:
+        path = None if out is None else Path(out)
+        return replace(LearnConfig(), backend="data", questions=questions, out=path, **settings)
+    except TypeError:
+        unknown = sorted(set(settings) - set(vars(LearnConfig())))
+        raise BadInput(f"unknown setting {unknown[0]!r}: see horde learn --help") from None
+
+
+def _are_tables(things: Any) -> bool:
+    return isinstance(things, list | tuple) and bool(things) and is_table(things[0])
+
+
+def _of_arrays(observations: Any, others: Mapping[str, Any]) -> Callable[[], Iterable[Chunk]]:
+    """Return a function that yields arrays in parts.
+
+    Raises:
+        BadInput: If the observations do not have two dimensions.
+    """
+    table = {"observation": np.asarray(observations)}
+    table |= {name: np.asarray(values) for name, values in others.items() if values is not None}
+    if table["observation"].ndim != 2:
+        raise BadInput(f"observations must have the shape (n_rows, n_channels), not {table['observation'].shape}")
+    return lambda: chunks_of([table])
+
+
+def _of_tables(tables: Any) -> tuple[Callable[[], Iterable[Chunk]], Chunk]:
+    """Return a function that yields tables in parts, and the first table.
+
+    Raises:
+        BadInput: If there is no table, or, in the function, if they can be read only once and are read again.
+    """
+    if is_table(tables):
+        return lambda: chunks_of([tables]), as_chunk(tables)
+    is_once = not callable(tables) and iter(tables) is tables
+    start: Callable[[], Iterator[Any]] = (lambda: iter(tables())) if callable(tables) else lambda: iter(tables)
+    iterator = start()
+    first = next(iterator, None)
+    if first is None or not is_table(first):
+        raise BadInput(f"observations must be an array, a table, or tables one after another, not {type(first)}")
+    left = [chain([first], iterator)] if is_once else []
+
+    def chunks() -> Iterator[Chunk]:
+        if is_once and not left:
+            raise BadInput(
+                "this iterator can be read only once: pass a function that returns it, or `ranges`, `action_names` and "
+                "b as a column, which otherwise need a first reading"
+            )
+        return chunks_of(left.pop() if is_once else start())
+
+    return chunks, as_chunk(first)
+
+
+def _channels(described: Sequence[tuple[str, str]], ranges: Any) -> list[dict[str, Any]]:
+    """Return `[[channel]]` tables of pairs of column and name.
+
+    Raises:
+        BadInput: If the ranges have a wrong shape.
+    """
+    tables: list[dict[str, Any]] = [{"column": column, "name": name} for column, name in described]
+    if ranges is not None:
+        bounds = np.asarray(ranges, dtype=np.float64)
+        if bounds.shape != (len(tables), 2):
+            raise BadInput(f"ranges must have the shape ({len(tables)}, 2), not {bounds.shape}")
+        for table, (low, high) in zip(tables, bounds.tolist(), strict=True):
+            table |= {"low": low, "high": high}
+    return tables

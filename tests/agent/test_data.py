@@ -1,0 +1,399 @@
+"""Data sets: arrays, tables and files, learned from as a life is."""
+
+from __future__ import annotations
+
+import json
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from horde_agent import GVF, Channel, ConstantAction, PolicyFunction, cli, learn_from, questions
+from horde_agent.horde import Horde
+from horde_agent.interface import Interface
+from horde_agent.life.observers import Progress
+from horde_agent.record import Flag, Phase, read
+from horde_agent.runs.config import BadInput
+from horde_agent.runs.data.behaviour import estimate_behaviour
+from horde_agent.runs.data.columns import ChannelColumn, Columns
+from horde_agent.runs.data.files import chunks_of
+from horde_agent.runs.data.tables import Table
+from horde_agent.runs.keeping.run import HeaderEnv
+from tests.agent.doubles import ToyBody
+
+N = 1_200
+COLUMNS = """
+period_s = 0.1
+action = "a"
+b = "p"
+actions = ["left", "right"]
+[[channel]]
+column = "x"
+low = 0.0
+high = 1.0
+[[channel]]
+column = "y"
+low = 0.0
+high = 1.0
+"""
+
+
+def stream(n: int = N, seed: int = 3) -> dict[str, np.ndarray]:
+    """Two actions with b = .25 and .75; x shows the action before, y a sawtooth; float32 as in a record."""
+    rng = np.random.default_rng(seed)
+    a = (rng.random(n) < 0.75).astype(np.int64)
+    x, y = np.append(0, a[:-1]), (np.arange(n) % 7) / 7
+    return {"x": x.astype(np.float32), "y": y.astype(np.float32), "a": a, "p": np.where(a == 1, 0.75, 0.25)}
+
+
+def learned(out: Path, table: Any, **changes: Any) -> dict[str, Any]:
+    given: dict[str, Any] = {
+        "b": "p",
+        "channels": ["x", "y"],
+        "ranges": [[0, 1]] * 2,
+        "action_names": ["left", "right"],
+    }
+    given |= {"questions": "excursions", "out": out, "period_s": 0.1}
+    return learn_from(table, "a", **{**given, **changes}).summary
+
+
+def summary_of(run: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((run / "summary.json").read_text())
+    return found
+
+
+@pytest.fixture(autouse=True)
+def _without_report(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cli, "write_report", lambda path: path / "report.html")
+
+
+@pytest.fixture
+def columns(tmp_path: Path) -> Path:
+    file = tmp_path / "columns.toml"
+    file.write_text(COLUMNS)
+    return file
+
+
+def test_arrays_tables_and_files_give_the_same_weights(tmp_path: Path, columns: Path) -> None:
+    """The weights are those of a Horde that is fed by hand, whatever holds the rows."""
+    table = stream()
+    interface = Interface.of(HeaderEnv(Table(lambda: chunks_of([table]), Columns.read(columns), "table").header))
+    horde = Horde(
+        questions.excursions(interface),
+        n_features=interface.coder.n_features,
+        n_active=interface.coder.n_active,
+        mode="deferred",
+    )
+    seen = np.column_stack([table["x"], table["y"]])
+    horde.begin(seen[0], interface.encode(seen[0]))
+    for t in range(1, N):
+        horde.learn(int(table["a"][t - 1]), float(table["p"][t - 1]), seen[t], interface.encode(seen[t]))
+        if t == 1000:
+            horde.catch_up()  # as a run does for its sample of the MSPBE
+    expected = horde.weights_sha256()
+    pa, pq, pd = (pytest.importorskip(name) for name in ("pyarrow", "pyarrow.parquet", "pandas"))
+    halves = [{k: v[:500] for k, v in table.items()}, {k: v[500:] for k, v in table.items()}]
+    vectors = {"observation": seen, "a": table["a"], "p": table["p"]}
+    tables = {
+        "a dict": table,
+        "pandas": pd.DataFrame(table),
+        "pyarrow": pa.table(table),
+        "parts": [pa.table(half) for half in halves],
+        "read once": (half for half in halves),
+        "a function": lambda: iter(halves),
+    }
+    for k, (name, given) in enumerate(tables.items()):
+        assert learned(tmp_path / f"{k}", given)["weights_sha256"] == expected, name
+    by_array = {"channels": ["x", "y"], "b": table["p"], "ranges": [[0, 1]] * 2, "questions": "excursions"}
+    run = learn_from(seen, table["a"], period_s=0.1, out=tmp_path / "array", **by_array)
+    assert run.summary["weights_sha256"] == expected == run.horde.weights_sha256()
+    pq.write_table(pa.table(table), tmp_path / "t.parquet", row_group_size=300)
+    np.savez(tmp_path / "t.npz", **table)
+    rows = zip(*(values.tolist() for values in table.values()), strict=True)
+    lines = [",".join(table), *(",".join(map(str, row)) for row in rows)]
+    (tmp_path / "t.csv").write_text("\n".join(lines) + "\n")
+    (tmp_path / "vectors.toml").write_text(COLUMNS.replace('"x"', '"observation_0"').replace('"y"', '"observation_1"'))
+    np.savez(tmp_path / "v.npz", **vectors)
+    for file in ("t.parquet", "t.npz", "t.csv", "v.npz"):
+        which = tmp_path / "vectors.toml" if file == "v.npz" else columns
+        out = tmp_path / file.replace(".", "-")
+        assert cli.main(f"learn --data {tmp_path / file} --columns {which} --out {out}".split()) == 0
+        assert summary_of(out)["weights_sha256"] == expected, file
+
+
+def test_episodes_and_late_rows_end_what_is_learned() -> None:
+    """Rows 0-3 end by termination, 4-6 by another episode; row 9 is two periods late; the last row has no action."""
+    columns = Columns.of(
+        {
+            "channel": [{"column": "x", "low": 0.0, "high": 1.0}],
+            "period_s": 1.0,
+            "time": "t",
+            "action": "a",
+            "actions": ["one"],
+            "episode": "e",
+            "terminated": "end",
+        }
+    )
+    table = {
+        "x": np.zeros(11),
+        "a": np.zeros(11),
+        "e": np.array([0, 0, 0, 0, 1, 1, 1, 2, 2, 2, 2]),
+        "end": np.array([0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0]),
+        "t": np.array([0, 1, 2, 3, 0, 1, 2, 0, 1, 3, 4]),
+    }
+    whole = np.concatenate([part.rows for part in Table(lambda: chunks_of([table]), columns, "t")])
+    assert np.flatnonzero(whole["flags"] & Flag.GAP).tolist() == [0, 4, 7, 9]
+    assert np.flatnonzero(whole["flags"] & Flag.TERMINATED).tolist() == [3]
+    assert np.flatnonzero(whole["phase"] == Phase.END).tolist() == [3, 6, 10]
+    assert whole["action"][whole["phase"] == Phase.END].tolist() == [-1] * 3
+    assert whole["step"].tolist() == [0, 1, 2, 3, 3, 4, 5, 5, 6, 7, 8]
+    for cut in range(1, 11):
+        halves = [{k: v[:cut] for k, v in table.items()}, {k: v[cut:] for k, v in table.items()}]
+        parts = [part.rows for part in Table(lambda h=halves: chunks_of(h), columns, "t")]  # type: ignore[misc]
+        assert np.concatenate(parts).tobytes() == whole.tobytes(), cut
+
+
+def test_two_passes_are_two_passes_of_one_horde(tmp_path: Path) -> None:
+    once, twice = (learned(tmp_path / f"{n}", stream(), passes=n) for n in (1, 2))
+    assert (once["learning_steps"], twice["learning_steps"]) == (N - 1, 2 * (N - 1))
+    assert (twice["steps"], twice["gaps"]) == (2 * (N - 1), 0)
+    assert once["weights_sha256"] != twice["weights_sha256"]
+
+
+@pytest.mark.parametrize("passes", [1, 2])
+def test_a_stopped_run_is_resumed_to_the_same_weights(
+    passes: int, tmp_path: Path, columns: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ctrl-C at row 700 of 1,200: the run ends in order, and `horde resume` and `horde report` know how far it came."""
+    file, seen = tmp_path / "t.npz", 0
+    np.savez(file, **stream())
+    words = f"learn --data {file} --columns {columns} --passes {passes} --out".split()
+    assert cli.main([*words, f"{tmp_path / 'whole'}"]) == 0
+
+    def interrupt(*_: object) -> bool:
+        nonlocal seen
+        seen += 1
+        if seen == 700:
+            signal.raise_signal(signal.SIGINT)
+        return False
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Progress, "is_due", interrupt)
+        assert cli.main([*words, f"{tmp_path / 'cut'}"]) == 130
+    cut = summary_of(tmp_path / "cut")
+    assert (cut["steps"], cut["stopped_early"]) == (699, True)
+    assert cli.main(["resume", f"{tmp_path / 'cut'}"]) == 0
+    resumed, whole = summary_of(tmp_path / "cut"), summary_of(tmp_path / "whole")
+    for key in ("steps", "learning_steps", "gaps", "weights_sha256", "mean_nmsre", "stopped_early"):
+        assert resumed[key] == whole[key], key
+    assert cli.main(["resume", f"{tmp_path / 'cut'}"]) == 2
+    (tmp_path / "cut/summary.json").unlink()
+    monkeypatch.undo()
+    assert cli.main(["report", f"{tmp_path / 'cut'}"]) == 0
+    assert summary_of(tmp_path / "cut")["weights_sha256"] == whole["weights_sha256"]
+
+
+@pytest.mark.parametrize("family", ["excursions", "nexting"])
+def test_an_exported_life_teaches_what_its_record_teaches(
+    family: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With excursions, drives and gaps: the same weights and the same scores, to the bit."""
+    pytest.importorskip("pyarrow")
+    monkeypatch.setattr(cli, "_make_env", lambda _config: ToyBody({40: {"gap": 1}, 90: {"applied": 0}}))
+    run = tmp_path / "life"
+    assert cli.main(f"learn --steps 1500 --horizon 8 --questions {family} --seed 1 --out {run}".split()) == 0
+    assert cli.main(["export", f"{run}"]) == 0
+    again = tmp_path / "again"
+    words = f"learn --data {run / 'export'} --columns {run / 'export-columns.toml'} --horizon 8 --questions {family}"
+    assert cli.main([*words.split(), "--out", f"{again}"]) == 0
+    for key in ("steps", "learning_steps", "n_excursions", "mean_nmsre", "weights_sha256", "n_questions"):
+        assert summary_of(again)[key] == summary_of(run)[key], key
+
+
+@pytest.mark.parametrize(
+    ("changes", "row", "column", "what"),
+    [
+        ({"x": (700, np.nan)}, 701, "x", "nan must be a finite number"),
+        ({"y": (0, np.inf)}, 1, "y", "inf must be a finite number"),
+        ({"p": (5, 0.0)}, 6, "p", "0 must be in (0, 1]"),
+        ({"p": (900, 1.5)}, 901, "p", "1.5 must be in (0, 1]"),
+        ({"p": (900, np.nan)}, 901, "p", "nan must be in (0, 1]"),
+        ({"a": (10, 2)}, 11, "a", "2 must be a whole number in 0..1"),
+        ({"a": (10, -1)}, 11, "a", "-1 must be a whole number in 0..1"),
+        ({"t": (20, 1.9)}, 21, "t", "1.9 must increase"),
+        ({"e": (30, 0)}, 31, "e", "0 must not decrease"),
+    ],
+)
+def test_an_invalid_value_is_named_before_anything_is_learned(
+    changes: dict[str, tuple[int, float]],
+    row: int,
+    column: str,
+    what: str,
+    tmp_path: Path,
+    columns: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """File, row, column and value in one sentence; no folder is left behind."""
+    table: dict[str, np.ndarray] = {k: v.astype(float) for k, v in stream().items()}
+    table |= {"t": 0.1 * np.arange(N), "e": (np.arange(N) >= 25).astype(float)}
+    for name, (i, value) in changes.items():
+        table[name][i] = value
+    columns.write_text('time = "t"\nepisode = "e"\n' + COLUMNS)
+    np.savez(tmp_path / "bad.npz", **table)  # type: ignore[arg-type]
+    out = tmp_path / "out"
+    assert cli.main(f"learn --data {tmp_path / 'bad.npz'} --columns {columns} --out {out}".split()) == 2
+    said = " ".join(capsys.readouterr().err.split())
+    assert f"bad.npz, row {row}, column '{column}': {what}" in said
+    assert not out.exists()
+
+
+@pytest.mark.parametrize(
+    ("text", "what"),
+    [
+        (COLUMNS.replace('"x"', '"z"'), "has no column 'z'"),
+        (COLUMNS + "nothing = 1\n", "unknown key 'nothing'"),
+        ("colour = 1\n" + COLUMNS, "unknown key 'colour'"),
+        (COLUMNS.replace("low = 0.0", "low = 2.0", 1), "low must be below high"),
+        (COLUMNS.replace('action = "a"', ""), "b is the probability of an action"),
+        (COLUMNS.replace("period_s = 0.1", ""), "it has no 'period_s'"),
+        (COLUMNS.replace('b = "p"', ""), "the action probabilities of this data set are unknown"),
+        (COLUMNS.replace('b = "p"', "b = 0.5"), "b must be a text"),
+        ('missing = "drop"\n' + COLUMNS, "missing must be error or gap"),
+    ],
+)
+def test_invalid_columns_are_refused_in_a_sentence(
+    text: str, what: str, tmp_path: Path, columns: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    columns.write_text(text)
+    np.savez(tmp_path / "t.npz", **stream(50))
+    words = f"learn --data {tmp_path / 't.npz'} --columns {columns} --questions excursions --out {tmp_path / 'o'}"
+    assert cli.main(words.split()) == 2
+    assert what in " ".join(capsys.readouterr().err.split())
+    assert not (tmp_path / "o").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "what"),
+    [
+        ("--data {0}/none.csv", "needs --columns"),
+        ("--data {0}/none.csv --columns {0}/columns.toml", "none.csv is no table"),
+        ("--data {0}/columns.toml --columns {0}/columns.toml", "is no table"),
+        ("--data {0}/bad.npz --columns {0}/columns.toml", "bad.npz cannot be read"),
+        ("--data {0}/bad.parquet --columns {0}/columns.toml", "bad.parquet cannot be read"),
+        ("--data x --backend serial", "stands in the robot's place"),
+        ("--backend data", "needs --data FILE"),
+        ("--data x --columns {0}/columns.toml --behaviour greedy:q", "requires a robot that can act"),
+    ],
+)
+def test_wrong_files_and_flags_are_refused(
+    words: str, what: str, tmp_path: Path, columns: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("bad.npz", "bad.parquet"):
+        (tmp_path / name).write_bytes(b"PK nothing")
+    assert cli.main(["learn", "--out", f"{tmp_path / 'o'}", *words.format(tmp_path).split()]) == 2
+    assert what in " ".join(capsys.readouterr().err.split())
+    assert columns.exists()
+    assert not (tmp_path / "o").exists()
+
+
+def test_arguments_that_do_not_fit_are_refused(tmp_path: Path) -> None:
+    table, once = stream(50), iter([stream(50)])
+    out = tmp_path / "o"
+    with pytest.raises(BadInput, match="ranges must have the shape"):
+        learned(out, table, ranges=[[0, 1]])
+    with pytest.raises(BadInput, match="read only once"):
+        learned(out, once, ranges=None)
+    with pytest.raises(BadInput, match="unknown setting 'colour'"):
+        learned(out, table, colour=1)
+    with pytest.raises(BadInput, match="the same number of rows"):
+        learn_from(np.zeros((5, 2)), np.zeros(4), questions="nexting", out=out)
+    with pytest.raises(BadInput, match="b is the probability of an action"):
+        learn_from(np.zeros((5, 2)), b=np.ones(5), questions="nexting", out=out)
+    with pytest.raises(BadInput, match="shape"):
+        learn_from(np.zeros(5), questions="nexting", out=out)
+    never = PolicyFunction(lambda *_: [1.0, 0.0], n_actions=2)
+    with pytest.raises(BadInput, match=r"gives action 1 of step \d+ the probability 0.0"):
+        learned(out, table, b=never)
+    assert not out.exists()
+
+
+def biased(n: int, seed: int) -> tuple[Table, np.ndarray]:
+    """Actions drawn with logits that are linear in x: b(1) = 1 / (1 + exp(3 - 6 x)), from 5 to 95 %."""
+    rng = np.random.default_rng(seed)
+    x = rng.random(n)
+    p = 1 / (1 + np.exp(3 - 6 * x))
+    a = (rng.random(n) < p).astype(int)
+    columns = Columns((ChannelColumn("x", "x", "x", low=0.0, high=1.0),), action="a", actions=("0", "1"))
+    return Table(lambda: chunks_of([{"x": x, "a": a}]), columns, "biased"), np.where(a == 1, p, 1 - p)
+
+
+def test_an_estimated_b_is_near_the_true_one_and_calibrated() -> None:
+    """The log-loss cannot be below the entropy of b, .46 here; the frequencies alone reach log 2 = .69."""
+    table, b = biased(20_000, seed=5)
+    interface = Interface.of(HeaderEnv(table.header))
+    policy, facts = estimate_behaviour(table, interface)
+    entropy = float(-np.log(b).mean())
+    assert entropy - 0.03 < facts["log_loss"] < entropy + 0.03
+    assert facts["log_loss_of_frequencies"] == pytest.approx(np.log(2), abs=0.01)
+    assert 0.8 < facts["temperature"] < 1.25
+    at = np.linspace(0.05, 0.95, 19)
+    estimated = [policy.probabilities(np.zeros(1), interface.encode(np.array([x])))[1] for x in at]
+    np.testing.assert_allclose(estimated, 1 / (1 + np.exp(3 - 6 * at)), atol=0.1)
+
+
+def test_the_report_says_how_b_was_estimated(tmp_path: Path) -> None:
+    given: dict[str, Any] = {"b": "estimate", "questions": [GVF("q", ConstantAction(0, 2), Channel("y"), 0.5)]}
+    learned(tmp_path / "run", stream(4_000), **given)
+    (note,) = json.loads((tmp_path / "run/details.json").read_text())["notes"]
+    assert "b was estimated from 3,999 actions" in note
+    assert "effective sample size" in note
+    assert "biases" in note
+    b = read(tmp_path / "run/log/life.rec").rows
+    assert abs(b["b"][b["action"] == 1].mean() - 0.75) < 0.05
+
+
+def test_b_of_a_policy_is_that_of_its_column(tmp_path: Path) -> None:
+    policy = PolicyFunction(lambda *_: [0.25, 0.75], n_actions=2)
+    one, other = learned(tmp_path / "a", stream()), learned(tmp_path / "b", stream(), b=policy)
+    assert one["weights_sha256"] == other["weights_sha256"]
+
+
+def test_one_part_of_a_table_is_in_memory_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The part before the last one is freed when the next is read."""
+    alive: list[Any] = []
+
+    class Part(dict[str, np.ndarray]):
+        """A part that can be referred to weakly."""
+
+    def parts() -> Iterator[Part]:
+        import weakref
+
+        for k in range(6):
+            part = Part({name: values[100 * k : 100 * (k + 1)] for name, values in stream(600).items()})
+            alive.append(weakref.ref(part))
+            assert sum(ref() is not None for ref in alive) <= 3
+            yield part
+
+    assert learned(tmp_path / "run", parts)["steps"] == 599
+
+
+def test_a_run_with_questions_from_python_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    learned(tmp_path / "run", stream(60), questions=[GVF("q", ConstantAction(0, 2), Channel("y"), 0.5)])
+    assert 'questions = "python"' in (tmp_path / "run/config.toml").read_text()
+    assert cli.main(f"learn --backend replay --log {tmp_path / 'run'} --out {tmp_path / 'b'}".split()) == 2
+    assert "given in Python" in capsys.readouterr().err
+
+
+def test_a_copy_that_was_interrupted_is_not_resumed(
+    tmp_path: Path, columns: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Without the event that ends the import, rows are missing."""
+    np.savez(tmp_path / "t.npz", **stream(100))
+    run = tmp_path / "run"
+    assert cli.main(f"learn --data {tmp_path / 't.npz'} --columns {columns} --out {run}".split()) == 0
+    (run / "log/events.jsonl").unlink()
+    assert cli.main(["resume", f"{run}"]) == 2
+    assert "not completely copied" in capsys.readouterr().err
