@@ -93,12 +93,11 @@ class Columns:
             named.pop("b", None)
         low, high = ([sign * math.inf if x is None else x for x in header[k]] for k, sign in (("low", -1), ("high", 1)))
         found = [
-            ChannelColumn(column.format(name=c["name"], i=i), c["name"], c["group"], c["unit"], *bounds)
-            for i, (c, *bounds) in enumerate(zip(header["channels"], low, high, strict=True))
-        ]
-        found = [
-            one._replace(sensor=c["is_sensor"], step=c["step"])
-            for one, c in zip(found, header["channels"], strict=True)
+            ChannelColumn(
+                column.format(name=c["name"], i=i),
+                *(c["name"], c["group"], c["unit"], low[i], high[i], c["is_sensor"], c["step"]),
+            )
+            for i, c in enumerate(header["channels"])
         ]
         facts: dict[str, Any] = {name: header[name] for name in ("period_s", "tile_layout")}
         facts |= {"actions": tuple(header["actions"]), "tests_excursions": bool(header.get("tests_excursions"))}
