@@ -9,6 +9,7 @@ squashed Gaussian of all numbers with that action. Questions get observations in
 Each environment of a vector environment is a stream of experience with its own traces and shared weights. A step
 changes the weights by the mean over the streams (`Horde.merge`).
 
+`BatchVecEnv` is a Gymnasium vector environment, such as the simulator of many robots, for stable-baselines3.
 `ControllerPolicy` is the target policy of a trained controller. `PredictiveObservation` adds predictions of the Horde
 to a controller's observation.
 """
@@ -23,6 +24,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 from gymnasium import spaces
+from gymnasium.vector import AutoresetMode, VectorEnv
 from numpy.typing import NDArray
 
 from horde_agent.horde import Horde
@@ -35,7 +37,7 @@ from horde_agent.record import Observation, Phase
 try:
     from stable_baselines3.common.callbacks import BaseCallback
     from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
-    from stable_baselines3.common.vec_env import VecEnvWrapper, VecNormalize
+    from stable_baselines3.common.vec_env import VecEnv, VecEnvWrapper, VecNormalize
     from stable_baselines3.dqn import DQN
     from stable_baselines3.sac import SAC
 except ImportError as missing:  # pragma: no cover - depends on what is installed
@@ -252,6 +254,89 @@ class ChoiceByNumber(gymnasium.ActionWrapper[Any, Any, Any]):
     def action(self, action: Any) -> int:
         """Return the discrete action of `action`, shape (1,)."""
         return choice(float(action[0]), self.n_choices)
+
+
+class BatchVecEnv(VecEnv):
+    """A Gymnasium vector environment as one of stable-baselines3, without an environment object per robot.
+
+    Steps, ends of episodes and infos are those of `DummyVecEnv` over the same environments.
+
+    Args:
+        env: A vector environment in autoreset mode SAME_STEP.
+
+    Raises:
+        ValueError: If it has another autoreset mode.
+    """
+
+    def __init__(self, env: VectorEnv[Any, Any, Any]) -> None:
+        if (mode := env.metadata.get("autoreset_mode")) != AutoresetMode.SAME_STEP:
+            raise ValueError(f'BatchVecEnv needs autoreset_mode="SameStep", not {mode}: pass it to gymnasium.make_vec')
+        self.env = env
+        self._actions: Any = None
+        super().__init__(env.num_envs, env.single_observation_space, env.single_action_space)
+
+    def reset(self) -> Any:
+        """Begin an episode of every environment, with the seeds of `seed()`, and return the observations."""
+        seeds: Any = None if None in self._seeds else self._seeds
+        observations, infos = self.env.reset(seed=seeds, options=self._options[0] or None)
+        self.reset_infos = info_rows(infos, self.num_envs)
+        self._reset_seeds()
+        self._reset_options()
+        return observations
+
+    def step_async(self, actions: NDArray[Any]) -> None:
+        """Store the actions of the next step, shape (num_envs, ...)."""
+        self._actions = actions
+
+    def step_wait(self) -> Any:
+        """Take the step; return observations, rewards, dones and infos, with `terminal_observation` at an end."""
+        observations, rewards, terminations, truncations, infos = self.env.step(self._actions)
+        dones = terminations | truncations
+        last, last_infos = infos.pop("final_obs", None), infos.pop("final_info", {})
+        rows = info_rows({k: v for k, v in infos.items() if k not in ("_final_obs", "_final_info")}, self.num_envs)
+        ended = info_rows(last_infos, self.num_envs) if dones.any() else rows
+        for i in np.flatnonzero(dones):
+            rows[i] = {**ended[i], "terminal_observation": last[i]}
+        for row, is_cut in zip(rows, (truncations & ~terminations).tolist(), strict=True):
+            row["TimeLimit.truncated"] = is_cut
+        return observations, rewards.astype(np.float32), dones, rows
+
+    def close(self) -> None:
+        """Close the environment."""
+        self.env.close()
+
+    def get_attr(self, attr_name: str, indices: Any = None) -> list[Any]:
+        """Return an attribute of the vector environment, once per index."""
+        return [getattr(self.env, attr_name)] * len(list(self._get_indices(indices)))
+
+    def set_attr(self, attr_name: str, value: Any, indices: Any = None) -> None:  # noqa: ARG002
+        """Set an attribute of the vector environment: all robots share it."""
+        setattr(self.env, attr_name, value)
+
+    def env_method(self, method_name: str, *arguments: Any, indices: Any = None, **named: Any) -> list[Any]:
+        """Call a method of the vector environment once, and return its result per index."""
+        return [getattr(self.env, method_name)(*arguments, **named)] * len(list(self._get_indices(indices)))
+
+    def env_is_wrapped(self, wrapper_class: Any, indices: Any = None) -> list[bool]:  # noqa: ARG002
+        """Return False per index: there is no environment of one robot to wrap."""
+        return [False] * len(list(self._get_indices(indices)))
+
+
+def info_rows(infos: dict[str, Any], n: int) -> list[dict[str, Any]]:
+    """Return the infos of a vector environment as a dict per environment.
+
+    Example:
+        >>> info_rows({"t": np.array([0.1, 0.2]), "_t": np.array([True, False])}, 2)
+        [{'t': 0.1}, {}]
+    """
+    rows: list[dict[str, Any]] = [{} for _ in range(n)]
+    for name, values in infos.items():
+        if name.startswith("_"):
+            continue
+        mask, found = infos[f"_{name}"], values.tolist() if values.ndim == 1 else list(values)
+        for i in range(n) if mask.all() else np.flatnonzero(mask):
+            rows[i][name] = found[i]
+    return rows
 
 
 class ControllerPolicy:

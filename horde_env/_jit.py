@@ -1,7 +1,8 @@
-"""All numba options of this package, and the kernel that every body needs."""
+"""All numba options and internals of this package, and the kernels that every body needs."""
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import hashlib
 import math
@@ -12,7 +13,12 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeVar
 
-from numba import njit
+import numpy as np
+from numba import config, njit, types
+from numba.core import cgutils
+from numba.extending import intrinsic
+from numpy.random import Generator
+from numpy.typing import NDArray
 
 from horde_env.backend import Floats
 
@@ -49,18 +55,18 @@ def _digest(file: str) -> str:
     return hashlib.sha256(Path(file).read_bytes()).hexdigest()
 
 
-def kernel(function: Function, counting: dict[str, Any] = _COUNTING) -> Function:
+def kernel(function: Function, options: dict[str, Any] = _COUNTING) -> Function:
     """Compile a function at its first call, with a cache on disk.
 
     NaN stays visible: neither nnan nor ninf.
     """
-    compiled: Any = njit(cache=_HAS_CACHE, nogil=True, **counting)(function)
+    compiled: Any = njit(cache=_HAS_CACHE, nogil=True, **options)(function)
     cache: Any = getattr(compiled, "_cache", None)
     if getattr(cache, "_cache_file", None) is not None:  # None if nothing is compiled or cached
         save, folder = cache.save_overload, cache.cache_path
         # By content, not by time: a fresh clone can use another's cache. The options are part of the key.
         own = function.__code__.co_filename
-        cache._cache_file._source_stamp = (_digest(own), _digest(__file__), *counting)
+        cache._cache_file._source_stamp = (_digest(own), _digest(__file__), *options)
 
         def save_if_possible(signature: Any, made: Any) -> None:
             try:
@@ -78,14 +84,15 @@ def drawing_kernel(function: Function) -> Function:
     return kernel(function, {})
 
 
-def kernel_over(*modules: ModuleType) -> Callable[[Function], Function]:
+def kernel_over(*modules: ModuleType, parallel: bool = False) -> Callable[[Function], Function]:
     """Return `kernel` for functions that call kernels of other files, the `modules`.
 
-    Numba's cache notices changes in the function's own file only; this one also those in `modules`.
+    Numba's cache notices changes in the function's own file only; this one also those in `modules`. With `parallel`,
+    the iterations of a `prange` loop are shared among numba's threads.
     """
 
     def decorate(function: Function) -> Function:
-        compiled: Any = kernel(function)
+        compiled: Any = kernel(function, {"parallel": True} if parallel else _COUNTING)
         index = getattr(getattr(compiled, "_cache", None), "_cache_file", None)
         if index is not None:
             index._source_stamp = (index._source_stamp, *(_digest(str(module.__file__)) for module in modules))
@@ -93,6 +100,57 @@ def kernel_over(*modules: ModuleType) -> Callable[[Function], Function]:
 
     return decorate
 
+
+# ---- random numbers of many generators -------------------------------------------------------------------------------
+
+DRAWS_IN_KERNEL = bool(_COUNTING) and not config.DISABLE_JIT  # type: ignore[attr-defined]
+"""Whether kernels draw from `generator_at`, which uses numba's internals; otherwise NumPy fills the arrays."""
+
+
+def addresses_of(rng: Generator) -> NDArray[np.uint64]:
+    """Return where a generator has its state, next_uint64, next_uint32 and next_double: shape (4,), while it exists."""
+    bits = rng.bit_generator.ctypes
+    functions = [ctypes.cast(f, ctypes.c_void_p).value for f in (bits.next_uint64, bits.next_uint32, bits.next_double)]
+    return np.array([bits.state_address, *functions], dtype=np.uint64)
+
+
+def _generator_at(_typing: Any, state: Any, next_uint64: Any, next_uint32: Any, next_double: Any) -> Any:
+    """Return the generator of four `addresses_of`: numba accepts one as an argument, but no list of them."""
+
+    def build(context: Any, builder: Any, _signature: Any, addresses: Any) -> Any:
+        make: Any = cgutils.create_struct_proxy
+        bits = make(types.npy_bitgen)(context, builder)
+        bits.state_address = bits.state = addresses[0]
+        bits.fnptr_next_uint64, bits.fnptr_next_uint32, bits.fnptr_next_double = addresses[1:]
+        generator = make(types.npy_rng)(context, builder)
+        generator.bit_generator = bits._getvalue()
+        return generator._getvalue()
+
+    return types.npy_rng(state, next_uint64, next_uint32, next_double), build
+
+
+generator_at: Any = intrinsic(_generator_at)
+
+
+@drawing_kernel
+def draw_noise(addresses: NDArray[np.uint64], i: int, normal: Floats, uniform: Floats) -> None:
+    """Fill row `i` with standard normals, then with uniforms, as generator `i` of NumPy would.
+
+    Args:
+        addresses: Rows of `addresses_of`, shape (n, 4); the generators' states advance.
+        i: The row.
+        normal: Shape (n, n_normal).
+        uniform: Shape (n, 2, n_uniform).
+    """
+    rng = generator_at(addresses[i, 0], addresses[i, 1], addresses[i, 2], addresses[i, 3])
+    for k in range(normal.shape[1]):
+        normal[i, k] = rng.standard_normal()
+    for row in range(uniform.shape[1]):
+        for k in range(uniform.shape[2]):
+            uniform[i, row, k] = rng.random()
+
+
+# ---- scaling ---------------------------------------------------------------------------------------------------------
 
 EDGE = 1e-9  # a reading on the edge of its range may round past it by one ulp, which is not counted as clipped
 

@@ -9,8 +9,12 @@ import math
 from collections.abc import Callable
 from typing import Any, ClassVar, NamedTuple, Protocol, runtime_checkable
 
-from horde_env.backend import Floats, Frame, Observation
+import numpy as np
+
+from horde_env._jit import kernel
+from horde_env.backend import Floats, Frame, Ints, Observation
 from horde_env.robot import ROBOTS, RobotSpec, part
+from horde_env.sim.saving import number_of
 
 SMOOTHED_S = 5.0  # motors pull the voltage down for moments
 HELD_S = 10.0  # longer than a robot needs to leave a dock by itself
@@ -68,6 +72,41 @@ def drives_of(backend: object, spec: RobotSpec) -> Drives:
     return getattr(backend, "drives", default)
 
 
+# Numbers of a gauge, of its limits (V, but SHARE), and of its places: first and last channel of the batteries, then the
+# channels of the bus and of charging, or -1.
+LOWEST_V, IS_BELOW, IS_URGENT, N_HELD, N_GAUGE = range(5)
+MOST_V, SHARE, LOW_V, URGENT_V, FULL_V, DOCK_V = range(6)
+FIRST, LAST, BUS, CHARGING = range(4)
+
+
+@kernel
+def read_gauge(gauge: Floats, limits: Floats, at: Ints, values: Floats, applied: bool) -> None:
+    """Process a frame for `BatteryGauge`.
+
+    Args:
+        gauge: Lowest voltage (smoothed; NaN at first), whether it is low, urgent (0 or 1), steps without a request that
+            the dock's charger blocked in a row; shape (N_GAUGE,), changed in place.
+        limits: Shape (6,).
+        at: Places of the channels, shape (4,).
+        values: Of the frame, shape (n_channels,).
+        applied: Whether its command was applied.
+    """
+    lowest, highest, bus = math.inf, -math.inf, at[BUS]
+    for i in range(at[FIRST], at[LAST] + 1):
+        lowest, highest = min(lowest, values[i]), max(highest, values[i])
+    if highest > limits[MOST_V] or (bus >= 0 and values[bus] == 0.0):
+        gauge[LOWEST_V] = math.nan
+        gauge[IS_BELOW] = gauge[IS_URGENT] = gauge[N_HELD] = 0.0
+        return
+    before = lowest if math.isnan(gauge[LOWEST_V]) else gauge[LOWEST_V]
+    now = before + limits[SHARE] * (lowest - before)
+    gauge[IS_BELOW] = 1.0 if now < (limits[FULL_V] if gauge[IS_BELOW] == 1.0 else limits[LOW_V]) else 0.0
+    gauge[LOWEST_V], gauge[IS_URGENT] = now, 1.0 if now < limits[URGENT_V] else 0.0
+    charging = at[CHARGING]
+    has_power = values[charging] != 0.0 if charging >= 0 else bus >= 0 and values[bus] > limits[DOCK_V]
+    gauge[N_HELD] = 0.0 if applied or not has_power else gauge[N_HELD] + 1.0
+
+
 GAUGE_STATE = ("is_urgent", "_is_below", "_lowest_v", "_n_held")
 
 
@@ -85,33 +124,48 @@ class BatteryGauge:
     Attributes:
         is_known: Whether the robot has a channel group "battery_voltage" and its thresholds (`RobotSpec.battery`).
         is_urgent: Below `urgent_v`.
+        gauge, limits, at: Arguments of `read_gauge`.
+        n_held_limit: Steps after which `is_held` is true.
     """
 
+    is_urgent: bool = number_of("gauge", IS_URGENT, bool)
+    _is_below: bool = number_of("gauge", IS_BELOW, bool)
+    _n_held: int = number_of("gauge", N_HELD, int)
+
     def __init__(self, spec: RobotSpec) -> None:
-        members = [i for i, channel in enumerate(spec.channels) if channel.group == "battery_voltage"]
-        bus = [i for i, channel in enumerate(spec.channels) if channel.group == "bus_voltage"]
+        members, bus, charging = (
+            [i for i, channel in enumerate(spec.channels) if channel.group == name]
+            for name in ("battery_voltage", "bus_voltage", "charging")
+        )
         self.is_known = bool(members and spec.battery)
-        self._at = slice(members[0], members[-1] + 1) if members else slice(0)
-        self._bus = bus[0] if bus else None
-        self._most_v = max((channel.lsb * channel.raw_high for channel in spec.channels[self._at]), default=0.0) + 0.05
-        self._share = min(spec.period_s / SMOOTHED_S, 1.0)
-        self._charging = next((i for i, channel in enumerate(spec.channels) if channel.group == "charging"), None)
-        self._n_held_limit = round(HELD_S / spec.period_s)
+        most_v = max((spec.channels[i].lsb * spec.channels[i].raw_high for i in members), default=0.0) + 0.05
+        share = min(spec.period_s / SMOOTHED_S, 1.0)
         battery = dict.fromkeys(("low_v", "urgent_v", "full_v", "dock_v"), math.nan) | spec.battery
-        self._low_v, self._urgent_v = float(battery["low_v"]), float(battery["urgent_v"])
-        self._full_v, self._dock_v = float(battery["full_v"]), float(battery["dock_v"])
+        self.limits = np.array([most_v, share, *(float(battery[k]) for k in ("low_v", "urgent_v", "full_v", "dock_v"))])
+        ends = (members[0], members[-1]) if members else (0, -1)
+        self.at = np.array([*ends, *(place[0] if place else -1 for place in (bus, charging))], dtype=np.int64)
+        self.n_held_limit = round(HELD_S / spec.period_s)
+        self.gauge = np.zeros(N_GAUGE)
         self.forget()
 
     def forget(self) -> None:
         """Discard all readings."""
-        self._is_below = self.is_urgent = False
-        self._lowest_v: float | None = None
-        self._n_held = 0  # steps in a row
+        self.gauge[:] = 0.0
+        self._lowest_v = None
+
+    @property
+    def _lowest_v(self) -> float | None:
+        """The voltage of the lowest battery, smoothed; None before the first reading."""
+        return None if math.isnan(self.gauge[LOWEST_V]) else float(self.gauge[LOWEST_V])
+
+    @_lowest_v.setter
+    def _lowest_v(self, volts: float | None) -> None:
+        self.gauge[LOWEST_V] = math.nan if volts is None else volts
 
     @property
     def is_held(self) -> bool:
         """True if the dock's charger has blocked the robot's requests for 10 s."""
-        return self._n_held >= self._n_held_limit
+        return self._n_held >= self.n_held_limit
 
     @property
     def is_low(self) -> bool:
@@ -120,23 +174,8 @@ class BatteryGauge:
 
     def read(self, values: Floats, *, applied: bool = True) -> None:
         """Process the newest frame's values, shape (n_channels,), and whether its command was applied."""
-        if not self.is_known:
-            return
-        batteries_v = values[self._at].tolist()
-        if max(batteries_v) > self._most_v or (self._bus is not None and values[self._bus] == 0.0):
-            self.forget()
-            return
-        lowest_v = min(batteries_v)
-        before = lowest_v if self._lowest_v is None else self._lowest_v
-        self._lowest_v = before + self._share * (lowest_v - before)
-        self._is_below = self._lowest_v < (self._full_v if self._is_below else self._low_v)
-        self.is_urgent = self._lowest_v < self._urgent_v
-        self._n_held = 0 if applied or not self._has_dock_power(values) else self._n_held + 1
-
-    def _has_dock_power(self, values: Floats) -> bool:
-        if self._charging is not None:
-            return bool(values[self._charging])
-        return self._bus is not None and bool(values[self._bus] > self._dock_v)
+        if self.is_known:
+            read_gauge(self.gauge, self.limits, self.at, values, applied)
 
     @property
     def finding(self) -> str:
@@ -144,9 +183,9 @@ class BatteryGauge:
         if self._lowest_v is None:
             return "the battery's voltage is unknown"
         judgement = (
-            f"urgent below {self._urgent_v} V"
+            f"urgent below {self.limits[URGENT_V]} V"
             if self.is_urgent
-            else f"low below {self._low_v} V"
+            else f"low below {self.limits[LOW_V]} V"
             if self._is_below
             else f"not low, but the dock has charged it for {HELD_S:g} s without a request"
             if self.is_held

@@ -134,8 +134,8 @@ class PenEnv(gymnasium.Env[Observation, Any]):
         self.manoeuvre_observations: list[Observation] = []
         self.manoeuvre_at: list[int] = []
         self.fault: BackendLost | None = None
-        self._gauge = BatteryGauge(self.robot)
-        self._obedience = obedience_of(backend, self.robot)
+        self.gauge = BatteryGauge(self.robot)
+        self.obedience = obedience_of(backend, self.robot)
         self._stay: Stay | None = None
         self._is_asked_to_end = False
         self._requests = self.robot.requests.copy()
@@ -200,8 +200,8 @@ class PenEnv(gymnasium.Env[Observation, Any]):
             frame={"values": frame.values.copy(), **numbers, **beacon},
             extras={name: np.array(value) for name, value in frame.extras.items()},
             own=attributes(self, "_observation"),
-            gauge=attributes(self._gauge, *GAUGE_STATE),
-            obedience=attributes(self._obedience, *self._obedience.saved),
+            gauge=attributes(self.gauge, *GAUGE_STATE),
+            obedience=attributes(self.obedience, *self.obedience.saved),
             rng=generator_state(self.np_random),
         )
 
@@ -223,8 +223,8 @@ class PenEnv(gymnasium.Env[Observation, Any]):
             beacon=frame["beacon"].copy() if "beacon" in frame else None,
         )
         self._observation = inner(state, "own")["_observation"].copy()
-        restore_attributes(self._gauge, inner(state, "gauge"), *GAUGE_STATE)
-        restore_attributes(self._obedience, inner(state, "obedience"), *self._obedience.saved)
+        restore_attributes(self.gauge, inner(state, "gauge"), *GAUGE_STATE)
+        restore_attributes(self.obedience, inner(state, "obedience"), *self.obedience.saved)
         self._trail.clear()
         body.restore(inner(state, "body"))
         restore_generator(self.np_random, inner(state, "rng"))  # last: nothing may draw from it after this
@@ -267,7 +267,7 @@ class PenEnv(gymnasium.Env[Observation, Any]):
         except BackendLost as lost:
             _log.error("%s", lost)
             return before, 0.0, False, True, self._info(Arrival(frame, 0, 0.0)) | NOTHING_NEW
-        reward = self.task(before, request, self._observation, self.robot)
+        reward = float(self.task(before, request, self._observation, self.robot))
         self._show()
         return self._observation, reward, False, arrival.frame.last, self._info(arrival)
 
@@ -279,7 +279,7 @@ class PenEnv(gymnasium.Env[Observation, Any]):
     @property
     def disobedience(self) -> str:
         """How frames show that the body does not follow its commands, in one or two sentences; "" while it does."""
-        return self._obedience.complaint
+        return self.obedience.complaint
 
     def render(self) -> Any:
         """Return a top view as uint8 (480, 720, 3), show it in "human" mode, or return None without a render mode.
@@ -311,9 +311,10 @@ class PenEnv(gymnasium.Env[Observation, Any]):
         """Restart the body; until it has answered no step is possible."""
         self._frame = None
         self._trail.clear()
-        self._gauge.forget()
-        self._obedience.forget()
         # The first of each compiles, or makes a table: not within a period.
+        self.gauge.read(self.robot.low)
+        self.gauge.forget()
+        self.obedience.forget()
         if self._drives.centring is not None:
             self._drives.centring(self.robot, self.pen)
         self.robot.scale(self.robot.low)
@@ -341,7 +342,7 @@ class PenEnv(gymnasium.Env[Observation, Any]):
         assert self._drives.stay is not None
         stay = self._stay = self._drives.stay(self.robot, self.backend, charge_s)
         thinned, n_steps, is_kept = round(RECORD_S / self.robot.period_s), 0, True
-        _log.warning("the robot drives to its dock: %s", self._gauge.finding)
+        _log.warning("the robot drives to its dock: %s", self.gauge.finding)
         try:
             while not arrival.frame.last and (request := stay.request(arrival.frame, self._observation)) is not None:
                 before = arrival.frame
@@ -358,7 +359,7 @@ class PenEnv(gymnasium.Env[Observation, Any]):
             with suppress(HordeEnvError):  # the body is lost, which was reported
                 stay.stop_charging()
         spent_s = n_steps * self.robot.period_s
-        _log.warning("a stay at the dock of %.0f s: %s; %s", spent_s, stay.outcome, self._gauge.finding)
+        _log.warning("a stay at the dock of %.0f s: %s; %s", spent_s, stay.outcome, self.gauge.finding)
         return arrival, {"manoeuvre_steps": n_steps, "docked": int(stay.docked)}
 
     def _keep(self, frame: Frame, at: int) -> None:
@@ -381,8 +382,8 @@ class PenEnv(gymnasium.Env[Observation, Any]):
 
     def _judged(self, request: Floats, frame: Frame) -> Frame:
         """Return the frame with `applied` False if the body does not follow its commands."""
-        before = self._obedience.complaint
-        complaint = self._obedience.judge(request, frame)
+        before = self.obedience.complaint
+        complaint = self.obedience.judge(request, frame)
         if complaint != before:
             _log.warning("%s", complaint or "the robot follows its commands again")
         return replace(frame, applied=False) if complaint else frame
@@ -390,7 +391,7 @@ class PenEnv(gymnasium.Env[Observation, Any]):
     def _take(self, frame: Frame) -> int:
         """Make `frame` the newest one; return how many of its readings were clipped."""
         self._frame = frame
-        self._gauge.read(frame.values, applied=frame.applied or frame.stale)
+        self.gauge.read(frame.values, applied=frame.applied or frame.stale)
         self._observation, clipped = self.robot.scale(frame.values)
         if self.render_mode is not None and "x_m" in frame.extras:
             self._trail.append((frame.extras["x_m"], frame.extras["y_m"]))
@@ -407,8 +408,8 @@ class PenEnv(gymnasium.Env[Observation, Any]):
             "gap": int(frame.gap),
             "applied": int(frame.applied),
             "clipped": arrival.clipped,
-            **self._obedience.info(),
-            **self._gauge.info(),
+            **self.obedience.info(),
+            **self.gauge.info(),
             **frame.extras,
         }
 

@@ -17,6 +17,7 @@ from horde_env.hardware import robot_file
 from horde_env.hardware.latch import EmergencyLatch, default_path
 from horde_env.hardware.settings import LinkSettings
 from horde_env.robot import RobotSpec, environments, part, spec_of
+from horde_env.vector import PenVectorEnv
 
 OWN = ("action_type", "render_mode", "task")  # arguments of PenEnv
 
@@ -76,6 +77,36 @@ def make_env(kind: str, backend: str, **arguments: Any) -> PenEnv:
         body = make_body(spec, **arguments)
     clock = getattr(body, "clock", None) or (RealTimeClock(spec.period_s) if realtime else SimulatedClock())
     return PenEnv(body, clock, spec=spec, **own)
+
+
+VECTOR_ONLY = ("num_envs", "max_episode_steps", "autoreset_mode")
+
+
+def make_vector_env(kind: str, backend: str, **arguments: Any) -> PenVectorEnv:
+    """Return many simulated robots as a vector environment; what `gymnasium.make_vec` calls.
+
+    Args:
+        kind: As in `make_env`.
+        backend: As in `make_env`.
+        **arguments: num_envs, max_episode_steps and autoreset_mode of `PenVectorEnv`; action_type, task, battery_scale
+            and physics as in `make_env`. Only the planar engine can step many robots: `physics` is "planar" or None.
+
+    Raises:
+        TypeError: If it has no such argument.
+        ValueError: If an argument is out of range.
+    """
+    own = {name: arguments.pop(name) for name in VECTOR_ONLY if name in arguments}
+    known = ("action_type", "task", "battery_scale", "physics")
+    if unknown := [name for name in arguments if name not in known]:
+        raise TypeError(
+            f"the vector environment has no argument {unknown[0]!r}; it has {', '.join((*VECTOR_ONLY, *known))}. For "
+            f'others use vectorization_mode="sync" or "async"'
+        )
+    if (physics := arguments.pop("physics", None)) not in (None, "planar"):
+        raise ValueError(f'physics must be "planar" to step many robots, not {physics!r}; or vectorization_mode="sync"')
+    module, name = environments(kind)[backend].fleet.split(":")
+    env = make_env(kind, backend, physics="planar", **arguments)
+    return PenVectorEnv(env, getattr(part(kind, module), name), **own)
 
 
 def _physical_body(

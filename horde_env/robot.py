@@ -256,11 +256,13 @@ class Environment(NamedTuple):
         id: Its id, for `gymnasium.make`.
         body: "module:name" in the robot's folder of what makes the body.
         arguments: Names of its arguments in addition to those of `PenEnv`; see `make.make_env`.
+        fleet: "module:name" of what makes the state of many robots from an environment of one, "" if it has none.
     """
 
     id: str
     body: str
     arguments: tuple[str, ...]
+    fleet: str = ""
 
     @property
     def is_on_port(self) -> bool:

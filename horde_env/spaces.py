@@ -72,6 +72,31 @@ def velocity_request(action: Any, largest: Floats) -> Floats:
     return request
 
 
+def discrete_requests(actions: Any, n: int, requests: Floats) -> Floats:
+    """Return the requests of the discrete actions of `n` robots, as `discrete_request`; shape (n, 3).
+
+    Raises:
+        ValueError: If `actions` are not n integers from 0 to n_actions - 1.
+    """
+    found = np.asarray(actions)
+    is_fine = found.shape == (n,) and found.dtype.kind in "iu" and ((found >= 0) & (found < len(requests))).all()
+    if not is_fine:
+        raise ValueError(f"actions must be {n} integers from 0 to {len(requests) - 1}, not {actions!r}")
+    return np.asarray(requests[found])
+
+
+def velocity_requests(actions: Any, n: int, largest: Floats) -> Floats:
+    """Return the requests of the shares of `n` robots, as `velocity_request`; shape (n, 3).
+
+    Raises:
+        ValueError: If `actions` are not n times n_axes numbers in [-1, 1].
+    """
+    found = np.asarray(actions)
+    if found.shape[:1] != (n,):
+        raise ValueError(f"actions must be {n} times the shares of a request, one row per robot; not {actions!r}")
+    return np.stack([velocity_request(action, largest) for action in found])
+
+
 def reset_options(options: dict[str, Any] | None, can_do: list[str]) -> tuple[str | None, float]:
     """Return the manoeuvre requested from a reset, or None, and the longest time to charge, in seconds.
 

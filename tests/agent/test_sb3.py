@@ -24,7 +24,14 @@ import torch  # noqa: E402 - after importorskip
 from stable_baselines3.common.env_util import make_vec_env  # noqa: E402 - after importorskip
 from stable_baselines3.common.torch_layers import BaseFeaturesExtractor  # noqa: E402 - after importorskip
 
-from horde_agent.sb3 import ChoiceByNumber, ControllerPolicy, HordeCallback, PredictiveObservation, squashed_share  # noqa: E402 - after importorskip
+from horde_agent.sb3 import (  # noqa: E402 - after importorskip
+    BatchVecEnv,
+    ChoiceByNumber,
+    ControllerPolicy,
+    HordeCallback,
+    PredictiveObservation,
+    squashed_share,
+)
 
 
 class Corridor(gym.Env[np.ndarray, int]):
@@ -569,3 +576,56 @@ def test_a_trace_is_each_streams_own() -> None:
     for a, b in zip(first.copy_for_stream().weights(), second.weights(), strict=True):
         assert a.any()
         np.testing.assert_array_equal(a, b)
+
+
+# ---- a Gymnasium vector environment ----------------------------------------------------------------------------------
+
+
+def test_a_vector_environment_steps_as_separate_ones() -> None:
+    """Three CartPoles: observations, rewards, dones and infos with the last observations, through several episodes."""
+    ours = BatchVecEnv(gym.make_vec("CartPole-v1", 3, "sync", vector_kwargs={"autoreset_mode": "SameStep"}))
+    theirs = make_vec_env("CartPole-v1", 3)
+    theirs = theirs.unwrapped
+    ours.seed(4), theirs.seed(4)
+    np.testing.assert_array_equal(ours.reset(), theirs.reset())
+    rng, n_ended = np.random.default_rng(0), 0
+    for _ in range(60):
+        actions = rng.integers(2, size=3)
+        (*arrays, infos), (*wanted, their_infos) = ours.step(actions), theirs.step(actions)
+        for array, expected in zip(arrays, wanted, strict=True):
+            np.testing.assert_array_equal(array, expected)
+            assert array.dtype == expected.dtype
+        for info, expected in zip(infos, their_infos, strict=True):
+            last = expected.pop("terminal_observation", None)
+            np.testing.assert_array_equal(info.pop("terminal_observation", None), last)
+            assert info == {k: v for k, v in expected.items() if k != "episode"}
+        n_ended += int(arrays[2].sum())
+    assert n_ended > 3
+    assert ours.get_attr("num_envs", [0, 2]) == [3, 3]
+    assert not ours.has_attr("n_predictions")
+
+
+def test_ppo_and_a_horde_learn_in_a_vector_environment() -> None:
+    """A truncated episode is a gap: three robots, 32 steps each, an end after every 10."""
+    env = gym.make_vec(
+        "horde_env:CritterbotPen-v0", 3, "vector_entry_point", physics="planar", task="light", max_episode_steps=10,
+        autoreset_mode="SameStep",
+    )  # fmt: skip
+    interface = Interface.of(gym.make("horde_env:CritterbotPen-v0", physics="planar"))
+    gvfs = [GVF("light", ConstantAction(0, 5), Channel("light_0"), 0.9)]
+    coder = interface.coder
+    horde = Horde(
+        gvfs, n_features=coder.n_features, n_active=coder.n_active, channels=interface.names,
+        config=LearnerConfig(engine="plain"),
+    )  # fmt: skip
+    callback = HordeCallback(horde, interface)
+    model = stable_baselines3.PPO("MlpPolicy", BatchVecEnv(env), n_steps=32, batch_size=32, n_epochs=1, seed=0)
+    model.learn(96, callback=callback)
+    assert callback.n_learned == 96
+    assert callback.n_gaps == 3 + 3 * 3
+    assert np.abs(horde.predictions).sum() > 0.0
+
+
+def test_another_autoreset_mode_is_refused() -> None:
+    with pytest.raises(ValueError, match="autoreset_mode"):
+        BatchVecEnv(gym.make_vec("CartPole-v1", 2))

@@ -37,7 +37,7 @@ def critterbot_before_dock(kind: type[SimulatedBody] | type[EmulatedBody], charg
         x, y, ux, uy, nose_m = machine.face
         machine.body.place(x + ux * (nose_m + 0.02), y + uy * (nose_m + 0.02), math.atan2(-uy, -ux))
         machine.power.charge[:] = charge
-        env._gauge.forget()  # discard the readings of another charge
+        env.gauge.forget()  # discard the readings of another charge
         yield env, machine
     finally:
         env.close()

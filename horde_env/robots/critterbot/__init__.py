@@ -15,6 +15,7 @@ ENVIRONMENTS = {
         "CritterbotPen-v0",
         "simulator.backend:SimulatedBody",
         ("realtime", "battery_scale", "physics", "lamp_moves"),
+        "simulator.fleet:SimulatedFleet",
     ),
     "serial": Environment("CritterbotSerial-v0", "body:SerialBody", (*_PHYSICAL, "parity", "baudrate")),
     "drops": Environment("CritterbotDrops-v0", "body:DropsBody", _PHYSICAL),

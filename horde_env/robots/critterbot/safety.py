@@ -13,10 +13,12 @@ from typing import ClassVar
 
 import numpy as np
 
-from horde_env.backend import Floats, Frame
+from horde_env._jit import kernel
+from horde_env.backend import Floats, Frame, Ints
 from horde_env.drives import Obedience
 from horde_env.robot import RobotSpec, critterbot
 from horde_env.robots.critterbot.wire import wire_units
+from horde_env.sim.saving import number_of
 
 # Temperature readings are shares of 255, and LOWER is hotter: the robot does not drive below 65 of 255, and drives
 # again when all three are at 85.
@@ -122,54 +124,90 @@ ADRIFT = (
 )
 
 
+COMPLAINTS = ("", IDLE, ADRIFT)
+# Numbers of `counts` (steps, and the index of the complaint) and of `limits`: steps until a judgement is certain, and
+# of the longest ramp.
+N_IDLE, N_STANDING, N_ADRIFT, COMPLAINT, N_COUNTS = range(5)
+N_CERTAIN, N_RAMP = range(2)
+
+
+@kernel
+def judge_voltages(
+    counts: Ints, limits: Ints, to_wheels: Floats, request: tuple[float, float, float], voltages: Floats, ok: bool
+) -> None:
+    """Evaluate a frame for `VoltageObedience`.
+
+    Args:
+        counts: Shape (N_COUNTS,), changed in place.
+        limits: Shape (2,).
+        to_wheels: Matrix from requests to the wheels' wire units, shape (3, 3).
+        request: Of the step, m/s, m/s, rad/s.
+        voltages: Of the motors, shape (3,).
+        ok: Whether the request was applied, and the frame follows the one before.
+    """
+    if not ok:
+        counts[N_STANDING] = 0
+        if counts[COMPLAINT] == 0:
+            counts[N_IDLE] = counts[N_ADRIFT] = 0
+        return
+    asked, is_driven = 0.0, False
+    for i in range(3):
+        wheel = to_wheels[i, 0] * request[0] + to_wheels[i, 1] * request[1] + to_wheels[i, 2] * request[2]
+        asked, is_driven = max(asked, abs(wheel)), is_driven or voltages[i] != 0.0
+    counts[N_STANDING] = counts[N_STANDING] + 1 if asked < STANDING_UNITS else 0
+    if is_driven:
+        counts[N_IDLE] = 0
+        counts[N_ADRIFT] += 1 if counts[N_STANDING] > limits[N_RAMP] else 0
+    else:
+        counts[N_IDLE] += 1 if asked >= MOVING_UNITS else 0
+        counts[N_ADRIFT] = 0
+    is_idle, is_adrift = counts[N_IDLE] >= limits[N_CERTAIN], counts[N_ADRIFT] >= limits[N_CERTAIN]
+    counts[COMPLAINT] = 1 if is_idle else 2 if is_adrift else 0
+
+
 class VoltageObedience(Obedience):
     """Detects ignored commands by the motors' voltages; a complaint holds until a frame refutes it.
 
     Args:
         spec: The robot, with a channel group motor_voltage.
+
+    Attributes:
+        counts, limits, to_wheels: Arguments of `judge_voltages`.
     """
 
     saved: ClassVar = ("complaint", "_n_idle", "_n_standing", "_n_adrift")
+    _n_idle: int = number_of("counts", N_IDLE, int)
+    _n_standing: int = number_of("counts", N_STANDING, int)
+    _n_adrift: int = number_of("counts", N_ADRIFT, int)
 
     def __init__(self, spec: RobotSpec) -> None:
         self._voltage = spec.group("motor_voltage")
-        self._to_wheels: list[list[float]] = _to_wheels(spec)
-        self._n_certain = round(CERTAIN_S / spec.period_s)
-        self._n_ramp = round(LONGEST_RAMP_S / spec.period_s)
+        self.to_wheels = np.array(spec.drive["kinematics_1024"]) / 1024.0 / wire_units(spec)
+        self.limits = np.array([round(CERTAIN_S / spec.period_s), round(LONGEST_RAMP_S / spec.period_s)], np.int64)
+        self.counts = np.zeros(N_COUNTS, np.int64)
         super().__init__(spec)
+
+    @property
+    def complaint(self) -> str:
+        """The fault, in one or two sentences; "" while the body follows its commands."""
+        return COMPLAINTS[self.counts[COMPLAINT]]
+
+    @complaint.setter
+    def complaint(self, text: str) -> None:
+        self.counts[COMPLAINT] = COMPLAINTS.index(text)
 
     def forget(self) -> None:
         """Start a run without a complaint."""
-        super().forget()
-        self._n_idle = self._n_standing = self._n_adrift = 0  # steps
+        judge_voltages(self.counts, self.limits, self.to_wheels, (0.0, 0.0, 0.0), np.zeros(3), False)  # compiles
+        self.counts[:] = 0
 
     def judge(self, request: Floats, frame: Frame) -> str:
         """Evaluate the frame after a step with `request` (m/s, m/s, rad/s; shape (3,)) and return `complaint`.
 
         A step whose request was not applied, or a gap, restarts the counts. A stale frame is skipped.
         """
-        if frame.stale:
-            return self.complaint
-        if frame.gap or not frame.applied:
-            self._n_standing = 0
-            if not self.complaint:
-                self._n_idle = self._n_adrift = 0
-            return self.complaint
-        x, y, yaw = request.tolist()
-        asked = max([abs(a * x + b * y + c * yaw) for a, b, c in self._to_wheels])
-        self._n_standing = self._n_standing + 1 if asked < STANDING_UNITS else 0
-        if any(frame.values[self._voltage].tolist()):
-            self._n_idle = 0
-            self._n_adrift += self._n_standing > self._n_ramp
-        else:
-            self._n_idle += asked >= MOVING_UNITS
-            self._n_adrift = 0
-        is_idle, is_adrift = self._n_idle >= self._n_certain, self._n_adrift >= self._n_certain
-        self.complaint = IDLE if is_idle else ADRIFT if is_adrift else ""
+        if not frame.stale:
+            x, y, yaw = request.tolist()
+            voltages, ok = frame.values[self._voltage], frame.applied and not frame.gap
+            judge_voltages(self.counts, self.limits, self.to_wheels, (x, y, yaw), voltages, ok)
         return self.complaint
-
-
-def _to_wheels(spec: RobotSpec) -> list[list[float]]:
-    """Return the matrix from requests (m/s, m/s, rad/s) to the wheels' wire units."""
-    matrix: list[list[float]] = (np.array(spec.drive["kinematics_1024"]) / 1024.0 / wire_units(spec)).tolist()
-    return matrix

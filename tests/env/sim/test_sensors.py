@@ -7,8 +7,9 @@ import pytest
 
 from horde_env.robot import critterbot
 from horde_env.robots.critterbot.place import load_pen
-from horde_env.robots.critterbot.simulator.packet import follow
-from horde_env.robots.critterbot.simulator.sensors import THERMAL_LAG_S, Senses
+from horde_env.robots.critterbot.simulator import packet
+from horde_env.robots.critterbot.simulator.packet import THERMAL_LAG_S, follow
+from horde_env.robots.critterbot.simulator.sensors import Senses
 from tests.env.sim.kinematic import BodyState, at, read, wander
 
 SPEC = critterbot()
@@ -86,7 +87,7 @@ def test_the_beacon_alternates_from_packet_to_packet() -> None:
     """
     facing = at(0.45, -0.4, -math.pi / 2)
     made = senses()
-    single = np.array([made._lit(0.01 * i) for i in range(200)])
+    single = np.array([packet.lit_at(made.times, 0.01 * i) for i in range(200)])
     assert np.mean(np.abs(np.diff(single)) > 0.9) > 0.9
     pairs = stand(facing, 400, made=made)[:, 33]
     assert np.median(pairs) > 45
@@ -147,7 +148,7 @@ def test_lamps_flicker_at_twice_the_mains_rate() -> None:
     """Brightest an eighth of a cycle after zero, darkest after three eighths."""
     made = senses()
     room = made.pen.room
-    gain = [made._air(part / room.mains_hz)[1] for part in (0.0, 1 / 8, 1 / 4, 3 / 8, 1 / 2)]
+    gain = [made.prepare(part / room.mains_hz)[1][2] for part in (0.0, 1 / 8, 1 / 4, 3 / 8, 1 / 2)]
     np.testing.assert_allclose(gain, 1.0 + room.flicker * np.array([0.0, 1.0, 0.0, -1.0, 0.0]), atol=1e-12)
     assert room.flicker > 0.0
 

@@ -99,7 +99,7 @@ def test_a_packet_in_one_kernel_equals_each_model(lag_share: float) -> None:
     normal, uniform = rng.standard_normal(57), rng.random((2, 10))
     before, pose = (0.3, -0.4, -1.2, 0.5, 0.0, 0.0), (0.31, -0.41, -1.1, 0.6, 0.7, -0.8)
     speed, duty, lit, gain, room = rng.normal(size=3), rng.normal(size=3), (0.2, 0.9), 1.003, load_pen().room
-    memory = tuple(rng.random(array.shape) for array in senses._memory)
+    memory = tuple(rng.random(array.shape) for array in senses.memory)
     values, roller, zones, drift, packets, _ = (array.copy() for array in memory)
     out = np.zeros(37)
     air = lit, gain, room.light, room.temperature_k, lag_share, 0.9
@@ -210,7 +210,7 @@ def test_a_period_in_one_kernel_equals_its_parts_one_after_the_other(physics: st
     for k, command in enumerate(SPEC.requests[np.random.default_rng(1).integers(5, size=60)]):
         whole.machine.stuck = made.stuck = 1 if 20 <= k < 30 else None
         frame = whole.exchange(command)
-        wire = [round(float(a / b)) for a, b in zip(command, whole._units, strict=True)]
+        wire = [round(float(a / b)) for a, b in zip(command, whole.units, strict=True)]
         made.firmware.command(firmware.XYTHETA_SPACE, *wire)
         path = [Motion(*row) for noise in rng.standard_normal((10, 3)) for row in made.run(noise.reshape(1, 3))]
         acted = made.motion[motors.RIM_SPEED], made.firmware.wheels[firmware.DUTY] * period.PER_DUTY

@@ -35,6 +35,10 @@ class SimulatedBody(Backend):
 
     Each frame has the true pose in `extras` (x_m, y_m, heading_rad), for pictures only.
 
+    Attributes:
+        senses: Its sensors.
+        units, scales, normal, uniform, path: Arguments of `period.run_period`.
+
     Args:
         spec: The robot; the Critterbot by default.
         pen: Its surroundings; `assets/pen.toml` by default.
@@ -71,12 +75,12 @@ class SimulatedBody(Backend):
         self._battery_scale = battery_scale
         drive = self.spec.drive
         # m/s forward, m/s left, rad/s to the wire's x, y (RIGHT), theta.
-        self._units = np.array([drive["translation_unit"], -drive["translation_unit"], drive["rotation_unit"]])
-        self._scales = period.scales_of(self.spec)
+        self.units = np.array([drive["translation_unit"], -drive["translation_unit"], drive["rotation_unit"]])
+        self.scales = period.scales_of(self.spec)
         # In the order of the draws: the encoders at each tick, the packet's first channels, its senses.
-        self._normal = np.zeros(3 * self._ticks + N_NOISE + self.senses.n_normal)
-        self._uniform = np.zeros((2, self.senses.n_uniform))
-        self._path = np.zeros((self._ticks, len(Motion._fields)))
+        self.normal = np.zeros(3 * self._ticks + N_NOISE + self.senses.n_normal)
+        self.uniform = np.zeros((2, self.senses.n_uniform))
+        self.path = np.zeros((self._ticks, len(Motion._fields)))
         self._machine: Machine | None = None
         self._rng = np.random.default_rng(0)
 
@@ -99,9 +103,9 @@ class SimulatedBody(Backend):
         x, y = rng.uniform(-START_M, START_M, 2)
         self._machine.reset(float(x), float(y), float(rng.uniform(-math.pi, math.pi)))
         self.senses.reset(rng)
-        self._path[:] = self._machine.body.motion
-        self._draw(self._normal[3 * self._ticks :])
-        return self._sampled(self._path, 0.0, (0.0, 0.0, 0.0), self.senses.prepare(0.0))
+        self.path[:] = self._machine.body.motion
+        self._draw(self.normal[3 * self._ticks :])
+        return self._sampled(self.path, 0.0, (0.0, 0.0, 0.0), self.senses.prepare(0.0))
 
     def exchange(self, command: Floats) -> Frame:
         """Hold `command` (m/s, m/s, rad/s) for one period of physics and return the frame sampled at its end.
@@ -114,15 +118,15 @@ class SimulatedBody(Backend):
         request = np.asarray(command, dtype=np.float64).tolist()
         if not isinstance(request, list) or len(request) != 3 or not all(map(math.isfinite, request)):
             raise ValueError(f"command must be three finite numbers (m/s, m/s, rad/s), got {command}")
-        self._draw(self._normal)
+        self._draw(self.normal)
         prepared = self.senses.prepare((machine.n_ticks + self._ticks) * motors.TICK_S)
         velocity = request[0], request[1], request[2]
         if isinstance(machine.body, PlanarBody):
             return self._exchange_planar(machine, machine.body, velocity, prepared)
         firmware = machine.firmware
-        period.send_request(firmware.arm, firmware.wheels, firmware.matrix, velocity, self._units)
+        period.send_request(firmware.arm, firmware.wheels, firmware.matrix, velocity, self.units)
         was_held = machine.is_held()
-        path = machine.run(self._normal[: 3 * self._ticks].reshape(-1, 3))
+        path = machine.run(self.normal[: 3 * self._ticks].reshape(-1, 3))
         return self._sampled(path, machine.body.contact_impulse(), velocity, prepared, was_held=was_held)
 
     def _compile(self) -> None:
@@ -163,17 +167,17 @@ class SimulatedBody(Backend):
     def _draw(self, normal: Floats) -> None:
         """Draw the next noise: standard normals, then uniforms."""
         self._rng.standard_normal(out=normal)
-        self._rng.random(out=self._uniform)
+        self._rng.random(out=self.uniform)
 
     def _exchange_planar(
         self, machine: Machine, body: PlanarBody, request: period.Request, prepared: Prepared
     ) -> Frame:
         """Hold a request for one period of the planar engine, in one kernel, and return the frame at its end."""
         (kit, air), values = prepared, np.zeros(self.spec.n_channels)
-        wire, now = (machine.firmware.matrix, self._units, machine.face), (machine.n_ticks, machine.stuck_wheel)
-        noise = self._normal, self._uniform
-        own = machine.plant, kit, self._scales
-        end = period.run_period(*own, body.shape, body.state, wire, now, request, air, *noise, self._path, values)
+        wire, now = (machine.firmware.matrix, self.units, machine.face), (machine.n_ticks, machine.stuck_wheel)
+        noise = self.normal, self.uniform
+        own = machine.plant, kit, self.scales
+        end = period.run_period(*own, body.shape, body.state, wire, now, request, air, *noise, self.path, values)
         machine.n_ticks += self._ticks
         return self._frame(values, machine, end)
 
@@ -182,8 +186,8 @@ class SimulatedBody(Backend):
     ) -> Frame:
         """Return the frame of the packet at the end of a path; `was_held`: whether the motors were held before it."""
         (kit, air), values = prepared, np.zeros(self.spec.n_channels)
-        noise = self._normal[3 * self._ticks :], self._uniform
-        own = self.machine.plant, kit, self._scales
+        noise = self.normal[3 * self._ticks :], self.uniform
+        own = self.machine.plant, kit, self.scales
         x, y, heading, is_held = period.sample(*own, path, contact_n_s, request, air, *noise, values)
         return self._frame(values, self.machine, (x, y, heading, is_held or was_held))
 

@@ -48,11 +48,49 @@ THERMAL_DRIFT_SD = 6.0 * 0.02  # at rest the log's zones drift by 5 to 10 counts
 ZONE_BIAS_K = 0.02 * np.array([-7.0, -38.0, -6.0, -24.0, 7.0, 89.0, -4.0, -17.0])
 
 
+BLINK_EDGE = 6.0  # steepness of the beacon's blink: it takes about a millisecond from dark to lit
+THERMAL_PERIOD_S = 0.14  # the four sensors share a slow bus: the log's readings change every 14 packets
+THERMAL_LAG_S = 0.3
+THERMAL_DRIFT_S = 1.5
+
+# Numbers of `times`: this life's beacon, and when the last packet was sent and the thermal zones were read, seconds.
+BLINK_HZ, BLINK_PHASE, LAST_S, ZONE_S, N_TIMES = range(5)
+# Numbers of `room`, in the order of `place.Room`.
+ROOM_K, AMBIENT, MAINS_HZ, FLICKER = range(4)
+
 # Arguments of `read`. Passing a NamedTuple costs twice as much, and `read` names the elements.
 Scene = tuple[Floats, Floats, Floats, Floats, Floats, Floats, Floats, Floats]
 Eyes = tuple[Floats, Floats, Floats, Floats]
 Memory = tuple[Floats, Floats, Floats, Floats, Floats, Floats]
 Air = tuple[float, tuple[float, float], float, float, float, float, float]  # elapsed_s, lit .. drift_share of `read`
+
+
+@kernel
+def lit_at(times: Floats, t_s: float) -> float:
+    """Return the beacon's brightness at `t_s`, 0..1: a square wave with soft edges."""
+    wave = math.sin(2.0 * math.pi * (times[BLINK_HZ] * t_s + times[BLINK_PHASE]))
+    return min(max(0.5 + BLINK_EDGE * wave, 0.0), 1.0)
+
+
+@kernel
+def air_at(times: Floats, room: Floats, t_s: float) -> Air:
+    """Return the state of the room for a packet at `t_s`, seconds; call it once per packet.
+
+    Args:
+        times: Shape (N_TIMES,), changed in place.
+        room: Temperature, light, mains and flicker of the room, shape (4,).
+        t_s: Seconds since the robot was switched on.
+    """
+    elapsed_s, times[LAST_S] = min(max(t_s - times[LAST_S], 0.0), 1.0), t_s
+    lag_share, drift_share = 0.0, 1.0
+    if t_s - times[ZONE_S] >= THERMAL_PERIOD_S - 1e-9:
+        elapsed, times[ZONE_S] = t_s - times[ZONE_S], t_s
+        lag_share = 1.0 - math.exp(-elapsed / THERMAL_LAG_S)
+        drift_share = math.exp(-elapsed / THERMAL_DRIFT_S)
+    lit = lit_at(times, t_s - PACKET_S), lit_at(times, t_s)
+    # A lamp on the mains brightens twice in every cycle.
+    gain = 1.0 + room[FLICKER] * math.sin(4.0 * math.pi * room[MAINS_HZ] * t_s)
+    return elapsed_s, lit, gain, room[AMBIENT], room[ROOM_K], lag_share, drift_share
 
 
 @kernel

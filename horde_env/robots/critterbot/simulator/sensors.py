@@ -18,14 +18,9 @@ from horde_env.backend import Floats, State
 from horde_env.robot import RobotSpec
 from horde_env.robots.critterbot.place import Pen
 from horde_env.robots.critterbot.simulator import packet
-from horde_env.sim.saving import attributes, inner, nested, restore_attributes
+from horde_env.sim.saving import attributes, inner, nested, number_of, restore_attributes
 
 _ROUNDING_S = 1e-6  # robot time is counted in ticks, so 9200.1 s may be slightly less
-BLINK_EDGE = 6.0  # steepness of the beacon's blink: it takes about a millisecond from dark to lit
-
-THERMAL_PERIOD_S = 0.14  # the four sensors share a slow bus: the log's readings change every 14 packets
-THERMAL_LAG_S = 0.3
-THERMAL_DRIFT_S = 1.5
 
 _OWN_STATE = ("_blink_hz", "_blink_phase", "_last_s", "_zone_s")
 
@@ -44,7 +39,14 @@ class Senses:
 
     Attributes:
         n_normal, n_uniform: Number of standard normals per packet, and of readings that jump (two draws each).
+        times, memory: The kernels' state; see `packet.air_at` and `packet.read`.
+        room: The `Room` of the pen as an array, shape (4,).
     """
+
+    _blink_hz: float = number_of("times", packet.BLINK_HZ, float)
+    _blink_phase: float = number_of("times", packet.BLINK_PHASE, float)
+    _last_s: float = number_of("times", packet.LAST_S, float)
+    _zone_s: float = number_of("times", packet.ZONE_S, float)
 
     def __init__(self, spec: RobotSpec, pen: Pen) -> None:
         first, last = spec.group("acceleration").start, spec.group("thermal").stop
@@ -59,7 +61,8 @@ class Senses:
         self._roller, self._zones, self._drift = np.zeros(3), np.zeros(n_warm), np.zeros(n_warm)
         self._packets, self._change = np.zeros((2, n_glare)), np.zeros(n_glare)
         values = np.zeros(last - first)
-        self._memory: packet.Memory = values, self._roller, self._zones, self._drift, self._packets, self._change
+        self.times = np.zeros(packet.N_TIMES)
+        self.memory: packet.Memory = values, self._roller, self._zones, self._drift, self._packets, self._change
         self.pen = pen
         self.reset(np.random.default_rng(0))
 
@@ -91,7 +94,8 @@ class Senses:
             np.array([pen.magnetism.north_rad, *pen.magnetism.centre, *pen.magnetism.swing]),
             np.array([[*i.position_m, i.depth_m, *i.field] for i in pen.iron]).reshape(-1, 6),
         )
-        self._kit: Kit = self._scene, self._eyes, self._memory, self._steps
+        self.room = np.array(pen.room)
+        self.kit: Kit = self._scene, self._eyes, self.memory, self._steps
 
     def reset(self, rng: Generator) -> None:
         """Clear all lags, and draw this life's beacon oscillator, roller phases and thermal drift from `rng`."""
@@ -104,36 +108,18 @@ class Senses:
 
     def save(self) -> State:
         """Return the lags and this life's beacon."""
-        memory = {f"{i}": array.copy() for i, array in enumerate(self._memory)}
+        memory = {f"{i}": array.copy() for i, array in enumerate(self.memory)}
         return nested(memory=memory, own=attributes(self, *_OWN_STATE))
 
     def restore(self, state: State) -> None:
         """Restore a state from `save`."""
-        for i, array in enumerate(self._memory):
+        for i, array in enumerate(self.memory):
             array[...] = state[f"memory/{i}"]
         restore_attributes(self, inner(state, "own"), *_OWN_STATE)
 
     def prepare(self, t_s: float) -> tuple[Kit, packet.Air]:
         """Return the kernels' arguments for a packet at `t_s`, seconds. Call it once per packet."""
-        elapsed_s, self._last_s = min(max(t_s - self._last_s, 0.0), 1.0), t_s
-        return self._kit, (elapsed_s, *self._air(t_s))
-
-    def _air(self, t_s: float) -> tuple[tuple[float, float], float, float, float, float, float]:
-        """Return the room's state at `t_s`: lit, gain, ambient, room_k, lag_share, drift_share of `packet.read`."""
-        room, lag_share, drift_share = self._pen.room, 0.0, 1.0
-        if t_s - self._zone_s >= THERMAL_PERIOD_S - 1e-9:
-            elapsed, self._zone_s = t_s - self._zone_s, t_s
-            lag_share = 1.0 - math.exp(-elapsed / THERMAL_LAG_S)
-            drift_share = math.exp(-elapsed / THERMAL_DRIFT_S)
-        lit = self._lit(t_s - packet.PACKET_S), self._lit(t_s)
-        # A lamp on the mains brightens twice in every cycle.
-        gain = 1.0 + room.flicker * math.sin(4.0 * math.pi * room.mains_hz * t_s)
-        return lit, gain, room.light, room.temperature_k, lag_share, drift_share
-
-    def _lit(self, t_s: float) -> float:
-        """Return the beacon's brightness at `t_s`, 0..1: a square wave with soft edges."""
-        wave = math.sin(2.0 * math.pi * (self._blink_hz * t_s + self._blink_phase))
-        return min(max(0.5 + BLINK_EDGE * wave, 0.0), 1.0)
+        return self.kit, packet.air_at(self.times, self.room, t_s)
 
 
 class LampMove(NamedTuple):

@@ -1,0 +1,206 @@
+"""PenVectorEnv: many simulated robots as a Gymnasium vector environment, stepped in one call of a kernel."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import numpy as np
+from gymnasium.error import ResetNeeded
+from gymnasium.utils import seeding
+from gymnasium.vector import AutoresetMode, VectorEnv
+from gymnasium.vector.utils import batch_space
+from numpy.random import Generator
+from numpy.typing import NDArray
+
+from horde_env.backend import Floats, Observation
+from horde_env.env import PenEnv
+from horde_env.spaces import discrete_requests, velocity_requests
+
+Bools = NDArray[np.bool_]
+Step = tuple[Observation, Floats, Bools, Bools, dict[str, Any]]
+
+
+class Fleet(Protocol):
+    """The state of many robots of one kind; see `robots.critterbot.simulator.fleet.SimulatedFleet`.
+
+    Attributes:
+        names: Keys of the info.
+        numbers: Their values after the last step, shape (n_robots, len(names)).
+    """
+
+    names: tuple[str, ...]
+    numbers: Floats
+
+    def store(self, i: int, rng: Generator, info: dict[str, Any]) -> None:
+        """Make robot `i` that of the environment after a reset."""
+
+    def exchange(self, requests: Floats, due: Bools, observations: Observation) -> None:
+        """Hold requests (m/s, m/s, rad/s; shape (n, 3)) of the robots that are due for a period; write observations."""
+
+
+class PenVectorEnv(VectorEnv[Observation, Any, Any]):
+    """Many robots, each bit for bit as in a `PenEnv` with the same seed; a step is one call of a parallel kernel.
+
+    Observations, rewards, flags and infos are those of `gymnasium.vector.SyncVectorEnv` over such environments. An
+    episode ends by `max_episode_steps` alone. The number of threads is numba's (NUMBA_NUM_THREADS); results do not
+    depend on it.
+
+    Args:
+        env: An environment of one robot; the robots start in it one after the other.
+        make_fleet: Returns the state of n robots, from the environment after a reset.
+        num_envs: Number of robots.
+        max_episode_steps: Truncates an episode after this number of steps; never if None.
+        autoreset_mode: NEXT_STEP (the step after an episode's end resets and ignores its action), SAME_STEP (the step
+            that ends it resets too, and puts the last observation and info under final_obs and final_info), or
+            DISABLED (reset it with `options={"reset_mask": mask}`).
+
+    Raises:
+        ValueError: If `num_envs` or `max_episode_steps` is not a positive integer, or the mode is unknown.
+    """
+
+    def __init__(
+        self,
+        env: PenEnv,
+        make_fleet: Any,
+        *,
+        num_envs: int = 1,
+        max_episode_steps: int | None = None,
+        autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
+    ) -> None:
+        for name, number in (("num_envs", num_envs), ("max_episode_steps", max_episode_steps)):
+            is_whole = isinstance(number, int | np.integer) and not isinstance(number, bool) and number >= 1
+            if not is_whole and not (number is None and name == "max_episode_steps"):
+                raise ValueError(f"{name} must be a positive integer, not {number!r}")
+        try:
+            self._mode = AutoresetMode(autoreset_mode)
+        except ValueError:
+            modes = ", ".join(repr(mode.value) for mode in AutoresetMode)
+            raise ValueError(f"autoreset_mode must be one of {modes}, not {autoreset_mode!r}") from None
+        self.num_envs, self.env = int(num_envs), env
+        self.metadata = env.metadata | {"autoreset_mode": self._mode, "restorable": False, "manoeuvres": []}
+        self.single_observation_space, self.single_action_space = env.observation_space, env.action_space
+        self.observation_space = batch_space(env.observation_space, self.num_envs)
+        self.action_space = batch_space(env.action_space, self.num_envs)
+        self._most_steps = np.iinfo(np.int64).max if max_episode_steps is None else int(max_episode_steps)
+        self._make_fleet = make_fleet
+        self._fleet: Fleet | None = None
+        self._generators: list[Generator | None] = [None] * self.num_envs
+        self._observations = np.zeros((self.num_envs, env.robot.n_channels), np.float32)
+        self._n_steps = np.zeros(self.num_envs, np.int64)
+        self._is_over = np.zeros(self.num_envs, np.bool_)
+        self._was_begun = np.zeros(self.num_envs, np.bool_)
+
+    def reset(
+        self, *, seed: int | list[int | None] | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Observation, dict[str, Any]]:
+        """Begin an episode of every robot, or of those in a mask.
+
+        Args:
+            seed: Of robot i: seed + i, or seed[i]; None continues its random numbers.
+            options: None, or {"reset_mask": array of bool, shape (num_envs,), at least one True}.
+
+        Returns:
+            The observations of all robots, and the infos of those that begin.
+
+        Raises:
+            ValueError: If `seed` or `options` is invalid.
+        """
+        n = self.num_envs
+        seeds = [None if seed is None else seed + i for i in range(n)] if isinstance(seed, int | None) else list(seed)
+        if len(seeds) != n:
+            raise ValueError(f"seed must be an integer, None, or a list of {n}, one per robot; not {len(seeds)}")
+        mask = self._mask(options)
+        self._observations = self._observations.copy()
+        self._begin(mask, seeds)
+        return self._observations.copy(), self._infos(mask) | _masked("manoeuvre_steps", np.zeros(n, np.int64), mask)
+
+    def step(self, actions: Any) -> Step:
+        """Take a step of every robot; a robot whose episode is over begins the next one, in NEXT_STEP mode.
+
+        Raises:
+            ValueError: If the actions are not of the action space; no robot has moved.
+            gymnasium.error.ResetNeeded: Before the first reset, after close, and without autoreset after an episode.
+        """
+        if self._fleet is None or not self._was_begun.all():
+            raise ResetNeeded("not every robot has begun an episode: call reset() before step()")
+        over, before = self._is_over, self._observations
+        if self._mode == AutoresetMode.DISABLED and over.any():
+            raise ResetNeeded(
+                f"the episode of robot {np.flatnonzero(over)[0]} is over: reset(options={{'reset_mask': mask}}) first"
+            )
+        requests = self._requests(actions)
+        due, after = ~over, np.empty_like(before)
+        self._fleet.exchange(requests, due, after)
+        rewards = np.where(due, self.env.task(before, requests, after, self.env.robot), 0.0)
+        self._n_steps += due
+        truncations = due & (self._n_steps >= self._most_steps)
+        self._observations, self._is_over, begun, infos = after, truncations, over, {}
+        if self._mode == AutoresetMode.SAME_STEP and truncations.any():
+            begun, final = truncations, np.full(self.num_envs, None, dtype=object)
+            for i in np.flatnonzero(begun):
+                final[i] = after[i].copy()
+            infos = _masked("final_obs", final, begun) | _masked("final_info", self._infos(begun), begun)
+        if begun.any():
+            self._begin(begun, [None] * self.num_envs)
+            infos |= _masked("manoeuvre_steps", np.zeros(self.num_envs, np.int64), begun)
+        infos |= self._infos(np.ones(self.num_envs, np.bool_))
+        return self._observations.copy(), rewards, np.zeros(self.num_envs, np.bool_), truncations.copy(), infos
+
+    def close_extras(self, **_: Any) -> None:
+        """Free the simulation."""
+        self._fleet = None
+        self.env.close()
+
+    def _mask(self, options: dict[str, Any] | None) -> Bools:
+        """Return which robots a reset begins."""
+        if not options:
+            return np.ones(self.num_envs, np.bool_)
+        mask = options.get("reset_mask") if isinstance(options, dict) and len(options) == 1 else None
+        is_mask = isinstance(mask, np.ndarray) and mask.dtype == np.bool_ and mask.shape == (self.num_envs,)
+        if not isinstance(mask, np.ndarray) or not is_mask or not mask.any():
+            raise ValueError(
+                f'options must be None or {{"reset_mask": array of {self.num_envs} bool, at least one True}}, not '
+                f"{options!r}; manoeuvres are those of an environment of one robot"
+            )
+        return mask
+
+    def _begin(self, mask: Bools, seeds: list[int | None]) -> None:
+        """Begin an episode of each robot in the mask."""
+        for i in np.flatnonzero(mask).tolist():
+            if seeds[i] is not None:
+                self._generators[i], _ = seeding.np_random(seeds[i])
+            self.env.np_random = rng = self._generator(i)
+            self._observations[i], info = self.env.reset()
+            if self._fleet is None:
+                self._fleet = self._make_fleet(self.env, self.num_envs)
+            self._fleet.store(i, rng, info)
+        self._n_steps[mask], self._is_over[mask], self._was_begun[mask] = 0, False, True
+
+    def _generator(self, i: int) -> Generator:
+        found = self._generators[i]
+        if found is None:
+            self._generators[i], _ = seeding.np_random()
+            return self._generator(i)
+        return found
+
+    def _requests(self, actions: Any) -> Floats:
+        """Return each robot's request, m/s, m/s, rad/s, shape (num_envs, 3)."""
+        if self.env.action_type == "discrete":
+            return discrete_requests(actions, self.num_envs, self.env.robot.requests)
+        return velocity_requests(actions, self.num_envs, self.env.robot.largest_request)
+
+    def _infos(self, mask: Bools) -> dict[str, Any]:
+        """Return the infos of the robots in the mask, in Gymnasium's form."""
+        assert self._fleet is not None
+        infos: dict[str, Any] = {}
+        for name, column in zip(self._fleet.names, np.where(mask, self._fleet.numbers.T, 0.0), strict=True):
+            infos |= _masked(name, column if name in FRACTIONS else column.astype(np.int64), mask)
+        return infos
+
+
+FRACTIONS = ("t", "sensor_age_s", "overrun_s", "x_m", "y_m", "heading_rad")  # the other numbers of an info are integers
+
+
+def _masked(name: str, values: Any, mask: Bools) -> dict[str, Any]:
+    """Return an info and its mask, as `SyncVectorEnv` names them."""
+    return {name: values, f"_{name}": mask.copy()}
