@@ -60,7 +60,7 @@ def kernel(function: Function, options: dict[str, Any] = _COUNTING) -> Function:
 
     NaN stays visible: neither nnan nor ninf.
     """
-    compiled: Any = njit(cache=_HAS_CACHE, nogil=True, **options)(function)
+    compiled: Any = njit(cache=_HAS_CACHE, nogil=True, error_model="numpy", **options)(function)
     cache: Any = getattr(compiled, "_cache", None)
     if getattr(cache, "_cache_file", None) is not None:  # None if nothing is compiled or cached
         save, folder = cache.save_overload, cache.cache_path

@@ -88,6 +88,12 @@ def corner_on_box(box: Floats, x: float, y: float) -> tuple[float, float, float]
 
 
 @kernel
+def is_beyond(box: Floats, x: float, y: float, most: float) -> bool:
+    """Return whether a point is farther than `most` from a box along x or y, which needs no root."""
+    return bool(abs(x - box[0]) - box[2] > most or abs(y - box[1]) - box[3] > most)
+
+
+@kernel
 def corner_on_piece(corners: Floats, first: int, n: int, x: float, y: float) -> tuple[float, float, float]:
     """Return the outward normal of the polygon's edge in front of a point, and its distance; inf if there is none."""
     gap, nx, ny, along = -math.inf, 0.0, 0.0, 0.0
@@ -106,24 +112,35 @@ def corner_on_piece(corners: Floats, first: int, n: int, x: float, y: float) -> 
 
 @kernel
 def find_contacts(
-    motion: Floats, inertia: Floats, corners: Floats, pieces: Ints, radii: Floats, obstacles: Floats, contacts: Floats
+    motion: Floats,
+    c: float,
+    s: float,
+    inertia: Floats,
+    corners: Floats,
+    pieces: Ints,
+    radii: Floats,
+    obstacles: Floats,
+    contacts: Floats,
 ) -> int:
     """Write present and imminent contacts into `contacts`, shape (MOST_CONTACTS, N_COLUMNS); return their number.
+
+    `c` and `s` are cosine and sine of the heading.
 
     Two convex shapes in the plane touch at a corner of either: of the body at a box, or of a box at a polygon of the
     body.
     """
     n, px, py = 0, motion[X], motion[Y]
-    c, s = math.cos(motion[HEADING]), math.sin(motion[HEADING])
     dx, dy = c * inertia[CENTROID_X] - s * inertia[CENTROID_Y], s * inertia[CENTROID_X] + c * inertia[CENTROID_Y]
     for o in range(obstacles.shape[0]):
         box = obstacles[o]
-        if corner_on_box(box, px, py)[2] > inertia[REACH] + NEAR_M:
+        if is_beyond(box, px, py, inertia[REACH] + NEAR_M) or corner_on_box(box, px, py)[2] > inertia[REACH] + NEAR_M:
             continue
         for piece in range(pieces.shape[0]):
             first, n_corners, radius = pieces[piece, 0], pieces[piece, 1], radii[piece]
             for k in range(first, first + n_corners):
                 x, y = c * corners[k, 0] - s * corners[k, 1], s * corners[k, 0] + c * corners[k, 1]
+                if is_beyond(box, px + x, py + y, radius + NEAR_M):
+                    continue
                 nx, ny, gap = corner_on_box(box, px + x, py + y)
                 n = append_contact(contacts, n, nx, ny, x - radius * nx - dx, y - radius * ny - dy, gap - radius)
             if n_corners < 3:
@@ -174,21 +191,30 @@ def resolve(
     """Return the velocity after `n` contacts: projected Gauss-Seidel, all normals, then all frictions."""
     per_mass, per_inertia, mu = 1.0 / inertia[MASS], 1.0 / inertia[INERTIA], inertia[FRICTION]
     for _ in range(ITERATIONS):
+        is_settled = True
         for i in range(n):
             row = contacts[i]
             speed, _ = speed_at(velocity, row)
             turn = row[RX] * row[NY] - row[RY] * row[NX]
             wanted = row[ALONG] + (row[TARGET] - speed) / (per_mass + per_inertia * turn * turn)
             change, row[ALONG] = max(wanted, 0.0) - row[ALONG], max(wanted, 0.0)
-            velocity = apply_impulse(velocity, inertia, row, change * row[NX], change * row[NY])
+            if change != 0.0:
+                is_settled = False
+                velocity = apply_impulse(velocity, inertia, row, change * row[NX], change * row[NY])
         for i in range(n):
             row = contacts[i]
+            if row[ALONG] == 0.0 and row[ACROSS] == 0.0:  # no load, no friction
+                continue
             _, slip = speed_at(velocity, row)
             turn = row[RX] * row[NX] + row[RY] * row[NY]
             most = mu * row[ALONG]
             wanted = min(max(row[ACROSS] - slip / (per_mass + per_inertia * turn * turn), -most), most)
             change, row[ACROSS] = wanted - row[ACROSS], wanted
-            velocity = apply_impulse(velocity, inertia, row, -change * row[NY], change * row[NX])
+            if change != 0.0:
+                is_settled = False
+                velocity = apply_impulse(velocity, inertia, row, -change * row[NY], change * row[NX])
+        if is_settled:  # as are all further iterations; most contacts are near, but do not touch
+            break
     return velocity
 
 
@@ -223,7 +249,7 @@ def step(
     turned = omega + dt * (force[2] - dx * force[1] + dy * force[0]) / inertia[INERTIA]
     ux = motion[VX] - omega * dy + dt * (force[0] / inertia[MASS] + omega * omega * dx)
     uy = motion[VY] + omega * dx + dt * (force[1] / inertia[MASS] + omega * omega * dy)
-    n = find_contacts(motion, inertia, corners, pieces, radii, obstacles, contacts)
+    n = find_contacts(motion, c, s, inertia, corners, pieces, radii, obstacles, contacts)
     motion[IMPULSE] = 0.0
     if n > 0:
         set_targets((ux, uy, turned), inertia, contacts, n, dt)

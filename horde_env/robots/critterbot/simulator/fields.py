@@ -40,6 +40,7 @@ LIGHT_SD = 2.0 / 1023
 PENUMBRA_M = 0.04  # height over which the edge of a shadow fades
 
 ZONE_RAD = 0.30  # standard deviation of a thermal zone's view: 40 degrees across at half height, 35 between two zones
+ZONE_MOST_RAD = 6.0 * math.sqrt(2.0) * ZONE_RAD  # beyond it the view is 0: erf(6) is 1 in float64
 
 
 @kernel
@@ -51,11 +52,9 @@ def crossing(x0: float, y0: float, x1: float, y1: float, segments: Floats, i: in
     if determinant == 0.0:
         return math.inf
     ax, ay = segments[i, 0] - x0, segments[i, 1] - y0
-    along = (ax * ey - ay * ex) / determinant
-    across = (ax * dy - ay * dx) / determinant
-    if along < 0.0 or across < 0.0 or across > 1.0:
-        return math.inf
-    return float(along)
+    along, across = (ax * ey - ay * ex) / determinant, (ax * dy - ay * dx) / determinant
+    # Without branches, of which a processor would guess every second one wrong.
+    return along if (along >= 0.0) & (across >= 0.0) & (across <= 1.0) else math.inf
 
 
 @kernel
@@ -84,15 +83,16 @@ def clear_path(x: float, y: float, x1: float, y1: float, z1: float, segments: Fl
 def echo(x: float, y: float, angle: float, segments: Floats, reflectances: Floats) -> float:
     """Return the infrared signal of one ray, 1 at half of full scale: reflectance cos(incidence) (D/d)^2."""
     c, s = math.cos(angle), math.sin(angle)
-    nearest, signal = math.inf, 0.0
+    nearest, met = math.inf, -1
     for i in range(reflectances.shape[0]):
         d = crossing(x, y, x + c, y + s, segments, i)
         if d < nearest:
-            nearest = d
-            ex, ey = segments[i, 2] - segments[i, 0], segments[i, 3] - segments[i, 1]
-            incidence = abs(c * ey - s * ex) / math.hypot(ex, ey)
-            signal = reflectances[i] * incidence * (HALF_SIGNAL_M / max(d - SETBACK_M, NEAREST_M)) ** 2
-    return signal
+            nearest, met = d, i
+    if met < 0:
+        return 0.0
+    ex, ey = segments[met, 2] - segments[met, 0], segments[met, 3] - segments[met, 1]
+    incidence = abs(c * ey - s * ex) / math.hypot(ex, ey)
+    return reflectances[met] * incidence * (HALF_SIGNAL_M / max(nearest - SETBACK_M, NEAREST_M)) ** 2
 
 
 @kernel
@@ -201,6 +201,11 @@ def warmth(
         for j in range(warm.shape[0]):
             dx, dy = warm[j, 0] - x, warm[j, 1] - y
             d = max(math.hypot(dx, dy), NEAREST_M)
+            c, s = math.cos(angle), math.sin(angle)
+            aside = math.atan2(c * dy - s * dx, c * dx + s * dy)
+            half = math.atan(warm[j, 2] / d)
+            if abs(aside) - half > ZONE_MOST_RAD:
+                continue
             visible = warm[j, 3]
             for i in range(heights.shape[0]):
                 along = crossing(x, y, warm[j, 0], warm[j, 1], segments, i)
@@ -209,8 +214,5 @@ def warmth(
                     over = SENSOR_HEIGHT_M + (heights[i] - SENSOR_HEIGHT_M) / max(along, 1e-9)
                     visible = max(visible, over)
             if visible < warm[j, 4]:
-                c, s = math.cos(angle), math.sin(angle)
-                aside = math.atan2(c * dy - s * dx, c * dx + s * dy)
-                half = math.atan(warm[j, 2] / d)
                 rise = within(math.atan((visible - SENSOR_HEIGHT_M) / d), math.atan((warm[j, 4] - SENSOR_HEIGHT_M) / d))
                 out[k] += (warm[j, 5] - room_k) * within(aside - half, aside + half) * rise
