@@ -134,7 +134,7 @@ class PenVectorEnv(VectorEnv[Observation, Any, Any]):
         rewards = np.where(due, self.env.task(before, requests, after, self.env.robot), 0.0)
         self._n_steps += due
         truncations = due & (self._n_steps >= self._most_steps)
-        self._observations, self._is_over, begun, infos = after, truncations, over, {}
+        self._observations, self._is_over, begun, infos = after, truncations.copy(), over, {}
         if self._mode == AutoresetMode.SAME_STEP and truncations.any():
             begun, final = truncations, np.full(self.num_envs, None, dtype=object)
             for i in np.flatnonzero(begun):
@@ -144,7 +144,7 @@ class PenVectorEnv(VectorEnv[Observation, Any, Any]):
             self._begin(begun, [None] * self.num_envs)
             infos |= _masked("manoeuvre_steps", np.zeros(self.num_envs, np.int64), begun)
         infos |= self._infos(np.ones(self.num_envs, np.bool_))
-        return self._observations.copy(), rewards, np.zeros(self.num_envs, np.bool_), truncations.copy(), infos
+        return self._observations.copy(), rewards, np.zeros(self.num_envs, np.bool_), truncations, infos
 
     def close_extras(self, **_: Any) -> None:
         """Free the simulation."""

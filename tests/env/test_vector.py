@@ -29,7 +29,7 @@ def separate(n: int = 3, *, autoreset_mode: AutoresetMode = AutoresetMode.NEXT_S
     return SyncVectorEnv([partial(gym.make, PEN, physics="planar", **arguments)] * n, autoreset_mode=autoreset_mode)
 
 
-def assert_same(ours: Any, theirs: Any, n_envs: int = 3) -> None:
+def assert_same(ours: Any, theirs: Any) -> None:
     """All arrays, dtypes and masks are the same, bit for bit."""
     assert data_equivalence(ours[:-1], theirs[:-1], exact=True)
     assert_same_infos(ours[-1], theirs[-1])

@@ -54,7 +54,7 @@ def crossing(x0: float, y0: float, x1: float, y1: float, segments: Floats, i: in
     ax, ay = segments[i, 0] - x0, segments[i, 1] - y0
     along, across = (ax * ey - ay * ex) / determinant, (ax * dy - ay * dx) / determinant
     # Without branches, of which a processor would guess every second one wrong.
-    return along if (along >= 0.0) & (across >= 0.0) & (across <= 1.0) else math.inf
+    return float(along if (along >= 0.0) & (across >= 0.0) & (across <= 1.0) else math.inf)
 
 
 @kernel
