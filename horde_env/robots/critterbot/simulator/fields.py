@@ -92,7 +92,7 @@ def echo(x: float, y: float, angle: float, segments: Floats, reflectances: Float
         return 0.0
     ex, ey = segments[met, 2] - segments[met, 0], segments[met, 3] - segments[met, 1]
     incidence = abs(c * ey - s * ex) / math.hypot(ex, ey)
-    return reflectances[met] * incidence * (HALF_SIGNAL_M / max(nearest - SETBACK_M, NEAREST_M)) ** 2
+    return float(reflectances[met] * incidence * (HALF_SIGNAL_M / max(nearest - SETBACK_M, NEAREST_M)) ** 2)
 
 
 @kernel
