@@ -16,7 +16,7 @@ INTERPRETED = OMP_NUM_THREADS=1 NUMBA_DISABLE_JIT=1
 # Scripts for a reader have few hints; a name that is no more is noticed all the same.
 LOOSELY = $(addprefix --disable-error-code=,no-untyped-def misc assignment arg-type var-annotated operator)
 
-.PHONY: demo test test-learner test-robot test-checked test-interpreted test-all check mutants bench docs clean
+.PHONY: demo test test-learner test-robot test-checked test-interpreted test-all test-page check mutants bench docs clean
 .DEFAULT_GOAL := test
 
 $(BIN)/python:
@@ -67,6 +67,11 @@ test-all: $(VENV)/.dev  ## Everything, the slow tests too
 	$(COMPILED) $(BIN)/python -m pytest -m ''
 	$(CHECKED) $(BIN)/python -m pytest -m kernels
 	$(INTERPRETED) $(BIN)/python -m coverage run -m pytest -m kernels
+
+test-page: $(VENV)/.dev  ## The live page in Chromium: the system's, or else Playwright's own
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check playwright
+	command -v chromium chromium-browser >/dev/null || $(BIN)/python -m playwright install chromium
+	$(COMPILED) $(BIN)/python -m pytest -m browser
 
 mutants: $(VENV)/.dev  ## Mutation tests by cosmic-ray on a copy of the last commit. Hours; PART is kernels, learning or hardware
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check cosmic-ray

@@ -1,6 +1,7 @@
 """Train a light-seeking controller with PPO while a Horde learns, off-policy, what other policies would bring.
 
-The Horde's b is PPO's own probability of the action that it drew. Run it:
+PPO drives 16 simulated robots, which step in one call, or one robot of another backend. The Horde's b is PPO's own
+probability of the action that it drew. Run it:
 python examples/train_ppo.py [steps] [--backend simulator|emulated|serial|drops]
 """
 
@@ -14,8 +15,8 @@ try:
 except ImportError:
     sys.exit("train_ppo.py needs stable-baselines3; install it in the clone: pip install -e '.[sb3]'")
 
-from horde_agent import Horde, Interface, questions
-from horde_agent.sb3 import HordeCallback
+from horde_agent import Horde, Interface, LearnerConfig, questions
+from horde_agent.sb3 import BatchVecEnv, HordeCallback
 
 BODIES = {"simulator": "Pen", "emulated": "Emulated", "serial": "Serial", "drops": "Drops"}
 
@@ -24,12 +25,18 @@ parser.add_argument("steps", nargs="?", type=int, default=20_000)
 parser.add_argument("--backend", choices=BODIES, default="simulator")
 asked = parser.parse_args()
 
-env = gym.make(f"horde_env:Critterbot{BODIES[asked.backend]}-v0", task="light", max_episode_steps=500)
-interface = Interface.of(env)
-horde = Horde(questions.excursions(interface), n_features=interface.coder.n_features, n_active=interface.coder.n_active)
+task = {"task": "light", "max_episode_steps": 500}
+one = gym.make(f"horde_env:Critterbot{BODIES[asked.backend]}-v0", **task)
+env = one
+if asked.backend == "simulator":
+    env = BatchVecEnv(gym.make_vec("horde_env:CritterbotPen-v0", 16, autoreset_mode="SameStep", **task))
+interface = Interface.of(one)
+light_soon = [gvf for gvf in questions.excursions(interface) if gvf.name.endswith("/g0.8/light_0")]
+coder, plain = interface.coder, LearnerConfig(engine="plain")  # the engine of several streams
+horde = Horde(light_soon, n_features=coder.n_features, n_active=coder.n_active, config=plain)
 callback = HordeCallback(horde, interface)
 
-controller = PPO("MlpPolicy", env, n_steps=256, batch_size=64, seed=0, device="cpu")
+controller = PPO("MlpPolicy", env, n_steps=64, batch_size=64, seed=0, device="cpu")
 controller.learn(asked.steps, callback=callback)
 
 print(f"{callback.n_learned} transitions learned by {horde.n_demons} demons; {len(horde.diverged)} set aside")

@@ -18,7 +18,7 @@ PRINTS = {
     "find_policies.py": "mean return of each policy",
     "read_a_life.py": "of them of the behaviour",
     "own_robot.py": "promises kept, and 45 demons learned of it",
-    "train_ppo.py": "transitions learned by 795 demons; 0 set aside",
+    "train_ppo.py": "transitions learned by 5 demons; 0 set aside",
 }
 ON_THE_EMULATOR = ("--backend", "emulated")
 

@@ -332,10 +332,10 @@ def test_a_run_without_a_feed_is_shown_from_its_record(run: Path, tmp_path: Path
 
 
 @contextmanager
-def served(folder: Path, **options: Any) -> Iterator[str]:
+def served(folder: Path, port: int = 0, **options: Any) -> Iterator[str]:
     """Serve a run on the loopback, and yield the address of its page."""
     uvicorn = pytest.importorskip("uvicorn")
-    with server._bound("127.0.0.1", 0) as listening:
+    with server._bound("127.0.0.1", port) as listening:
         app = server.make_app(folder, **options)
         own = uvicorn.Server(uvicorn.Config(app, log_level="critical", lifespan="off", timeout_graceful_shutdown=1))
         thread = threading.Thread(target=own.run, kwargs={"sockets": [listening]})
@@ -563,83 +563,3 @@ def test_the_final_message_of_a_page_names_horde_watch(end: str, tmp_path: Path)
         assert last["status"]["state"] == ("dead" if end == "killed" else "over")
         assert life.wait(60) == (-signal.SIGKILL if end == "killed" else 0)
         await_refusal(address)
-
-
-# ---- in a browser ----------------------------------------------------------------------------------------------------
-
-CONTRAST = """() => {
-  const one = (x) => x <= .03928 ? x / 12.92 : ((x + .055) / 1.055) ** 2.4;
-  const lum = (c) => { const v = c.map((x) => one(x / 255));
-    return .2126 * v[0] + .7152 * v[1] + .0722 * v[2]; };
-  const rgb = (t) => { const m = t.match(/[\\d.]+/g).map(Number);
-    return m.length > 3 && m[3] === 0 ? null : m.slice(0, 3); };
-  const ground = (e) => { for (; e; e = e.parentElement) {
-      const c = rgb(getComputedStyle(e).backgroundColor); if (c) return c; }
-    return [255, 255, 255]; };
-  const worst = [];
-  for (const e of document.querySelectorAll("body *")) {
-    const own = [...e.childNodes].some((n) => n.nodeType === 3 && n.textContent.trim());
-    if (!own || !e.offsetParent || e.disabled) continue;
-    const a = lum(rgb(getComputedStyle(e).color)), b = lum(ground(e));
-    const ratio = (Math.max(a, b) + .05) / (Math.min(a, b) + .05);
-    if (ratio < 4.5) worst.push([e.tagName, e.className, e.textContent.slice(0, 30), ratio]);
-  }
-  return worst;
-}"""
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_the_page_in_a_browser(tmp_path: Path, scheme: Any) -> None:
-    """10,000 questions, 375 px: no error, nothing wider than the screen, contrast 4.5, all of it by keyboard."""
-    playwright = pytest.importorskip("playwright.sync_api")
-    chromium = shutil.which("chromium") or shutil.which("chromium-browser")
-    if chromium is None:
-        pytest.skip("needs chromium")
-    folder, stopped = tmp_path / "many", list[int]()
-    lived(folder, 200, n_demons=10_000)
-    stop = lambda: stopped.append(1) or "the robot stands"  # type: ignore[func-returns-value]  # noqa: E731
-    with served(folder, stop=stop) as address, playwright.sync_playwright() as driver:
-        browser = driver.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
-        try:
-            page = browser.new_page(viewport={"width": 375, "height": 800}, color_scheme=scheme, bypass_csp=False)
-            output: list[str] = []
-            page.on("console", lambda m: output.append(m.text) if m.type in ("error", "warning") else None)
-            page.on("pageerror", lambda error: output.append(str(error)))
-            page.goto(f"{address}/")
-            page.wait_for_function("() => document.querySelectorAll('#demons tr').length === 50")
-            page.wait_for_function("() => document.querySelector('#headline').textContent.includes('10,000 questions')")
-            assert page.evaluate("document.documentElement.scrollWidth") <= 375
-            assert page.evaluate(CONTRAST) == []
-            # By keyboard alone: skip to the main part, search, pick the second answer.
-            page.keyboard.press("Tab")
-            assert page.evaluate("document.activeElement.className") == "skip"
-            for _ in range(10):
-                page.keyboard.press("Tab")
-                if page.evaluate("document.activeElement.id") == "find":
-                    break
-            assert page.evaluate("document.activeElement.id") == "find"
-            page.keyboard.press("ControlOrMeta+a")
-            page.keyboard.type("saw-999")
-            page.wait_for_function("() => document.querySelectorAll('#found li').length === 11")
-            page.keyboard.press("ArrowDown")
-            page.keyboard.press("ArrowDown")
-            page.keyboard.press("Enter")
-            page.wait_for_function(
-                "() => document.querySelector('#demon-said').textContent.startsWith('left/saw-9990 ')"
-            )
-            # The stop is disabled after the run; during it, it needs two presses.
-            assert page.evaluate("document.querySelector('#stop').disabled")
-            status = folder / "live" / "now.json"
-            status.write_text(status.read_text().replace('"over"', '"living"'))
-            page.wait_for_function("() => !document.querySelector('#stop').disabled")
-            page.focus("#stop")
-            page.keyboard.press("Enter")
-            page.wait_for_function("() => document.querySelector('#stop').textContent.startsWith('Really')")
-            assert not stopped
-            page.keyboard.press("Enter")
-            page.wait_for_function("() => document.querySelector('#stop-said').textContent === 'the robot stands'")
-            assert stopped == [1]
-            assert output == []
-        finally:
-            browser.close()

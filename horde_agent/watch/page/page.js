@@ -166,11 +166,15 @@ function chart(id, title, series, data, log = false) {
   const axis = { stroke: css("--muted"), grid: { stroke: css("--line") }, ticks: { stroke: css("--line") } };
   if (!plots[id]) {
     plots[id] = new uPlot({
-      title, width, height: 220, series: [{ label: series[0] }, ...series.slice(1)], cursor: { drag: { x: true, y: false } },
+      title, width, height: 220, series: [{ label: series[0] }, ...series.slice(1)], cursor: { drag: { x: false, y: false } },
       scales: { x: { time: false }, y: log ? { distr: 3 } : {} },
       axes: [{ ...axis, label: series[0], labelSize: 18 },
         { ...axis, size: 66, values: (_, marks) => marks.map((v) => v === null ? "" : Math.abs(v) >= 1e4 || (v && Math.abs(v) < 1e-3) ? v.toExponential(1) : show(v)) }],
     }, data, place);
+    for (const label of place.querySelectorAll(".u-series:not(:first-child) th")) {  // shows and hides a curve
+      label.tabIndex = 0; label.setAttribute("role", "button");
+      label.addEventListener("keydown", (event) => { if (event.key === "Enter" || event.key === " ") { event.preventDefault(); label.click(); } });
+    }
   } else {
     plots[id].setData(data, true);
     if (plots[id].width !== width) plots[id].setSize({ width, height: 220 });
@@ -206,7 +210,7 @@ function heat(v) {  // 0 green, 1 yellow, 10 red
   const rgb = v < 1 ? mix([27, 158, 119], [232, 209, 116], v) : mix([232, 209, 116], [196, 48, 43], Math.min(Math.log10(v), 1));
   return `rgb(${rgb})`;
 }
-let grid = null;
+let grid = null, cursor = 0;
 async function drawMap() {
   const told = await get("api/heat"), n = told.nmsre.length, c = $("map"), w = c.clientWidth || 300;
   const cell = Math.max(3, Math.min(16, Math.floor(Math.sqrt(w * 260 / Math.max(n, 1))))), across = Math.max(1, Math.floor(w / cell));
@@ -220,6 +224,13 @@ async function drawMap() {
   say("map-said", known.length ? `${count(known.length)} of ${count(n)} tested twice or more · NMSRE: median ${show(known[Math.floor(known.length / 2)])}, mean ${show(known.reduce((a, b) => a + b) / known.length)} · ` +
     `${Math.round(100 * known.filter((v) => v < 1).length / known.length)} % below 1` : `${count(n)} questions, none tested twice yet`);
   grid = { cell, across, n };
+  if (document.activeElement !== c || !n) return;
+  g.strokeStyle = css("--ink"); g.lineWidth = 2;
+  g.strokeRect((cursor % across) * cell, Math.floor(cursor / across) * cell, cell, cell);
+}
+async function nameAt(k) {
+  const told = await get(`api/demons?index=${k}`);
+  return told.rows.length ? told.rows[0].name : "";
 }
 async function drawTable() {
   const { sort, descending, offset } = table;
@@ -249,10 +260,17 @@ $("on").addEventListener("click", () => { table.offset += 50; drawTable().catch(
 $("map").addEventListener("click", async (event) => {
   if (!grid) return;
   const k = Math.floor(event.offsetY / grid.cell) * grid.across + Math.floor(event.offsetX / grid.cell);
-  if (k >= grid.n) return;
-  const told = await get(`api/demons?index=${k}`).catch(() => null);
-  if (told && told.rows.length) choose(told.rows[0].name, true);
+  if (k < grid.n) nameAt(k).then((name) => name && choose(name, true)).catch(fail);
 });
+$("map").addEventListener("keydown", (event) => {
+  const moves = grid ? { ArrowLeft: -1, ArrowRight: 1, ArrowUp: -grid.across, ArrowDown: grid.across, Enter: 0 } : {};
+  if (!(event.key in moves) || !grid.n) return;
+  event.preventDefault();
+  cursor = Math.min(Math.max(cursor + moves[event.key], 0), grid.n - 1);
+  nameAt(cursor).then((name) => event.key === "Enter" ? choose(name, true) : say("map-at", name)).catch(fail);
+  drawMap().catch(fail);
+});
+for (const change of ["focus", "blur"]) $("map").addEventListener(change, () => drawMap().catch(fail));
 
 // ---- picking a question by typing its name ---------------------------------------------------------------------------
 let options = [], active = -1, asked = 0;

@@ -1,0 +1,249 @@
+"""The live page in Chromium, by `make test-page`. `python -m tests.agent.test_page` takes the picture of the docs."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.agent.test_watch import lived, served
+
+pytestmark = pytest.mark.browser
+WIDTH = 400
+STEP = "Number(document.querySelector('#headline').textContent.match(/step ([\\d,]+)/)?.[1].replaceAll(',', ''))"
+
+# Texts with a contrast below 4.5 (WCAG 2.1, AA).
+CONTRAST = """() => {
+  const one = (x) => x <= .03928 ? x / 12.92 : ((x + .055) / 1.055) ** 2.4;
+  const lum = (c) => { const v = c.map((x) => one(x / 255));
+    return .2126 * v[0] + .7152 * v[1] + .0722 * v[2]; };
+  const rgb = (t) => { const m = t.match(/[\\d.]+/g).map(Number);
+    return m.length > 3 && m[3] === 0 ? null : m.slice(0, 3); };
+  const ground = (e) => { for (; e; e = e.parentElement) {
+      const c = rgb(getComputedStyle(e).backgroundColor); if (c) return c; }
+    return [255, 255, 255]; };
+  const worst = [];
+  for (const e of document.querySelectorAll("body *")) {
+    const own = [...e.childNodes].some((n) => n.nodeType === 3 && n.textContent.trim());
+    if (!own || !e.offsetParent || e.disabled) continue;
+    const a = lum(rgb(getComputedStyle(e).color)), b = lum(ground(e));
+    const ratio = (Math.max(a, b) + .05) / (Math.min(a, b) + .05);
+    if (ratio < 4.5) worst.push([e.tagName, e.className, e.textContent.slice(0, 30), ratio]);
+  }
+  return worst;
+}"""
+
+
+@contextmanager
+def chromium() -> Iterator[Any]:
+    """Yield the system's Chromium, or Playwright's own; skip the test if there is neither."""
+    playwright = pytest.importorskip("playwright.sync_api", reason="needs playwright: make test-page")
+    path = shutil.which("chromium") or shutil.which("chromium-browser")
+    with playwright.sync_playwright() as driver:
+        if path is None and not Path(driver.chromium.executable_path).exists():
+            pytest.skip("needs Chromium: make test-page")
+        found = driver.chromium.launch(executable_path=path, args=["--no-sandbox"])
+        yield found
+        found.close()
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    with chromium() as found:
+        yield found
+
+
+@contextmanager
+def opened(browser: Any, address: str, scheme: Any = "light", expected: Sequence[str] = ()) -> Iterator[Any]:
+    """Yield the open page, WIDTH pixels wide; it must write nothing to the console but what is expected."""
+    page = browser.new_page(viewport={"width": WIDTH, "height": 800}, color_scheme=scheme, bypass_csp=False)
+    output: list[str] = []
+    page.on("console", lambda message: output.append(message.text) if message.type in ("error", "warning") else None)
+    page.on("pageerror", lambda error: output.append(str(error)))
+    try:
+        page.goto(address)
+        page.wait_for_function(f"() => {STEP} > 0")
+        assert page.evaluate("document.documentElement.scrollWidth") <= WIDTH
+        yield page
+        assert [text for text in output if not any(words in text for words in expected)] == []
+    finally:
+        page.close()
+
+
+def text_of(page: Any, selector: str) -> str:
+    return str(page.evaluate(f"document.querySelector({selector!r}).textContent"))
+
+
+def await_text(page: Any, selector: str, words: str) -> None:
+    page.wait_for_function(
+        "([selector, words]) => document.querySelector(selector).textContent.includes(words)", arg=[selector, words]
+    )
+
+
+def tab_to(page: Any, wanted: str) -> None:
+    """Press Tab until the focused element fulfils a condition in JavaScript on `e`."""
+    for _ in range(120):
+        page.keyboard.press("Tab")
+        if page.evaluate(f"(() => {{ const e = document.activeElement; return Boolean({wanted}); }})()"):
+            return
+    raise AssertionError(f"no element with {wanted} is reached by Tab")
+
+
+@pytest.fixture(scope="module")
+def many(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run with 10,000 questions."""
+    folder = tmp_path_factory.mktemp("runs") / "many"
+    lived(folder, 200, n_demons=10_000)
+    return folder
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_all_texts_have_contrast_in_both_colour_schemes(browser: Any, many: Path, scheme: str) -> None:
+    with served(many) as address, opened(browser, address, scheme) as page:
+        page.wait_for_function("() => document.querySelectorAll('#demons tr').length === 50")
+        await_text(page, "#headline", "10,000 questions")
+        assert page.evaluate(CONTRAST) == []
+
+
+def test_every_control_of_the_questions_works_by_keyboard(browser: Any, many: Path) -> None:
+    """In the order of Tab: skip link, search, legend of a chart, map, order of the table, a question, the next page."""
+    with served(many) as address, opened(browser, address) as page:
+        page.wait_for_function("() => document.querySelectorAll('#demons tr').length === 50")
+        page.keyboard.press("Tab")
+        assert page.evaluate("document.activeElement.className") == "skip"
+        page.keyboard.press("Enter")
+        assert page.evaluate("location.hash") == "#main"
+        tab_to(page, "e.id === 'find'")
+        page.keyboard.press("ControlOrMeta+a")
+        page.keyboard.type("saw-999")
+        page.wait_for_function("() => document.querySelectorAll('#found li').length === 11")
+        page.keyboard.press("ArrowDown")
+        page.keyboard.press("ArrowDown")
+        page.keyboard.press("Enter")
+        await_text(page, "#demon-said", "left/saw-9990 ")
+        page.wait_for_selector("#demon .u-series th[tabindex='0']")
+        tab_to(page, "e.closest('#demon .u-series')")
+        page.keyboard.press("Enter")
+        assert page.evaluate("document.activeElement.closest('.u-series').classList.contains('u-off')")
+        tab_to(page, "e.id === 'map'")
+        page.keyboard.press("ArrowRight")
+        await_text(page, "#map-at", "left/saw-1")
+        page.keyboard.press("Enter")
+        await_text(page, "#demon-said", "left/saw-1 ")
+        tab_to(page, "e.dataset.sort === 'name'")
+        page.keyboard.press("Enter")
+        await_text(page, "#demons tr", "left/saw-0")
+        page.keyboard.press("Enter")
+        await_text(page, "#demons tr", "left/saw-9999")
+        tab_to(page, "e.textContent === 'left/saw-9999'")
+        page.keyboard.press("Enter")
+        await_text(page, "#demon-said", "left/saw-9999 ")
+        tab_to(page, "e.id === 'on'")
+        page.keyboard.press("Enter")
+        await_text(page, "#place", "51 to 100")
+        page.focus("#back")
+        page.keyboard.press("Enter")
+        await_text(page, "#place", "1 to 50")
+
+
+def test_the_stop_is_disabled_after_the_run_and_needs_two_presses_during_it(browser: Any, tmp_path: Path) -> None:
+    folder, stopped = tmp_path / "run", list[int]()
+    lived(folder, 50)
+    stop = lambda: stopped.append(1) or "the robot stands"  # type: ignore[func-returns-value]  # noqa: E731
+    with served(folder, stop=stop) as address, opened(browser, address) as page:
+        assert page.evaluate("document.querySelector('#stop').disabled")
+        status = folder / "live" / "now.json"
+        status.write_text(status.read_text().replace('"over"', '"living"'))
+        page.wait_for_function("() => !document.querySelector('#stop').disabled")
+        page.focus("#stop")
+        page.keyboard.press("Enter")
+        await_text(page, "#stop", "Really")
+        assert not stopped
+        page.keyboard.press("Enter")
+        await_text(page, "#stop-said", "the robot stands")
+        assert stopped == [1]
+
+
+def test_the_page_reconnects_to_a_restarted_server(browser: Any, tmp_path: Path) -> None:
+    """It says that it is lost meanwhile, and shows the state again afterwards."""
+    folder = tmp_path / "run"
+    lived(folder, 50)
+    first = served(folder)
+    address = first.__enter__()
+    expected = ("ERR_CONNECTION_REFUSED", "ERR_INCOMPLETE_CHUNKED_ENCODING", "ERR_CONNECTION_RESET")
+    with opened(browser, address, expected=expected) as page:
+        await_text(page, "#state", "over")
+        first.__exit__(None, None, None)
+        await_text(page, "#state", "page lost")
+        with served(folder, port=int(address.rpartition(":")[2])):
+            await_text(page, "#state", "over")
+            page.focus("#find")
+            page.keyboard.press("ControlOrMeta+a")
+            page.keyboard.type("saw-3")
+            page.keyboard.press("Enter")
+            await_text(page, "#demon-said", "left/saw-3 ")
+
+
+def learn(*words: str) -> list[str]:
+    """Return the command of a life in the simulator."""
+    start = "import sys; from horde_agent.cli import main; sys.exit(main(sys.argv[1:]))"
+    return [sys.executable, "-c", start, "learn", "--backend", "simulator", "--physics", "planar", *words]
+
+
+def test_a_simulated_life_is_shown_as_it_goes_on_and_stopped_by_keyboard(browser: Any, tmp_path: Path) -> None:
+    """The emergency stop in simulation: the page's two presses end the life, which says so in its summary."""
+    command = learn("--realtime", "--steps", "100000", "--watch", "--out", str(tmp_path / "run"))
+    life = subprocess.Popen(command, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL)
+    assert life.stderr is not None
+    try:
+        text = b""
+        while b"watch at " not in text or not text.endswith(b"\n"):
+            text += (line := life.stderr.readline())
+            assert line, text.decode()
+        address = text.rpartition(b"watch at ")[2].split()[0].decode()
+        with opened(browser, address) as page:
+            await_text(page, "#state", "living")
+            before = page.evaluate(STEP)
+            page.wait_for_function(f"(before) => {STEP} >= before + 10", arg=before)
+            inked = (
+                "[...document.querySelector('#pen').getContext('2d').getImageData(0, 0, 300, 300).data].some(Boolean)"
+            )
+            assert page.evaluate(inked)
+            page.wait_for_function("() => document.querySelector('.channel').textContent.includes('V')")
+            page.focus("#stop")
+            page.keyboard.press("Enter")
+            await_text(page, "#stop", "Really")
+            page.keyboard.press("Enter")
+            await_text(page, "#stop-said", "the run stops after this step")
+            _, rest = life.communicate(timeout=60)
+            assert life.returncode == 0, rest.decode()
+            page.wait_for_function("() => document.querySelector('#stop').disabled")
+        assert json.loads((tmp_path / "run" / "summary.json").read_text())["stopped_early"]
+    finally:
+        life.kill()
+        life.communicate()
+
+
+def take_pictures(folder: Path, n_steps: int = 6_000) -> None:
+    """Write page.png, the page of a simulated life at its end, for the documentation."""
+    with tempfile.TemporaryDirectory() as place, chromium() as browser:
+        run = Path(place) / "simulator-1"
+        subprocess.run(learn("--seed", "0", "--steps", str(n_steps), "--out", str(run)), check=True)
+        with served(run) as address:
+            page = browser.new_page(viewport={"width": 1200, "height": 900})
+            page.goto(address)
+            page.wait_for_selector("#demon .u-series th[tabindex='0']")
+            page.wait_for_function("() => document.querySelectorAll('#demons tr').length === 50")
+            page.screenshot(path=folder / "page.png", animations="disabled")
+
+
+if __name__ == "__main__":
+    take_pictures(Path(__file__).resolve().parents[2] / "docs" / "images")
