@@ -16,7 +16,7 @@ from gymnasium.error import ResetNeeded
 
 from horde_env.backend import Backend, Floats, Frame, Observation, Restorable, State, counted_with
 from horde_env.clock import Clock, SimulatedClock
-from horde_env.drives import GAUGE_STATE, RECORD_S, BatteryGauge, Chargeable, Stay, drives_of, obedience_of
+from horde_env.drives import RECORD_S, Chargeable, Stay, drives_of, obedience_of
 from horde_env.errors import BackendLost, BackendUnavailable, HordeEnvError
 from horde_env.robot import ROBOTS, RobotSpec, default_robot, part
 from horde_env.sim.saving import attributes, generator_state, inner, nested, restore_attributes, restore_generator
@@ -134,6 +134,8 @@ class PenEnv(gymnasium.Env[Observation, Any]):
         self.manoeuvre_observations: list[Observation] = []
         self.manoeuvre_at: list[int] = []
         self.fault: BackendLost | None = None
+        from horde_env.sim.gauge import BatteryGauge  # imported here, because it loads a compiler
+
         self.gauge = BatteryGauge(self.robot)
         self.obedience = obedience_of(backend, self.robot)
         self._stay: Stay | None = None
@@ -200,7 +202,7 @@ class PenEnv(gymnasium.Env[Observation, Any]):
             frame={"values": frame.values.copy(), **numbers, **beacon},
             extras={name: np.array(value) for name, value in frame.extras.items()},
             own=attributes(self, "_observation"),
-            gauge=attributes(self.gauge, *GAUGE_STATE),
+            gauge=attributes(self.gauge, *self.gauge.saved),
             obedience=attributes(self.obedience, *self.obedience.saved),
             rng=generator_state(self.np_random),
         )
@@ -223,7 +225,7 @@ class PenEnv(gymnasium.Env[Observation, Any]):
             beacon=frame["beacon"].copy() if "beacon" in frame else None,
         )
         self._observation = inner(state, "own")["_observation"].copy()
-        restore_attributes(self.gauge, inner(state, "gauge"), *GAUGE_STATE)
+        restore_attributes(self.gauge, inner(state, "gauge"), *self.gauge.saved)
         restore_attributes(self.obedience, inner(state, "obedience"), *self.obedience.saved)
         self._trail.clear()
         body.restore(inner(state, "body"))

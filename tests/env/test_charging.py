@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 
 from horde_env.backend import Floats, Frame
-from horde_env.drives import BatteryGauge
 from horde_env.env import PenEnv
 from horde_env.errors import BackendLost
 from horde_env.robot import RobotSpec, create2, critterbot
 from horde_env.robots.critterbot.drives import SLOW, DockStay
 from horde_env.robots.critterbot.log import RecordedLife
+from horde_env.sim.gauge import BatteryGauge
 from tests.env.recording import packets, write
 from tests.env.toy import ToyBody
 

@@ -11,7 +11,7 @@ import numpy as np
 from numba import prange
 from numpy.typing import NDArray
 
-from horde_env import _jit, drives
+from horde_env import _jit
 from horde_env._jit import DRAWS_IN_KERNEL, addresses_of, draw_noise, kernel_over, scale_to_unit
 from horde_env.backend import Floats, Observation
 from horde_env.env import PenEnv
@@ -19,6 +19,7 @@ from horde_env.robots.critterbot import safety
 from horde_env.robots.critterbot.safety import VoltageObedience
 from horde_env.robots.critterbot.simulator import fields, firmware, motors, packet, period, power, tick
 from horde_env.robots.critterbot.simulator.backend import SimulatedBody
+from horde_env.sim import gauge as gauges
 from horde_env.sim import planar
 
 NUMBERS = (
@@ -32,7 +33,7 @@ Rows = Any  # tuple of arrays (n_robots, ...), what a step changes; see `Simulat
 Shared = Any  # tuple of arrays that all robots share
 
 
-@kernel_over(_jit, drives, safety, fields, packet, firmware, motors, power, tick, planar, period)
+@kernel_over(_jit, gauges, safety, fields, packet, firmware, motors, power, tick, planar, period)
 def step_robot(i: int, requests: Floats, rows: Rows, shared: Shared, observations: Observation) -> None:
     """Take a step of robot `i`, whose noise was drawn; arguments as for `step_fleet`."""
     (
@@ -63,16 +64,16 @@ def step_robot(i: int, requests: Floats, rows: Rows, shared: Shared, observation
     safety.judge_voltages(counts[i], limits, to_wheels, request, voltages, not was_held)
     obeyed = counts[i, safety.COMPLAINT] == 0
     applied = obeyed and not was_held
-    drives.read_gauge(gauge[i], limits_v, at, values[i], applied)
-    is_held = gauge[i, drives.N_HELD] >= places[3]
+    gauges.read_gauge(gauge[i], limits_v, at, values[i], applied)
+    is_held = gauge[i, gauges.N_HELD] >= places[3]
     numbers_i[CLIPPED] = scale_to_unit(values[i], low, span, observations[i])
     numbers_i[T], numbers_i[GAP], numbers_i[X], numbers_i[Y], numbers_i[HEADING] = t_s, 0.0, x, y, heading
     numbers_i[APPLIED], numbers_i[OBEYED] = 1.0 if applied else 0.0, 1.0 if obeyed else 0.0
-    numbers_i[BATTERY_LOW] = 1.0 if is_held or gauge[i, drives.IS_BELOW] == 1.0 else 0.0
-    numbers_i[BATTERY_URGENT] = gauge[i, drives.IS_URGENT]
+    numbers_i[BATTERY_LOW] = 1.0 if is_held or gauge[i, gauges.IS_BELOW] == 1.0 else 0.0
+    numbers_i[BATTERY_URGENT] = gauge[i, gauges.IS_URGENT]
 
 
-@kernel_over(_jit, drives, safety, fields, packet, firmware, motors, power, tick, planar, period, parallel=True)
+@kernel_over(_jit, gauges, safety, fields, packet, firmware, motors, power, tick, planar, period, parallel=True)
 def step_fleet(
     due: NDArray[np.bool_],
     addresses: NDArray[np.uint64],
