@@ -25,6 +25,28 @@ from horde_agent.types import Floats, Integers, Reals
 _NUMBERS = ["prediction", "td_error", "mspbe", "max_trace", "gamma_t", "lam_t", "alpha", "alpha_w", "bound"]  # of each
 
 
+def new_demons(config: LearnerConfig, n_demons: int, n_weights: int, n_actions: int = 1) -> Demons:
+    """Return demons of the config's rule with zero weights, traces and step sizes; arrays in the config's dtype."""
+    of, dtype = rule(config.algorithm), np.dtype(config.dtype)
+    return Demons(
+        theta=np.zeros((n_demons, n_weights), dtype=dtype),
+        vectors=np.zeros((len(of.vectors), n_demons, n_weights), dtype=dtype),
+        numbers=np.zeros((len(of.numbers), n_demons)),
+        m=np.zeros((n_demons if config.vector_mspbe and "w" in of.vectors else 0, n_weights), dtype=dtype),
+        alive=np.zeros(n_demons, dtype=bool),
+        **{name: np.zeros(n_demons) for name in _NUMBERS},
+        flagged=np.zeros(n_demons, dtype=bool),
+        n_weights=len(of.WEIGHTS),
+        n_numbers=len(of.NUMBERS),
+        n_actions=n_actions,
+        cap=1.0 if config.trace_rule == "capped" else np.inf,
+        every_step=config.w_rule == "every-step",
+        one_over_tau=1.0 / config.mspbe_tau,
+        largest_step=LARGEST_STEP[config.dtype],
+        max_finite=max_finite(dtype),
+    )
+
+
 class PlainEngine:
     """The plain engine: demons learn independently from one stream of features.
 
@@ -87,24 +109,7 @@ class PlainEngine:
 
     def _allocate(self, n_demons: int) -> Demons:
         """Return demons with zero weights and traces."""
-        n, config = self._n_actions * self.n_features, self.config
-        return Demons(
-            theta=np.zeros((n_demons, n), dtype=self.dtype),
-            vectors=np.zeros((len(self._rule.vectors), n_demons, n), dtype=self.dtype),
-            numbers=np.zeros((len(self._rule.numbers), n_demons)),
-            m=np.zeros((n_demons if config.vector_mspbe and "w" in self._rule.vectors else 0, n), dtype=self.dtype),
-            alive=np.zeros(n_demons, dtype=bool),
-            **{name: np.zeros(n_demons) for name in _NUMBERS},
-            flagged=np.zeros(n_demons, dtype=bool),
-            n_weights=len(self._rule.WEIGHTS),
-            n_numbers=len(self._rule.NUMBERS),
-            n_actions=self._n_actions,
-            cap=1.0 if config.trace_rule == "capped" else np.inf,
-            every_step=config.w_rule == "every-step",
-            one_over_tau=1.0 / config.mspbe_tau,
-            largest_step=LARGEST_STEP[config.dtype],
-            max_finite=max_finite(self.dtype),
-        )
+        return new_demons(self.config, n_demons, self._n_actions * self.n_features, self._n_actions)
 
     def _features(self, tiles: NDArray[Any]) -> Phi:
         """Return a feature vector from active features, integers, or from all values, shape (n_features,)."""

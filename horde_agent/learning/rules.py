@@ -164,7 +164,7 @@ def with_parameters(config: LearnerConfig) -> str:
     return f"{config.algorithm}:{given}" if given else config.algorithm
 
 
-def next_lambda(config: LearnerConfig, lam: Floats, rho: Floats, b: float) -> Floats:
+def next_lambda(config: LearnerConfig, lam: Floats, rho: Floats, b: float | Floats) -> Floats:
     """Return lambda_{t+1} of a trace rule from the questions' trace decays and ratios, (n_demons,), and b(a_t)."""
     match config.trace_rule:
         case "clipped":

@@ -20,7 +20,7 @@ __all__ = ["EXPERIMENTS", "FURTHER", "GROUPS", "LATER", "SCALES", "ReproduceConf
 EXPERIMENTS = ("chain", "excursions", "reset", "policies", "loop")
 """The experiments' folders, in the order of the paper; `loop` is the feedback of its first figure."""
 
-LATER: tuple[str, ...] = ("nexting", "conditioning", "swifttd", "measures")
+LATER: tuple[str, ...] = ("tdrc", "nexting", "collision", "rooms", "conditioning", "swifttd", "measures")
 """Experiments of later papers: run by name, or together by `later`."""
 
 FURTHER = ("league", *LATER)
@@ -42,9 +42,9 @@ class ReproduceConfig:
         experiment: `chain` (the MSPBE estimates on a small chain), `excursions` (795 questions and their test
             excursions), `reset` (the measures when the weights are lost, and when the lamp moves), `policies` (1,000
             and 10,000 Gibbs policies), `loop` (predictions fed back as features), or `all` of these; `league` (every
-            update rule on the 795 questions); `nexting` (2,160 predictions at four time scales), `conditioning` (memory
-            by traces and by predictions fed back), `swifttd` (a step size per weight) or `measures` (RUPEE and UDE); or
-            `later`, all experiments of later papers.
+            update rule on the 795 questions); `tdrc`, `collision`, `rooms` (rules on small problems), `nexting` (2,160
+            predictions at four time scales), `conditioning` (memory by traces and by predictions fed back), `swifttd`
+            (a step size per weight) or `measures` (RUPEE and UDE); or `later`, all experiments of later papers.
         scale: `quick` (under a minute once compiled: shorter lives, the same code) or `paper` (lives as long as the
             paper's).
         seeds: Number of lives, seeded 0, 1, ...

@@ -15,7 +15,7 @@ SHORT_LIVES = (
     "Short lives: this scale shows that everything works. A verdict about how well something is learned means little "
     "here; --scale paper learns from lives as long as the paper's."
 )
-PAPER = "White, Modayil & Sutton (2012), Scaling life-long off-policy learning"
+PAPER = "White, Modayil & Sutton (2012), Scaling life-long off-policy learning, and later papers"
 
 
 def write_page(out: Path, facts: Mapping[str, Cell], results: Sequence[Result]) -> Path:
@@ -44,7 +44,7 @@ def _overview(facts: Mapping[str, Cell], results: Sequence[Result]) -> str:
         for claim in result.claims
     ]
     text = (
-        f"{PAPER}: every claim of its experiments with the measurement made here. A verdict is computed from the "
+        f"{PAPER}: every claim of the experiments with the measurement made here. A verdict is computed from the "
         "numbers by the rule shown with it."
     )
     head = "<tr><th>experiment</th><th>claim</th><th>verdict</th></tr>"

@@ -138,7 +138,7 @@ def test_one_folder_gathers_the_experiments_of_several_commands() -> None:
 def test_the_documentation_has_a_place_for_every_experiment() -> None:
     """What stands in that place is replaced; a place that is missing is named."""
     text = (reproduction.DOCS / "results.md").read_text(encoding="utf-8")
-    for name in ("facts", *EXPERIMENTS):
+    for name in ("facts", "later", *EXPERIMENTS):
         once = reproduction.filled(text, name, ["it fell"])
         assert reproduction.filled(once, name, ["it flew"]).count("it flew") == 1
         assert "it fell" not in reproduction.filled(once, name, ["it flew"])

@@ -3,8 +3,9 @@
     python -m tests.bench.reproduction runs/paper
 
 Text between `<!-- measured NAME -->` and `<!-- end -->` is replaced: for each experiment by the verdicts on its claims,
-its first figure and links to its tables, for `facts` by a summary of the whole run, and in the README for `headline` by
-the final NMSRE of each life. Every claim and every table is a CSV file in docs/results.
+its first figure and links to its tables, for `facts` by a summary of the whole run, for `later` by the verdicts on the
+experiments of later papers, and in the README for `headline` by the final NMSRE of each life. Every claim and every
+table is a CSV file in docs/results. A folder may hold some of the experiments.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from pathlib import Path
 from PIL import Image
 
 from horde_agent.life.timing import duration
-from horde_agent.reproduce import EXPERIMENTS
+from horde_agent.reproduce import EXPERIMENTS, LATER
 from horde_agent.reproduce.result import Cell, Claim, Result, Table
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
@@ -32,13 +33,18 @@ def main(words: Sequence[str]) -> int:
     out, page, readme = Path(words[0]), DOCS / "results.md", DOCS.parent / "README.md"
     text = page.read_text(encoding="utf-8")
     results = [Result.read(path) for name in EXPERIMENTS if (path := out / name / "result.json").is_file()]
-    text = filled(text, "facts", facts(out, results))
+    later = [Result.read(path) for name in LATER if (path := out / name / "result.json").is_file()]
+    text = filled(text, "facts", facts(out, results)) if results else text
+    for result in later:
+        copied(out, result)
+        section(result, "")
+    text = filled(text, "later", verdicts_on_later(later))
     for result in results:
         text = filled(text, result.name, section(result, copied(out, result)))
         for table in (table for table in result.tables if table.title == FINAL_NMSRE):
             readme.write_text(filled(readme.read_text(encoding="utf-8"), "headline", headline(table)), encoding="utf-8")
     page.write_text(text, encoding="utf-8")
-    print(f"{page}: {', '.join(result.name for result in results)}")
+    print(f"{page}: {', '.join(result.name for result in (*results, *later))}")
     return 0
 
 
@@ -66,6 +72,24 @@ def facts(out: Path, results: Sequence[Result]) -> list[str]:
         f"`--scale {settings['scale']}`, seeds {settings['seeds']}: {whole}, of which the lives, which the experiments "
         f"share, took {duration(lives_s)}. Of {len(verdicts)} claims of {names}: {counts}.",
     ]
+
+
+def verdicts_on_later(results: Sequence[Result]) -> list[str]:
+    """Return the table of verdicts of all experiments of later papers, after renewing the rows of these in its CSV."""
+    path = DOCS / "results" / "later.csv"
+    header = ("experiment", "reproduced", "partly", "not", "time", "seeds")
+    rows: dict[str, Sequence[Cell]] = {}
+    if path.is_file():
+        with path.open(newline="", encoding="utf-8") as file:
+            rows = {row[0]: row for row in list(csv.reader(file))[1:]}
+    for result in results:
+        verdicts = [claim.verdict.split()[0] for claim in result.claims]
+        counts = (verdicts.count(kind) for kind in ("reproduced", "partly", "not"))
+        rows[result.name] = (result.name, *counts, duration(result.seconds), result.settings.get("seeds"))
+    ordered = [rows[name] for name in LATER if name in rows]
+    _written(path, "", header, ordered)
+    linked = [(*map(str, row), f"[claims](results/{row[0]}-claims.csv)") for row in ordered]
+    return [f"| {' | '.join(row)} |" for row in ((*header, "claims"), ["---"] * (len(header) + 1), *linked)]
 
 
 def headline(table: Table) -> list[str]:

@@ -1,0 +1,1 @@
+"""Experiment `collision`: eleven rules on the Collision problem."""

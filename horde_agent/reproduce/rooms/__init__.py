@@ -1,0 +1,1 @@
+"""Experiment `rooms`: eight rules on the Rooms and High Variance Rooms problems."""

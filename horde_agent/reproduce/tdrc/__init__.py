@@ -1,0 +1,1 @@
+"""Experiment `tdrc`: six rules on five problems, relative to TDRC."""

@@ -1,0 +1,260 @@
+"""Runs on small problems against slow twins in NumPy; sweeps; the experiments `tdrc`, `collision` and `rooms`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from horde_agent import cli
+from horde_agent.problems.baird import baird
+from horde_agent.problems.boyan import boyan_chain
+from horde_agent.problems.collision import collision
+from horde_agent.problems.problem import Problem
+from horde_agent.problems.rooms import rooms
+from horde_agent.problems.walk import random_walk
+from horde_agent.reproduce import LATER, command
+from horde_agent.reproduce.collision import claims as collision_claims
+from horde_agent.reproduce.collision.problem import LAMBDAS, VARIANTS
+from horde_agent.reproduce.result import Result
+from horde_agent.reproduce.rooms import claims as rooms_claims
+from horde_agent.reproduce.small_runs import (
+    ADAGRAD,
+    EXTRAGRADIENT,
+    LARGEST_ERROR,
+    Batch,
+    Variant,
+    learn,
+    simulate,
+    value_error,
+)
+from horde_agent.reproduce.sweeps import Grid, Sweep
+from horde_agent.reproduce.tdrc import claims as tdrc_claims
+from horde_agent.reproduce.tdrc import problem as tdrc
+from horde_agent.types import Floats, Integers
+from tests.test_reproduction import check_whole
+
+ALPHA, ALPHA_W, LAM, BETA = 2.0**-4, 2.0**-3, 0.5, 0.4
+Update = Callable[..., None]
+
+
+def errors_of(
+    problem: Problem, trajectory: Integers, variant: Variant, lam: float = LAM, alpha: float = ALPHA
+) -> Floats:
+    """Return the errors of one learner for each question after each step, (T, Q)."""
+    batch = Batch(variant, np.array([alpha]), np.array([lam]))
+    return learn(problem, trajectory, batch, value_error(problem), 1)[:, :, 0]
+
+
+def slow_errors(problem: Problem, trajectory: Integers, update: Update, question: int = 0) -> Floats:
+    """Return the same for a rule in NumPy, `update(memory, phi, phi', rho, gamma', c)` with a dict of vectors."""
+    asked, n = problem.questions[question], problem.features.shape[1]
+    phi, error = np.vstack([problem.features, np.zeros(n)]), value_error(problem)
+    memory: dict[str, Floats] = {}
+    errors = []
+    for s, a, s_tp1 in trajectory.T:
+        if not memory or not asked.is_defined[s]:  # a gap clears all but the weights
+            weights = {name: memory[name] for name in ("theta", "w", "sum") if name in memory}
+            zeros = {name: np.zeros(n) for name in ("theta", "w", "sum", "e")}
+            memory = {**zeros, "F": np.zeros(1), "rho": np.zeros(1), "gamma": np.zeros(1), **weights}
+        if asked.is_defined[s]:
+            gamma = 0.0 if s_tp1 == len(asked.gamma) else asked.gamma[s_tp1]
+            rho = asked.target[s, a] / problem.behaviour[s, a]
+            update(memory, phi[s], phi[s_tp1], rho, gamma, asked.reward[a, s])
+            memory["gamma"][:], memory["rho"][:] = gamma, rho
+        errors.append(np.linalg.norm(error.M[question] @ memory["theta"] - error.m[question]))
+    return np.array(errors)
+
+
+def delta_of(m: dict[str, Floats], phi: Floats, phi_tp1: Floats, gamma: float, c: float) -> float:
+    return float(c + gamma * m["theta"] @ phi_tp1 - m["theta"] @ phi)
+
+
+def td(m: dict[str, Floats], phi: Floats, phi_tp1: Floats, rho: float, gamma: float, c: float) -> None:
+    m["e"] = rho * (phi + m["gamma"] * LAM * m["e"])
+    m["theta"] = m["theta"] + ALPHA * delta_of(m, phi, phi_tp1, gamma, c) * m["e"]
+
+
+def adagrad_td(m: dict[str, Floats], phi: Floats, phi_tp1: Floats, rho: float, gamma: float, c: float) -> None:
+    m["e"] = rho * (phi + m["gamma"] * LAM * m["e"])
+    change = delta_of(m, phi, phi_tp1, gamma, c) * m["e"]
+    m["sum"] = m["sum"] + change**2
+    m["theta"] = m["theta"] + ALPHA / (np.sqrt(m["sum"]) + 1e-8) * change
+
+
+def emphatic_td_beta(m: dict[str, Floats], phi: Floats, phi_tp1: Floats, rho: float, gamma: float, c: float) -> None:
+    """The first step of an episode has F = 1, because gamma is 0 there."""
+    m["F"] = m["rho"] * (m["gamma"] > 0) * BETA * m["F"] + 1.0
+    emphasis = LAM + (1.0 - LAM) * m["F"]
+    m["e"] = rho * (emphasis * phi + m["gamma"] * LAM * m["e"])
+    m["theta"] = m["theta"] + ALPHA * delta_of(m, phi, phi_tp1, gamma, c) * m["e"]
+
+
+def proximal_gtd2(m: dict[str, Floats], phi: Floats, phi_tp1: Floats, rho: float, gamma: float, c: float) -> None:
+    m["e"] = rho * (phi + m["gamma"] * LAM * m["e"])
+    at = m
+    for _ in range(2):  # half an update, then the whole one from the weights between
+        w, delta = at["w"], delta_of(at, phi, phi_tp1, gamma, c)
+        theta = m["theta"] + ALPHA * ((w @ phi) * phi - gamma * (1.0 - LAM) * (m["e"] @ w) * phi_tp1)
+        at = {"theta": theta, "w": m["w"] + ALPHA_W * (delta * m["e"] - (w @ phi) * phi)}
+    m.update(at)
+
+
+@pytest.mark.kernels
+@pytest.mark.parametrize(
+    ("variant", "update"),
+    [
+        (Variant("td"), td),
+        (Variant("td", mode=ADAGRAD), adagrad_td),
+        (Variant("etd", beta=BETA / 0.9), emphatic_td_beta),
+        (Variant("gtd2", ratio=ALPHA_W / ALPHA, mode=EXTRAGRADIENT), proximal_gtd2),
+    ],
+    ids=["td", "adagrad", "etd-beta", "proximal-gtd2"],
+)
+def test_a_run_equals_its_slow_twin(variant: Variant, update: Update) -> None:
+    problem = collision(np.random.default_rng(0))
+    trajectory = simulate(problem, np.random.default_rng(1), 400)
+    expected = slow_errors(problem, trajectory, update)
+    np.testing.assert_allclose(errors_of(problem, trajectory, variant)[:, 0], expected, rtol=1e-9)
+    assert expected[-1] < 0.9 * expected[0]
+
+
+@pytest.mark.kernels
+def test_a_question_learns_where_its_policy_is_defined_and_nowhere_else() -> None:
+    """Eight questions in the rooms, each against a twin that clears its trace outside."""
+    problem = rooms(high_variance=True)
+    trajectory = simulate(problem, np.random.default_rng(2), 1_500)
+    found = errors_of(problem, trajectory, Variant("td"))
+    assert len(set(problem.behaviour[trajectory[0], trajectory[1]])) == 3
+    for question in range(8):
+        np.testing.assert_allclose(found[:, question], slow_errors(problem, trajectory, td, question), rtol=1e-9)
+    assert (found[-1] < found[0]).any()
+
+
+@pytest.mark.kernels
+def test_trajectories_follow_the_problem_and_repeat_with_the_seed() -> None:
+    problem = random_walk()
+    s, a, s_tp1 = simulate(problem, np.random.default_rng(0), 20_000)
+    np.testing.assert_allclose(np.bincount(s) / s.size, problem.state_weights()[0], atol=0.02)
+    assert abs(a.mean() - 0.5) < 0.02
+    over = s_tp1[:-1] == 5
+    assert (s[1:][over] == 2).all()
+    np.testing.assert_array_equal(s[1:][~over], s_tp1[:-1][~over])
+    np.testing.assert_array_equal(simulate(problem, np.random.default_rng(0), 20_000)[0], s)
+
+
+@pytest.mark.kernels
+def test_errors_that_overflow_stay_finite() -> None:
+    """TD on Baird's star with a step size of 1."""
+    problem = baird()
+    trajectory = simulate(problem, np.random.default_rng(0), 3_000)
+    assert errors_of(problem, trajectory, Variant("td"), lam=0.0, alpha=1.0)[-1, 0] == LARGEST_ERROR
+
+
+def test_the_root_mspbe_is_0_at_the_fixed_point_and_that_of_the_definition_elsewhere() -> None:
+    for name in tdrc.PROBLEMS:
+        problem, error = tdrc.make_problem(name), tdrc.root_mspbe(name)
+        known = tdrc.script_expectations() if name == "Boyan" else problem.expectations()
+        assert np.linalg.norm(error.M[0] @ known.fixed_point() - error.m[0]) < 1e-9
+        theta = np.arange(1.0, 1.0 + known.b.size)
+        expected = known.A @ theta + known.b
+        mspbe = expected @ np.linalg.pinv(known.C, hermitian=True) @ expected
+        np.testing.assert_allclose(np.linalg.norm(error.M[0] @ theta - error.m[0]), np.sqrt(mspbe), rtol=1e-9)
+    first = tdrc.root_mspbe("Baird")
+    assert np.linalg.norm(first.M[0] @ baird().weights - first.m[0]) == pytest.approx(8.2, abs=0.05)
+
+
+@pytest.mark.slow
+def test_the_identities_of_the_rules_on_boyans_chain() -> None:
+    """On policy TD = HTD = V-trace; everywhere TDRC with beta 0 is TDC."""
+    problem, walk = boyan_chain(), random_walk("inverted")
+    trajectory = simulate(problem, np.random.default_rng(0), 2_000)
+    of = {name: errors_of(problem, trajectory, variant, lam=0.0) for name, variant in tdrc.RULES.items()}
+    np.testing.assert_array_equal(of["TD"], of["HTD"])
+    np.testing.assert_array_equal(of["TD"], of["V-trace"])
+    trajectory = simulate(walk, np.random.default_rng(0), 2_000)
+    unregularised = errors_of(walk, trajectory, Variant("tdrc", {"beta": 0.0}), lam=0.0)
+    np.testing.assert_allclose(unregularised, errors_of(walk, trajectory, Variant("gtd"), lam=0.0), rtol=1e-12)
+    assert np.abs(of["TDRC"] - of["TDC"]).max() > 1e-3
+
+
+def toy_sweep(area: dict[str, list[list[float]]], tuning: dict[str, list[list[float]]]) -> Sweep:
+    """Return a sweep of one seed and run over lambda 0, 1 and three step sizes."""
+    grid = Grid({name: Variant("td") for name in area}, np.array([0.25, 0.5, 1.0]), (0.0, 1.0))
+    errors = np.array(list(area.values()))[None, ..., None]
+    chosen = np.array([tuning.get(name, rows) for name, rows in area.items()])
+    return Sweep(grid, {"area": errors, "last": errors / 2}, {"area": chosen, "last": chosen})
+
+
+def test_the_best_setting_is_chosen_on_the_tuning_runs() -> None:
+    """The tuning runs prefer lambda 1 and alpha .5, the judged ones others."""
+    found = toy_sweep({"a": [[1.0, 2.0, 3.0], [6.0, 5.0, 0.5]]}, {"a": [[3.0, 3.0, 2.0], [3.0, 1.0, 3.0]]})
+    best = found.best("a")
+    assert (best.lam, best.alpha, best.mean, best.is_on_rim) == (1.0, 0.5, 5.0, False)
+    assert found.best("a", kind="last").mean == 2.5
+    assert found.best("a", 0.0).mean == 3.0
+    assert found.spread("a") == pytest.approx(5.0 / 3.0)
+    assert found.on_rim() == ["a at 0"]
+
+
+def test_a_difference_between_rules_that_are_the_same_is_found() -> None:
+    """One entry of V-trace differs by 1e-9."""
+    shape = (1, len(VARIANTS), len(LAMBDAS), 2, 3)
+    errors = np.ones(shape)
+    found = Sweep(Grid(VARIANTS, np.array([0.5, 1.0]), LAMBDAS), {"area": errors}, {})
+    assert max(collision_claims.identities(found).values()) == 0.0
+    errors[0, list(VARIANTS).index("V-trace"), 2, 0, 0] += 1e-9
+    assert [value > 1e-12 for value in collision_claims.identities(found).values()] == [False] * 3 + [True, False]
+
+
+def test_the_rooms_claims_can_fail() -> None:
+    even = {rule: [[1.0, 1.0, 1.0]] * 2 for rule in rooms_claims.VARIANTS}
+    data = rooms_claims.Data(toy_sweep(even, {}), toy_sweep(even, {}))
+    assert [claim.verdict for claim in rooms_claims.EXPERIMENT.judge(data)] == ["reproduced", "partly reproduced"]
+    worse = toy_sweep({**even, "ETD": [[2.0] * 3] * 2, "V-trace": [[1.3] * 3] * 2}, {})
+    verdicts = [claim.verdict for claim in rooms_claims.EXPERIMENT.judge(rooms_claims.Data(worse, worse))]
+    assert verdicts == ["not reproduced", "partly reproduced"]
+
+
+def published_data() -> tdrc.Data:
+    """Return measurements that equal the published bars; where there is none, TDRC's area."""
+    areas = {}
+    for steps, numbers in (("AdaGrad", tdrc_claims.PUBLISHED), ("script", tdrc_claims.SCRIPT)):
+        for problem in tdrc.PROBLEMS:
+            bars = dict(zip(tdrc_claims.OTHERS, numbers.get(problem, (None,) * 5), strict=True))
+            for rule in tdrc.RULES:
+                areas[steps, problem, rule] = np.array([bars.get(rule) or (20.0 if problem == "Baird" else 1.0)])
+            areas[steps, problem, "TDRC"] = np.array([1.0])
+    last = {key: np.array([0.02]) for key in areas}
+    return tdrc.Data(areas, last, {(p, r): 0.5 for p in tdrc.PROBLEMS for r in tdrc.RULES}, 1)
+
+
+def test_the_claims_about_tdrc_hold_for_the_published_numbers_and_fail_for_others() -> None:
+    data = published_data()
+    assert {claim.verdict for claim in tdrc_claims.EXPERIMENT.judge(data)} == {"reproduced"}
+    for steps in ("script", "AdaGrad"):
+        for problem in tdrc.SOUND:
+            data.area[steps, problem, "TD"][:], data.area[steps, problem, "GTD2"][:] = 0.5, 0.5
+            data.area[steps, problem, "TDC"][:], data.area[steps, problem, "HTD"][:] = 0.5, 2.0
+            data.area[steps, problem, "V-trace"][:] = 5.0
+    data.last["script", "Baird", "TDRC"][:] = 1.0
+    verdicts = [claim.verdict for claim in tdrc_claims.EXPERIMENT.judge(data)]
+    assert verdicts == [
+        "not reproduced",
+        "partly reproduced",
+        *["not reproduced"] * 2,
+        "partly reproduced",
+        "not reproduced",
+    ]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["tdrc", "collision", "rooms"])
+def test_the_experiment_runs_whole(name: str, tmp_path: Path) -> None:
+    assert name in LATER
+    assert cli.main(["reproduce", name, "--scale", "quick", "--out", str(tmp_path)]) == 0
+    result = Result.read(tmp_path / name / "result.json")
+    check_whole(result, tmp_path)
+    assert len(result.claims) == len(command.load(name).rules)
