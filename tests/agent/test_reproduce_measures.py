@@ -1,0 +1,97 @@
+"""Experiment `measures`: its small learner is the library's, and the rules of its claims."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from horde_agent import cli
+from horde_agent.gvf import GVF
+from horde_agent.horde import Horde, LearnerConfig
+from horde_agent.measures.online import UDE, rupee_beta0
+from horde_agent.policies import ConstantAction
+from horde_agent.reproduce.measures import claims, problem
+from horde_agent.reproduce.measures.problem import Announced, ChainCurves, Data, Noise, Runs, Tracking
+from horde_agent.reproduce.result import Result
+from tests.test_reproduction import check_whole
+
+
+@pytest.mark.parametrize("alpha_w", [0.05, 0.0])
+def test_the_runs_are_a_horde_of_gtd_with_its_rupee_and_ude(alpha_w: float) -> None:
+    """Real-valued features, two actions taken equally often, the target policy takes one: rho is 2 or 0."""
+    rng, alpha, square = np.random.default_rng(0), 0.05, 1.0
+    question = GVF("q", ConstantAction(1, 2), lambda o, _: float(o[0]), 0.8, lam=0.0)
+    config = LearnerConfig(step_size=alpha, secondary_ratio=alpha_w / alpha, trace_rule="plain", dtype="float64")
+    horde = Horde([question], n_features=3, n_active=1, config=config, real_valued=True)
+    rupee, ude = horde.new_rupee(rupee_beta0(alpha * square, 0.0)), UDE(1, 10.0 * alpha)
+    runs = Runs(np.zeros((1, 3)), alpha, alpha_w, square)
+    phi = rng.random((60, 3))
+    horde.begin(np.zeros(1), phi[0])
+    rupee.begin(phi[0])
+    for before, after in itertools.pairwise(phi):
+        action, reward = int(rng.integers(2)), rng.normal(size=1)
+        horde.learn(action, 0.5, reward, after)
+        rupee.learn(after, horde.signals, horde.td_error)
+        ude.update(horde.td_error, horde.rho)
+        runs.learn(before[None], after[None], reward, 0.8, np.array([2.0 * action]))
+    np.testing.assert_allclose(runs.theta, horde.weights()[0], rtol=1e-9)
+    np.testing.assert_allclose(runs.rupee, rupee.value(), rtol=1e-9)
+    np.testing.assert_allclose(runs.ude, ude.value(), rtol=1e-9)
+
+
+def test_td_diverges_on_the_star_and_rupee_announces_it() -> None:
+    """Baird's star: theta grows without bound under TD."""
+    found = problem.baird(problem.TUNING_SEED, 5_000)
+    assert (found.weight > 0).all()
+    assert ((found.rupee > 100) & (found.rupee < found.weight)).all()
+
+
+def test_ranks_are_compared_not_values() -> None:
+    x = np.array([1.0, 2.0, 3.0, 4.0])
+    assert claims.rank_correlation(x, np.exp(10.0 * x)) == pytest.approx(1.0)
+    assert claims.rank_correlation(x, -x) == pytest.approx(-1.0)
+
+
+def data_of(
+    *, scale: float = 1.0, falls: bool = True, jump: float = 2.0, ude: float = 0.5, floor: float = 1.0, late: int = 5
+) -> Data:
+    """Return measurements by which every claim is reproduced, but for some changes."""
+    curve = np.concatenate([np.linspace(1.0, 0.1, 1001), np.linspace(2.0, 0.1, 1000)])
+    chains = {name: [ChainCurves(curve, scale * curve)] for name in ("GTD(lambda)", "TD(lambda)")}
+    noises = [Noise(np.full(100, ude), np.array(problem.DEVIATIONS) ** floor)]
+    at, level = np.arange(100, 4_100, 100), np.linspace(1.0, 0.5, 40) if falls else np.linspace(0.5, 1.0, 40)
+    level = np.where(at > 1_000, jump * level[9], level)
+    each = np.linspace(0.5, 1.5, 11)
+    tracked = Tracking(at, level[:, None] * each, np.square(level[:, None] * each), np.ones(11, np.bool_))
+    bairds = [Announced(np.array([10, 10]), np.array([5, 5]), np.array([late, late]), 2.0)]
+    return Data(chains, noises, 1.0, bairds, [tracked], problem.Size(9_000, 1_000, 100, 1))
+
+
+@pytest.mark.parametrize(
+    ("changes", "verdicts"),
+    [
+        ({}, "rrrrrr"),
+        ({"scale": 2.1}, "pprrrr"),
+        ({"falls": False}, "rrprrr"),
+        ({"jump": 1.4}, "rrrnrr"),
+        ({"ude": 1.5}, "rrrrpr"),
+        ({"floor": 0.5}, "rrrrpr"),
+        ({"late": -1}, "rrrrrp"),
+        ({"late": 11}, "rrrrrp"),
+    ],
+)
+def test_the_rules_judge_by_their_limits(changes: dict[str, float], verdicts: str) -> None:
+    assert "".join(claim.verdict[0] for claim in claims.EXPERIMENT.judge(data_of(**changes))) == verdicts  # type: ignore[arg-type]
+
+
+def test_the_experiment_runs_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`horde reproduce measures` on the simulator, with few questions and shorter small problems."""
+    monkeypatch.setitem(problem.SIZES, "quick", problem.Size(2_600, 600, 50, 53))
+    monkeypatch.setattr(problem, "BAIRD_RUNS", 2)
+    assert cli.main(["reproduce", "measures", "--scale", "quick", "--out", str(tmp_path / "out")]) == 0
+    result = Result.read(tmp_path / "out" / "measures" / "result.json")
+    check_whole(result, tmp_path / "out")
+    assert len(result.claims) == 6
