@@ -152,5 +152,5 @@ def test_the_experiment_runs_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert cli.main(["reproduce", "nexting", "--scale", "quick", "--out", str(tmp_path / "out")]) == 0
     result = Result.read(tmp_path / "out" / "nexting" / "result.json")
     check_whole(result, tmp_path / "out")
-    assert len(result.claims) == (8 if problem.REAL_LOG.exists() else 6)
+    assert len(result.claims) == 6 + problem.REAL_LOG.exists()
     assert Parts.of_windows(60).test == range(1081, 1201)

@@ -26,8 +26,8 @@ def pictures(data: Data, folder: Path) -> list[Figure]:
     style_axes(
         right,
         "the 795 questions before the reset",
-        xscale="log",
         yscale="log",
+        xlim=(0.0, 3.0),
         xlabel="root NMSRE",
         ylabel="RUPEE / deviation of the return",
     )
