@@ -118,7 +118,7 @@ def _near_offline(data: Data) -> Finding:
         f"Online minus off-line (b): {_by_scale(excess)}, median {medians[0]:.3g}. Online over off-line (a): "
         f"{_by_scale(ratio)}, median {medians[1]:.3g}.",
         [medians[0] <= MOST_EXCESS, medians[1] <= MOST_RATIO],
-        f"The same weights, frozen for ten minutes, exceed (b) by {_by_scale(frozen)}: the rest of the excess is the noise "
+        f"The same weights, frozen for ten minutes, exceed (b) by {_by_scale(frozen)}: the rest is the noise "
         "of weights that move at each step, which grows with the time scale.",
     )
 
