@@ -86,8 +86,8 @@ def _real_time(data: Data) -> Finding:
         mean, late = np.mean([ms.mean() for ms in times]), np.mean([np.percentile(ms, 99) for ms in times])
         parts += [mean < DEADLINE_MS, late < DEADLINE_MS]
         words.append(
-            f"{n} predictions: mean {mean:.2f} ms, 99th percentile {late:.2f} ms, {DEADLINE_MS / late:.0f} "
-            "times faster than real time"
+            f"{n} predictions: mean {mean:.2f} ms, 99th percentile {late:.2f} ms, on average "
+            f"{DEADLINE_MS / mean:.0f} times faster than real time"
         )
     return Finding(
         f"{'; '.join(words)}; features and predictions included, while other jobs ran.", list(map(bool, parts))
@@ -118,8 +118,8 @@ def _near_offline(data: Data) -> Finding:
         f"Online minus off-line (b): {_by_scale(excess)}, median {medians[0]:.3g}. Online over off-line (a): "
         f"{_by_scale(ratio)}, median {medians[1]:.3g}.",
         [medians[0] <= MOST_EXCESS, medians[1] <= MOST_RATIO],
-        f"The same weights, frozen for ten minutes, exceed (b) by {_by_scale(frozen)}: the rest is the noise "
-        "of weights that move at each step, which grows with the time scale.",
+        f"The same weights, frozen for ten minutes, exceed (b) by {_by_scale(frozen)}: the rest comes "
+        "from weights that move at each step, and grows with the time scale.",
     )
 
 
