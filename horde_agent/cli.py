@@ -427,7 +427,8 @@ def _prepared(
     notice = CompileNotice(console)
     with user_errors():
         table = None if config.columns is None else opened(config)
-        env = _make_env(config) if table is None else HeaderEnv(table.header)
+        envs = [_make_env(config) for _ in range(config.robots)] if table is None else [HeaderEnv(table.header)]
+        env = envs[0]
         run: Run | None = None
         source: Log | Robot | None = None
         try:
@@ -443,11 +444,18 @@ def _prepared(
                     questions = [replace(question, lam=1.0) for question in questions]
                 for warning in heavy_traces(questions, behaviour):
                     console.print(f"algorithm {config.algorithm}, trace rule {config.trace_rule}: {warning}")
-            source = Log(run, console, env, table) if config.backend == "replay" else Robot(run, env, console, resumed)
+            if config.backend == "replay":
+                source = Log(run, console, env, table)
+            else:
+                source = Robot(run, envs, console, resumed)
             session = Session(run, source, console, signals, notice)
             session.begin()
         except BaseException:
-            (env.close if source is None else source.abandon)()
+            if source is not None:
+                source.abandon()
+            else:
+                for one in envs:
+                    one.close()
             if run is not None:
                 run.close()
             raise
@@ -510,7 +518,7 @@ def _make_env(config: LearnConfig) -> gymnasium.Env[Any, Any]:
         log=config.log,
         realtime=config.realtime,
         physics=config.physics,
-        in_process=True,
+        in_process=config.robots == 1,
     )
 
 

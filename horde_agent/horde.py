@@ -28,7 +28,7 @@ from horde_agent.gvf import GVF, named
 from horde_agent.kernels import checks
 from horde_agent.kernels.checks import TAIL_TOO_LONG, Signals
 from horde_agent.kernels.rules import FINDS_POLICIES, rule
-from horde_agent.learning.engine import DROP_BELOW, Engine, check_weights
+from horde_agent.learning.engine import DROP_BELOW, Engine, check_weights, restored_streams, streams_state
 from horde_agent.learning.layout import NEWCOMER, DemonMapping, ShardContext
 from horde_agent.learning.mixed import MixedEngine
 from horde_agent.learning.plain import PlainEngine
@@ -38,7 +38,7 @@ from horde_agent.learning.soundness import Soundness
 from horde_agent.learning.span import LARGEST_TAIL, BatchOptions, SpanEngine, trace_length
 from horde_agent.learning.values import refuse_misfits
 from horde_agent.measures.online import RUPEE, rupee_config
-from horde_agent.policies import Greedy
+from horde_agent.policies import Greedy, whole_number
 from horde_agent.saving import State, inner, nested, text, untext
 from horde_agent.types import Floats, Integers, Tiles
 
@@ -71,6 +71,7 @@ class Horde:
 
     Attributes:
         questions, names, n_demons: The questions, their names, their number.
+        stream: Number of the selected stream.
 
     The plain engine replaces the fast one under the trace rule "capped", for update rules other than GTD, and for
     traces longer than 1,000 steps (with a warning). In a forked process a Horde learns the same with one thread; spawn
@@ -114,6 +115,8 @@ class Horde:
         resolved = named(questions, self._channels)
         self._set_questions(resolved, np.zeros(len(resolved), dtype=np.int64))
         self._state: tuple[NDArray[Any], Tiles] | None = None  # the state that the next transition starts from
+        self._states: dict[int, tuple[NDArray[Any], Tiles] | None] = {}  # of the streams that are not selected
+        self.stream = 0
         self._engine = self._new_engine()
         self._soundness = Soundness(self.names)
         self._unchecked = self.questions  # questions with policies that were never evaluated
@@ -165,7 +168,8 @@ class Horde:
 
     def _mixed(self, engines: dict[str, Engine], algorithm: Sequence[str], cumulant: Integers) -> MixedEngine:
         """Return an engine for several rules, at the current state."""
-        tiles = None if self._state is None else self._state[1]
+        states = {**self._states, self.stream: self._state}
+        tiles = {k: state[1] for k, state in states.items() if state is not None}
         return MixedEngine(engines, algorithm, cumulant, self._engine_of_rule, self._step_sizes_of, tiles)
 
     @property
@@ -314,6 +318,41 @@ class Horde:
             maker.clear_non_finite_ratios()
         self._state = None if terminated else state
         return self._engine.latest.copy()
+
+    def select_stream(self, stream: int) -> None:
+        """Learn from another stream of experience from now on, such as another robot's: `begin` and `learn` go there.
+
+        Streams have separate traces and current states, and share everything else. Each transition is one update, from
+        the weights that the transitions before it have left, of whichever stream: so the result depends on their order.
+        A change of streams takes about as long as 2 steps.
+
+        Args:
+            stream: Its number, from 0, the first one; call `begin` after the first selection of any other.
+
+        Raises:
+            ValueError: If `stream` is not a whole number from 0 on.
+
+        Example:
+            >>> from horde_agent import Behaviour, Channel
+            >>> horde = Horde([GVF("light", Behaviour(), Channel(0), 0.5)], n_features=4, n_active=1)
+            >>> for robot in range(2):
+            ...     horde.select_stream(robot)
+            ...     predictions = horde.begin(np.ones(1), np.array([robot]))
+            >>> for step in range(100):
+            ...     horde.select_stream(step % 2)
+            ...     predictions = horde.learn(0, 1.0, np.ones(1), np.array([step % 2]))
+            >>> [horde.predict(np.array([tile])).round(1).tolist() for tile in range(3)]
+            [[1.6], [1.6], [0.0]]
+        """
+        stream = whole_number("stream", stream, 0)
+        if stream == self.stream:
+            return
+        self.catch_up()
+        self._engine.select_stream(stream)
+        self._states[self.stream] = self._state
+        self._state, self.stream = self._states.pop(stream, None), stream
+        if self._engine.flags:
+            self._handle_flags()
 
     @property
     def n_waiting(self) -> int:
@@ -509,13 +548,15 @@ class Horde:
 
     def state(self) -> State:
         """Return copies of the complete state, as arrays by name; queued steps stay queued."""
-        there = {} if self._state is None else {"observation": self._state[0], "tiles": self._state[1]}
+        there = _named_state(self._state)
+        others = {stream: _named_state(state) for stream, state in self._states.items()}
         is_plain = np.array(isinstance(self._engine, PlainEngine))
         return nested(
             engine=self._engine.state(),
             signals=self._maker.state(),
             soundness=self._soundness.state(),
             there={name: array.copy() for name, array in there.items()},
+            streams=streams_state(self.stream, others),
             own={"is_plain": is_plain, "unasked": text([q.name for q in self._unchecked])},
         )
 
@@ -534,6 +575,8 @@ class Horde:
         self._soundness.restore(inner(state, "soundness"))
         there, unasked = inner(state, "there"), set(untext(state["own/unasked"]))
         self._state = (there["observation"].copy(), there["tiles"].copy()) if there else None
+        self.stream, others = restored_streams(inner(state, "streams"))
+        self._states = {stream: (of["observation"], of["tiles"]) for stream, of in others.items()}
         self._unchecked = tuple(q for q in self.questions if q.name in unasked)
 
     # ---- adding and removing demons ----------------------------------------------------------------------------------
@@ -690,7 +733,10 @@ class Horde:
         """Continue with the plain engine; `of` made the signals so far."""
         span: Any = self._engine
         plain = self._plain_engine(of, span.config)
-        plain.take_over(*span.in_full())
+        for stream in span.streams:
+            span.select_stream(stream)
+            plain.select_stream(stream)
+            plain.take_over(*span.in_full())
         self._engine = plain
 
     def _freeze_all(self, reasons: dict[int, str], step: int) -> None:
@@ -702,3 +748,8 @@ class Horde:
                     name, policies = self.names[demon], [q.target_policy for q in self.questions]
                     about = [i for i, of in enumerate(policies) if isinstance(of, Greedy) and of.of == name]
                     self._freeze_all(dict.fromkeys(about, f"{name!r}, which finds its policy, diverged"), step)
+
+
+def _named_state(state: tuple[NDArray[Any], Tiles] | None) -> State:
+    """Return the arrays of a state by name; none if the stream has not begun or has ended."""
+    return {} if state is None else {"observation": state[0], "tiles": state[1]}

@@ -6,11 +6,13 @@ computes the signals. All inputs and outputs are in the order of the demons.
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
-from horde_agent.saving import State
+from horde_agent.saving import State, inner, nested
 from horde_agent.types import Floats, Integers, Reals, Tiles
 
 if TYPE_CHECKING:
@@ -45,6 +47,21 @@ def check_weights(theta: Reals, shape: tuple[int, int], dtype: np.dtype[Any]) ->
             f"theta must be finite, and at most {max_finite(dtype):.3g}, as much as {dtype} can hold; theta[{demon}, "
             f"{feature}] is {theta[demon, feature]}"
         )
+
+
+def streams_state(selected: int, others: Mapping[int, State]) -> State:
+    """Return the number of the selected stream and copies of the states of the others; nothing if there are none."""
+    if not others:
+        return {}
+    states = {f"stream{k}": {name: array.copy() for name, array in of.items()} for k, of in others.items()}
+    return {"stream": np.array(selected), **nested(**states)}
+
+
+def restored_streams(state: State) -> tuple[int, dict[int, State]]:
+    """Return the arguments of `streams_state` from a state that contains its result."""
+    numbers = {int(found[1]) for found in map(re.compile(r"stream(\d+)/").match, state) if found}
+    states = {k: {name: array.copy() for name, array in inner(state, f"stream{k}").items()} for k in sorted(numbers)}
+    return int(state.get("stream", 0)), states
 
 
 class FlaggedDemon(NamedTuple):
@@ -92,6 +109,10 @@ class Engine(Protocol):
     def n_waiting(self) -> int:
         """Number of queued steps."""
 
+    @property
+    def stream(self) -> int:
+        """Number of the selected stream."""
+
     def begin(self, tiles: Tiles) -> Floats:
         """Begin a stream at `tiles`: clear all traces, keep the weights, and return the predictions.
 
@@ -123,6 +144,14 @@ class Engine(Protocol):
 
     def catch_up(self) -> None:
         """Process all queued steps."""
+
+    def select_stream(self, stream: int) -> None:
+        """Learn from another stream from now on, by its number from 0; at its first selection it has not begun.
+
+        Each stream has its own traces and current state. Weights, MSPBE estimates, and numbers of the rule that a gap
+        keeps belong to all: learning continues from the weights that the other streams have left, one update for each
+        transition.
+        """
 
     def predict(self, tiles: Tiles) -> Floats:
         """Return the predictions at `tiles`, (n_active,), without learning."""

@@ -5,13 +5,13 @@ The demons of all rules share features and signals; each engine stores its own h
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from horde_agent.kernels.checks import Signals
-from horde_agent.learning.engine import Engine
+from horde_agent.learning.engine import Engine, restored_streams, streams_state
 from horde_agent.learning.layout import NEWCOMER, DemonMapping
 from horde_agent.learning.plain import PlainEngine
 from horde_agent.saving import State, inner, nested
@@ -31,7 +31,7 @@ class MixedEngine:
         algorithm: Rule of each demon, shape (n_demons,).
         cumulant: Index of each demon's cumulant in the signals, shape (n_demons,).
         new_engine, step_sizes: For a rule that `rearrange` adds, and for new demons.
-        tiles: Current tiles, (n_active,), if a stream has begun.
+        tiles: Current tiles, (n_active,), of each stream that has begun.
     """
 
     def __init__(
@@ -41,10 +41,10 @@ class MixedEngine:
         cumulant: Integers,
         new_engine: NewEngine,
         step_sizes: StepSizes,
-        tiles: Tiles | None = None,
+        tiles: Mapping[int, Tiles],
     ) -> None:
         self._engines, self._new_engine, self._step_sizes = dict(engines), new_engine, step_sizes
-        self._tiles = tiles
+        self._tiles = dict(tiles)
         self._assign(algorithm, cumulant)
 
     def _assign(self, algorithm: Sequence[str], cumulant: Integers) -> None:
@@ -68,14 +68,19 @@ class MixedEngine:
 
     def begin(self, tiles: Tiles) -> Floats:
         """Begin a stream at `tiles`, (n_active,): `Engine.begin`."""
-        self._tiles = np.array(tiles)
+        self._tiles[self.stream] = np.array(tiles)
         for engine in self._engines.values():
             engine.begin(tiles)
         return self.latest
 
+    def select_stream(self, stream: int) -> None:
+        """Learn from another stream from now on: `Engine.select_stream`."""
+        for engine in self._engines.values():
+            engine.select_stream(stream)
+
     def learn(self, tiles: Tiles, signals: Signals, *, is_last: bool = False) -> Floats:
         """Learn from the transition to `tiles`, (n_active,): `Engine.learn`."""
-        self._tiles = np.array(tiles)
+        self._tiles[self.stream] = np.array(tiles)
         if signals is not self._signals:
             self._signals, self._parts = signals, {name: self._share(signals, name) for name in self._engines}
         for name, engine in self._engines.items():
@@ -97,6 +102,11 @@ class MixedEngine:
         """Process all queued steps."""
         for engine in self._engines.values():
             engine.catch_up()
+
+    @property
+    def stream(self) -> int:
+        """Number of the selected stream."""
+        return next((engine.stream for engine in self._engines.values()), 0)
 
     @property
     def n_waiting(self) -> int:
@@ -237,18 +247,27 @@ class MixedEngine:
                 engines[name].rearrange(part)
             else:
                 engines[name] = self._new_engine(name, part)
-                if self._tiles is not None:
-                    engines[name].begin(self._tiles)
+                for stream, tiles in self._tiles.items():
+                    engines[name].select_stream(stream)
+                    engines[name].begin(tiles)
+                engines[name].select_stream(self.stream)
         self._engines = engines
         self._assign(mapping.algorithm, cumulant)
 
     def state(self) -> State:
         """Return copies of the complete state, by name."""
-        tiles = {} if self._tiles is None else {"tiles": self._tiles.copy()}
-        return nested(own=tiles, **{name: engine.state() for name, engine in self._engines.items()})
+        others = {k: {"tiles": tiles} for k, tiles in self._tiles.items() if k != self.stream}
+        tiles = {"tiles": self._tiles[self.stream].copy()} if self.stream in self._tiles else {}
+        return nested(
+            own=tiles | streams_state(self.stream, others),
+            **{name: engine.state() for name, engine in self._engines.items()},
+        )
 
     def restore(self, state: State) -> None:
         """Restore a state of engines with the same arguments and the same calls of `rearrange`."""
-        self._tiles = inner(state, "own").get("tiles")
         for name, engine in self._engines.items():
             engine.restore(inner(state, name))
+        own = inner(state, "own")
+        self._tiles = {k: of["tiles"] for k, of in restored_streams(own)[1].items()}
+        if "tiles" in own:
+            self._tiles[self.stream] = own["tiles"].copy()

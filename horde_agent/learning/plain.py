@@ -16,7 +16,15 @@ from horde_agent.kernels import control, plain
 from horde_agent.kernels.checks import DEMON_FLAGGED, Signals
 from horde_agent.kernels.plain import Demons, Phi
 from horde_agent.kernels.rules import Rule, learn_all, rule
-from horde_agent.learning.engine import LARGEST_STEP, SMALLEST_SHARED_WORK, FlaggedDemon, check_weights, max_finite
+from horde_agent.learning.engine import (
+    LARGEST_STEP,
+    SMALLEST_SHARED_WORK,
+    FlaggedDemon,
+    check_weights,
+    max_finite,
+    restored_streams,
+    streams_state,
+)
 from horde_agent.learning.layout import DemonMapping, prefault
 from horde_agent.learning.rules import PAPER_CONFIG, LearnerConfig, next_lambda
 from horde_agent.saving import State, gathered, scattered
@@ -63,6 +71,7 @@ class PlainEngine:
 
     Attributes:
         latest: Predictions at the latest state, float64, shape (n_demons,).
+        stream: Number of the selected stream.
 
     Source: Maei (2011); White, Modayil & Sutton (2012). The equations: `kernels/rules/gtd.py`.
     """
@@ -91,6 +100,8 @@ class PlainEngine:
         self._demons.alpha[:], self._demons.alpha_w[:], self._demons.bound[:] = alpha, alpha_w, max_finite(self.dtype)
         self._is_aside = np.zeros(self.n_demons, dtype=bool)
         self._phi = self._features(np.zeros(0, dtype=np.int64))
+        self.stream = 0
+        self._streams: dict[int, State] = {}  # what `_of_stream` returns of the others
         self.latest: Floats = np.zeros(self.n_demons)
 
     @property
@@ -258,6 +269,8 @@ class PlainEngine:
             of.m[demon] = 0
         for numbers in (of.prediction, of.td_error, of.mspbe, of.alpha, of.alpha_w):
             numbers[demon] = 0.0
+        for of_stream in self._streams.values():
+            of_stream["vectors"][:, demon], of_stream["numbers"][:, demon], of_stream["alive"][demon] = 0, 0, False
         self._is_aside[demon], of.alive[demon], self.latest[demon] = True, False, 0.0
 
     def set_bounds(self, bound: Floats) -> None:
@@ -273,6 +286,25 @@ class PlainEngine:
         self._move_to(self._phi)
 
     # ---- several streams ----------------------------------------------------------------------------------------
+
+    def select_stream(self, stream: int) -> None:
+        """Learn from another stream from now on: `Engine.select_stream`."""
+        if stream == self.stream:
+            return
+        own = self._of_stream()
+        self._streams[self.stream] = {name: a.copy() for name, a in (own | self._phi._asdict()).items()}
+        selected = self._streams.pop(stream, None)
+        for name, array in own.items():
+            array[...] = selected[name] if selected else 0
+        self.stream = stream
+        nothing = self._features(np.zeros(0, dtype=np.int64))
+        self._move_to(Phi(selected["feature"], selected["value"]) if selected else nothing)
+
+    def _of_stream(self) -> State:
+        """Return views of the arrays that belong to the selected stream."""
+        of = self._demons
+        own = {"vectors": of.vectors[of.n_weights :], "numbers": of.numbers[of.n_numbers :]}
+        return own | {"gamma_t": of.gamma_t, "lam_t": of.lam_t, "alive": of.alive}
 
     def merge(self, others: Sequence[PlainEngine]) -> None:
         """Average theta, the rule's other weights and the MSPBE estimates over all engines, in place.
@@ -319,17 +351,23 @@ class PlainEngine:
             max_finite(self.dtype),
         )
         self._is_aside = ~is_new & self._is_aside[mapping.old_index]
+        for of_stream in self._streams.values():
+            for name in self._of_stream():
+                axis = -2 if name == "vectors" else -1
+                of_stream[name] = moved = np.take(of_stream[name], mapping.old_index, axis)
+                np.moveaxis(moved, axis, 0)[is_new] = 0
         self.latest = np.where(is_new, 0.0, self.latest[mapping.old_index])
 
     # ---- state ------------------------------------------------------------------------------------------------------
 
     def state(self) -> State:
         """Return copies of the engine's complete state, by name."""
-        return gathered(self, ("_group", "_policy", "_cumulant"))
+        return gathered(self, ("_group", "_policy", "_cumulant", "stream")) | streams_state(self.stream, self._streams)
 
     def restore(self, state: State) -> None:
         """Restore a state from an engine with the same arguments and the same calls of `rearrange`."""
         scattered(self, state)
+        self.stream, self._streams = restored_streams(state)
 
     def take_over(self, learned: dict[str, Reals], is_aside: NDArray[np.bool_], tiles: Integers) -> None:
         """Continue at `tiles`, (n_active,), from another engine's arrays, by name: see `SpanEngine.in_full`."""

@@ -42,6 +42,8 @@ from horde_agent.learning.engine import (
     FlaggedDemon,
     check_weights,
     max_finite,
+    restored_streams,
+    streams_state,
 )
 from horde_agent.learning.layout import (
     DemonMapping,
@@ -70,6 +72,9 @@ _ADDRESSES = ("_held", "_entry", "_signals", "_step")
 _FIELDS = SpanArrays._fields
 OF_LANES = _FIELDS[_FIELDS.index("prediction") : _FIELDS.index("w_at")]  # one number per lane
 _ROWS = ("theta", "w", "m")  # rows in use come first
+_RINGS_OF_STREAM, _TIMES_OF_STREAM = ("c", "factor"), ("flushed_at", "tail_from")
+_LANES_OF_STREAM = ("e_phi", "e_w", "e_e", "e_sum", "gamma_t", "lam_t")
+_TILES_OF_STREAM = ("bits", "active", "changed", "n_changed")
 # Not saved: the layout, which follows from the demons, and scratch.
 _NOT_SAVED = (
     *("demon", "start", "flush_group", "first_block", "only_policy", "overlap", "table", "foreseen"),
@@ -130,6 +135,7 @@ class SpanEngine:
     Attributes:
         latest: Predictions at the latest completed step, float64, shape (n_demons,).
         n_waiting: Number of queued steps.
+        stream: Number of the selected stream.
         flags: Bits: DEMON_FLAGGED if a demon is flagged (`pop_flagged`), TAIL_TOO_LONG if a trace is too long.
 
     Raises:
@@ -174,7 +180,8 @@ class SpanEngine:
         self._span.alpha[self.layout.lane] = 1.0 if self._rule.IGNORES_STEP_SIZE else alpha
         self._span.alpha_w[self.layout.lane] = alpha_w
         self._m_scale, self._m_decay = 1.0, 1.0 - 1.0 / config.mspbe_tau
-        self.flags = self.n_waiting = 0
+        self.flags = self.n_waiting = self.stream = 0
+        self._streams: dict[int, State] = {}  # what `_of_stream` returns of the others
         self.latest: Floats = np.zeros(self.n_demons)
 
     @property
@@ -397,9 +404,10 @@ class SpanEngine:
 
     def _check_size(self, tiles: Integers) -> None:
         """Set the number of active features at the first call; raise ValueError if it changes later."""
-        if self._clock[NOW] < 0:
+        if not self._span.n_active:
             self._span = self._span._replace(**self._shared_arrays(tiles.size))
             self._held = None
+            self._streams.clear()  # none of them has begun
         elif tiles.size != self._span.n_active:
             raise ValueError(f"tiles must be {self._span.n_active} as in the first state, not {tiles.size}")
 
@@ -462,6 +470,42 @@ class SpanEngine:
         self.catch_up()
         if self._clock[NOW] >= 0:
             self.flags |= int(transition.flush(self._native, self._entry))
+
+    # ---- several streams --------------------------------------------------------------------------------------------
+
+    @property
+    def streams(self) -> list[int]:
+        """Numbers of the streams that were selected so far, the selected one last."""
+        return [*self._streams, self.stream]
+
+    def select_stream(self, stream: int) -> None:
+        """Learn from another stream from now on: `Engine.select_stream`.
+
+        Pending updates are written, and e.w is summed again, because other streams have changed w: this takes about as
+        long as 2 steps.
+        """
+        if stream == self.stream:
+            return
+        self._flush()
+        own = self._of_stream()
+        self._streams[self.stream] = {name: array.copy() for name, array in own.items()}
+        selected = self._streams.pop(stream, None)
+        for name, array in own.items():
+            array[...] = selected[name] if selected else -(name == "now")
+        self.stream = stream
+        if self._clock[NOW] < 0:
+            return
+        if self._has_w:
+            transition.sum_traces(self._native, self._entry)
+        self._sum_bases()
+
+    def _of_stream(self) -> State:
+        """Return views of the arrays that belong to the selected stream; no update is pending."""
+        span = self._span
+        names = (*_RINGS_OF_STREAM, *_TIMES_OF_STREAM, *_LANES_OF_STREAM, *_TILES_OF_STREAM)
+        kept = span.n_numbers * self.layout.n_lanes  # numbers that a gap keeps belong to all streams
+        own = {name: getattr(span, name) for name in names}
+        return own | {"numbers": span.numbers[kept:], "now": self._clock[NOW : NOW + 1]}
 
     # ---- reading: nothing here changes what is learned --------------------------------------------------------------
 
@@ -643,6 +687,14 @@ class SpanEngine:
             if name not in ("bound", "max_trace"):
                 getattr(span, name)[lane] = 0
         span.numbers[lane :: self.layout.n_lanes] = 0
+        for of_stream in self._streams.values():
+            for name in _RINGS_OF_STREAM:
+                if of_stream[name].size:
+                    n_places = of_stream[name].size // self.layout.n_lanes
+                    rows_of(of_stream[name], self.layout, b, n_places)[..., lane - self.layout.start[b]] = 0
+            for name in _LANES_OF_STREAM:
+                of_stream[name][lane] = 0
+            of_stream["numbers"][lane :: self.layout.n_lanes] = 0
         for index in (span.policy, span.trace_group, span.cumulant, span.outcome):
             index[lane] = -1
         self._is_aside[lane], span.predictions[demon], self.latest[demon] = True, 0.0, 0.0
@@ -702,7 +754,8 @@ class SpanEngine:
         arrays = {name: a for name, a in self._span._asdict().items() if isinstance(a, np.ndarray)}
         saved = {name: a.copy() for name, a in arrays.items() if name not in _NOT_SAVED}
         rows = {name: arrays[name][: self._n_in_use].copy() for name in _ROWS}
-        return {**saved, **rows, "n_active": np.array(self._span.n_active), **attributes(self, *_OWN_STATE)}
+        own = {"n_active": np.array(self._span.n_active), **attributes(self, *_OWN_STATE)}
+        return {**saved, **rows, **own, **streams_state(self.stream, self._streams)}
 
     def restore(self, state: State) -> None:
         """Restore a state from an engine with the same arguments and the same calls of `rearrange`.
@@ -728,6 +781,7 @@ class SpanEngine:
             elif name in state and name != "n_active":
                 getattr(self._span, name)[...] = state[name]
         put_back(self, state, *_OWN_STATE)
+        self.stream, self._streams = restored_streams(state)
         self._prefault_rows(int(self._clock[N_ROWS]))
 
     @property
@@ -745,6 +799,7 @@ class SpanEngine:
         """
         self._flush()
         old, before, latest, was_aside = self.layout, self._span, self.latest, self._is_aside
+        was_of_stream = self._of_stream()
         self._drop_addresses()
         self.n_demons, self._share = mapping.group.size, None
         cumulant = np.arange(self.n_demons) if mapping.cumulant is None else mapping.cumulant
@@ -757,7 +812,9 @@ class SpanEngine:
         before = before._replace(**dict.fromkeys(rows, nothing))
         for name in tuple(rows):
             self._copy_rows(rows.pop(name), old, getattr(self._span, name), moved)
-        self._copy_tails(before, old, moved)
+        for stream, of_stream in self._streams.items():
+            self._streams[stream] = self._rearranged(of_stream, mapping, old, moved)
+        self._copy_tails(was_of_stream, self._of_stream(), old, moved)
         self._copy_lane_values(mapping, before, old, was_aside)
         self.latest = np.where(mapping.is_new, 0.0, latest[mapping.old_index])
         self._span.predictions[:] = self.latest
@@ -771,15 +828,25 @@ class SpanEngine:
                 ..., move.there
             ]
 
-    def _copy_tails(self, before: SpanArrays, old: Layout, moved: list[Move]) -> None:
-        """Copy the traces' tails; a flush group gets the length of its longest tail."""
-        span, now = self._span, max(int(self._clock[NOW]), 0)
-        span.flushed_at[:], span.tail_from[:] = now, now
+    def _rearranged(self, before: State, mapping: DemonMapping, old: Layout, moved: list[Move]) -> State:
+        """Return another stream's arrays for the new demons."""
+        after = {name: np.zeros_like(array) for name, array in self._of_stream().items()}
+        after |= {name: before[name] for name in (*_TILES_OF_STREAM, "now")}
+        self._copy_tails(before, after, old, moved)
+        to, came_from = self.layout.lane[~mapping.is_new], old.lane[mapping.old_index[~mapping.is_new]]
+        for name in (*_LANES_OF_STREAM, "numbers"):
+            after[name].reshape(-1, self.layout.n_lanes)[:, to] = before[name].reshape(-1, old.n_lanes)[:, came_from]
+        return after
+
+    def _copy_tails(self, was: State, of_stream: State, old: Layout, moved: list[Move]) -> None:
+        """Copy the traces' tails of a stream; a flush group gets the length of its longest tail."""
+        tail_from, now = of_stream["tail_from"], max(int(of_stream["now"][0]), 0)
+        of_stream["flushed_at"][:], tail_from[:] = now, now
         for move in moved:
-            first, g = int(before.tail_from[old.flush_group[move.source]]), self.layout.flush_group[move.block]
-            span.tail_from[g] = min(int(span.tail_from[g]), first)
-            for name in ("c", "factor"):
-                ring, ring_before = getattr(span, name), getattr(before, name)
+            first, g = int(was["tail_from"][old.flush_group[move.source]]), self.layout.flush_group[move.block]
+            tail_from[g] = min(int(tail_from[g]), first)
+            for name in _RINGS_OF_STREAM:
+                ring, ring_before = of_stream[name], was[name]
                 if ring.size:
                     (came_from,) = rows_of(ring_before, old, move.source, ring_before.size // old.n_lanes)
                     (into,) = rows_of(ring, self.layout, move.block, ring.size // self.layout.n_lanes)

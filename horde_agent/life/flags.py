@@ -59,8 +59,8 @@ def is_learned(came_by: int, flags: int) -> bool:
 
 
 def are_broken(flags: NDArray[Any]) -> Bools:
-    """Return `is_broken` of each row of a stream, shape (n_rows,)."""
-    return np.asarray((flags & BROKEN) != 0)
+    """Return which rows do not follow from the row before: `is_broken`, or another robot's; shape (n_rows,)."""
+    return np.asarray((flags & (BROKEN | Flag.TURN)) != 0)
 
 
 def are_followed(flags: NDArray[Any]) -> Bools:

@@ -188,6 +188,7 @@ class Life:
         self.excursions = Excursions(self._excursion_policies(), excursions)
         self.dockings = Dockings(docking or DockingConfig(), self.interface.period_s, can_dock=self.body.can_dock)
         self.recorder, self.observers = recorder, list(observers)
+        self.robot = 0  # its number, for the record
         self.steps = self.gaps = self.crc_errors = self.deadlines_missed = self.n_clipped = 0
         self.t = np.nan
         self.n_not_applied = self._n_not_applied_in_a_row = 0
@@ -214,6 +215,10 @@ class Life:
 
         Without the robot's own state if it is not restorable: such a life resumes with a gap.
         """
+        return nested(student=self.student.state()) | self._state_of_robot()
+
+    def _state_of_robot(self) -> State:
+        """Return the state without the student's."""
         behaviour: State = getattr(self.behaviour, "state", dict)()
         now = {
             "observation": self._observation.copy(),
@@ -221,7 +226,6 @@ class Life:
             "tiles": np.zeros(0) if self._tiles is None else self._tiles.copy(),
         }
         return nested(
-            student=self.student.state(),
             excursions=self.excursions.state(),
             dockings=self.dockings.state(),
             behaviour=behaviour,
@@ -238,6 +242,10 @@ class Life:
         """
         assert not self._has_begun, "a life that has begun cannot be restored"
         self.student.restore(inner(state, "student"))
+        self._restore_robot(state)
+
+    def _restore_robot(self, state: State) -> None:
+        """Restore the state without the student's."""
         self.excursions.restore(inner(state, "excursions"))
         self.dockings.restore(inner(state, "dockings"))
         restore_behaviour = getattr(self.behaviour, "restore", None)
@@ -358,6 +366,7 @@ class Life:
 
     def _live(self) -> None:
         while self.steps < self._end and not self._is_stopped:
+            self._take_turn()
             self._notify("before_step", self)
             if self.dockings.is_due(self.steps, in_excursion=self.excursions.phase is Phase.EXCURSION):
                 self._dock()
@@ -370,6 +379,9 @@ class Life:
             else:
                 self._step(choice)
                 self.cycle_s.add(time.perf_counter() - began)
+
+    def _take_turn(self) -> None:
+        """Select the robot whose turn it is; see `Robots`."""
 
     def _choose(self) -> Choice:
         exact, tiles = self._observation.astype(np.float64), self._encode()  # float64, as for questions' functions
@@ -476,7 +488,8 @@ class Life:
                 if observed.shape != self._unknown.shape:  # not recorded, or changed by a wrapper
                     observed = self._unknown
                 flags, pose = flags_of(frame.info), frame.info.pose
-                self.recorder.write(Row(step, frame.info.t, observed, NO_ACTION, np.nan, phase, flags, pose))
+                row = Row(step, frame.info.t, observed, NO_ACTION, np.nan, phase, flags, pose, robot=self.robot)
+                self.recorder.write(row)
 
     def _take(self, observation: Any, info: RobotInfo, flags: int) -> None:
         """Make an observation the current one, not yet observed by the student."""
@@ -514,7 +527,7 @@ class Life:
 
     def _row(self, choice: Choice) -> Row:
         phase, action, b, policy = choice
-        return Row(self.steps, self.t, self._observation, action, b, phase, self._flags, self._pose, policy)
+        return Row(self.steps, self.t, self._observation, action, b, phase, self._flags, self._pose, policy, self.robot)
 
     def _write(self, row: Row) -> None:
         """Record a row and call `after_step`."""

@@ -377,7 +377,8 @@ class Follower(LifeHooks):
     def _follow(self) -> None:
         try:
             while (row := self._next()) is not None:
-                self.student.take_row(row.observation, row.action, row.b, row.phase, row.flags, row.step, row.policy)
+                what = (row.observation, row.action, row.b, row.phase, row.flags, row.step, row.policy, row.robot)
+                self.student.take_row(*what)
         except BaseException as error:
             with self._something:
                 self._fault = error

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from horde_agent.cluster import AnyHorde, ShardedHorde
 from horde_agent.gvf import GVF, Channel
 from horde_agent.interface import Interface
+from horde_agent.learning.engine import restored_streams, streams_state
 from horde_agent.learning.values import identity
 from horde_agent.life.excursions import ExcursionConfig
 from horde_agent.life.flags import are_broken, is_broken, is_learned
@@ -102,6 +103,7 @@ class Student:
         errors: Scores of the test excursions.
         learning_steps: Updates so far (each of all demons).
         learn_s: Durations of the updates with their predictions, in seconds; of a batch, the mean.
+        robot: Number of the robot whose stream is learned from.
     """
 
     def __init__(self, horde: AnyHorde, interface: Interface, excursions: ExcursionConfig | None = None) -> None:
@@ -118,6 +120,8 @@ class Student:
         self._test: TestExcursion | None = None
         self._on_policy_test: TestExcursion | None = None
         self._predicted: Predictions = np.zeros(horde.n_demons)  # at the latest observation of an excursion
+        self.robot = 0
+        self._others: dict[int, tuple[Phase, int, float, TestExcursion | None]] = {}  # phase to test of other robots
         self._index_demons()
 
     def _policies_under_test(self) -> list[PolicyUnderTest]:
@@ -146,6 +150,10 @@ class Student:
             if test is not None:
                 test.rearrange(new_positions(old_index, self.errors.n_demons))
                 setattr(self, name, test if len(test.demons) else None)
+        for k, (phase, action, b, test) in self._others.items():
+            if test is not None:
+                test.rearrange(new_positions(old_index, self.errors.n_demons))
+                self._others[k] = phase, action, b, test if len(test.demons) else None
         self._predicted = np.where(old_index >= 0, self._predicted[old_index], 0.0)
         self.errors.rearrange(old_index, self._policies_under_test())
         self._index_demons()
@@ -160,6 +168,8 @@ class Student:
         test, on_policy = ({} if t is None else t.state() for t in (self._test, self._on_policy_test))
         own = attributes(self, *_STATE)
         own |= {"phase": np.array(int(self._phase)), "n_updated": np.array(self._n_updated)}
+        others = {k: _named_part(*part) for k, part in self._others.items()}
+        own |= streams_state(self.robot, others)
         return nested(horde=self.horde.state(), errors=self.errors.state(), test=test, on_policy=on_policy, own=own)
 
     def restore(self, state: State) -> None:
@@ -172,6 +182,11 @@ class Student:
         context = self.errors.policies, self.horde.questions, self.horizon
         self._test = TestExcursion.restored(test, *context) if test else None
         self._on_policy_test = TestExcursion.restored(on_policy, *context) if on_policy else None
+        self.robot, others = restored_streams(own)
+        for k, of_robot in others.items():
+            tested = inner(of_robot, "on_policy")
+            part = Phase(int(of_robot["phase"])), int(of_robot["action"]), float(of_robot["b"])
+            self._others[k] = (*part, TestExcursion.restored(tested, *context) if tested else None)
 
     @property
     def n_updated(self) -> int:
@@ -279,10 +294,37 @@ class Student:
             self._on_policy_test = TestExcursion(own[0], self.predictions, step, self.horizon) if own else None
         self._phase, self._action, self._b = phase, action, b
 
+    def select_robot(self, robot: int) -> None:
+        """Continue the stream of another robot, by its number from 0; call it between two excursions.
+
+        Raises:
+            ValueError: If the demons are in shards, which learn from one stream.
+        """
+        if robot == self.robot:
+            return
+        if isinstance(self.horde, ShardedHorde):
+            raise ValueError("shards learn from one robot; learn from several in one Horde, without shards")
+        self._others[self.robot] = self._phase, self._action, self._b, self._on_policy_test
+        fresh = (Phase.END, NO_ACTION, np.nan, None)
+        self._phase, self._action, self._b, self._on_policy_test = self._others.pop(robot, fresh)
+        self.robot, began = robot, time.perf_counter()
+        self.horde.select_stream(robot)
+        if self._n_untimed:
+            self._share_time(time.perf_counter() - began)
+
     def take_row(
-        self, observation: Observation, action: int, b: float, phase: int, flags: int, step: int, policy: int
+        self,
+        observation: Observation,
+        action: int,
+        b: float,
+        phase: int,
+        flags: int,
+        step: int,
+        policy: int,
+        robot: int = 0,
     ) -> None:
         """Process a row of a record, `observation` of shape (n_inputs,); frames within a drive are skipped."""
+        self.select_robot(robot)
         if not (phase == self._phase and phase in DRIVES):
             self.observe(observation, flags)
             self.set_action(Phase(phase), action, b, step, policy)
@@ -319,6 +361,12 @@ class Student:
         return None
 
 
+def _named_part(phase: Phase, action: int, b: float, test: TestExcursion | None) -> State:
+    """Return the state of a robot that is not selected, by name."""
+    own = {"phase": np.array(int(phase)), "action": np.array(action), "b": np.array(b)}
+    return own | nested(on_policy={} if test is None else test.state())
+
+
 def relearn(
     stream: Stream | Iterable[Stream],
     horde: AnyHorde,
@@ -353,10 +401,12 @@ def relearn(
 
 
 def rows_of(parts: Iterable[Stream]) -> Iterator[tuple[Any, ...]]:
-    """Yield each row: observation, action, b(a), phase, flags, step, policy."""
+    """Yield each row: observation, action, b(a), phase, flags, step, policy, robot."""
     for part in parts:
-        columns = (part.rows[name].tolist() for name in ("action", "b", "phase", "flags", "step"))
-        yield from zip(part.rows["observation"], *columns, part.rows["policy"].tolist(), strict=True)
+        columns = [part.rows[name].tolist() for name in ("action", "b", "phase", "flags", "step", "policy")]
+        has_robots = "robot" in (part.rows.dtype.names or ())
+        robots = part.rows["robot"].tolist() if has_robots else [0] * len(part)
+        yield from zip(part.rows["observation"], *columns, robots, strict=True)
 
 
 def predict_along(stream: Stream, horde: AnyHorde, interface: Interface, before: Floats | None = None) -> Floats:

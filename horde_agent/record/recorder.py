@@ -81,12 +81,13 @@ class Recorder:
         flush_s: float = FLUSH_S,
         sync_s: float = SYNC_S,
     ) -> None:
-        self._path, dtype = path, row_dtype(n_inputs)
+        self._path, dtype = path, row_dtype(n_inputs, (header or {}).get("robots", 1))
         self.header = {"format": FORMAT, "version": FORMAT_VERSION, "dtype": dtype.descr, **(header or {})}
         self._buffer = np.zeros(_ROWS_IN_BUFFER, dtype=dtype)
         # Views of the columns: assigning to them is several times cheaper than to a row of a structured array.
         self._columns = [self._buffer[name] for name in ("t", "b", "observation", "pose", "step", "policy", "action")]
         self._phase, self._flags = self._buffer["phase"], self._buffer["flags"]
+        self._robot = self._buffer["robot"] if "robot" in (dtype.names or ()) else None
         self._used = 0
         self.n_rows = self.n_lost = 0
         self.differs_at: int | None = None
@@ -162,6 +163,8 @@ class Recorder:
             t[i], b[i], observation[i], pose[i] = row.t, row.b, row.observation, row.pose
             step[i], policy[i], action[i] = row.step, row.policy, row.action
             self._phase[i], self._flags[i] = row.phase, row.flags
+            if self._robot is not None:
+                self._robot[i] = row.robot
             self.n_rows += 1
             if self._n_ahead < len(self._ahead) and self._is_as_before(i):
                 return

@@ -68,6 +68,8 @@ class Flag(IntEnum):
     """The environment truncated the episode here; the next observation follows a reset."""
     STALE = 16
     """No new packet came: it repeats the one before it."""
+    TURN = 32
+    """The row before it is another robot's; it follows from the last row of its own robot."""
 
 
 BROKEN: int = Flag.GAP | Flag.NOT_APPLIED | Flag.STALE
@@ -87,6 +89,7 @@ class Row(NamedTuple):
         phase, flags: See `Phase` and `Flag`.
         pose: x (m), y (m), heading (rad); nan where unknown. For pictures only.
         policy: In an excursion the CRC-32 of the name of the policy that is tested, else NO_POLICY.
+        robot: Number of the robot, from 0.
     """
 
     step: int
@@ -98,10 +101,11 @@ class Row(NamedTuple):
     flags: int
     pose: tuple[float, float, float]
     policy: int = NO_POLICY
+    robot: int = 0
 
 
-def row_dtype(n_inputs: int) -> np.dtype[Any]:
-    """Return the numpy type of a row with `n_inputs` inputs: little-endian, packed."""
+def row_dtype(n_inputs: int, n_robots: int = 1) -> np.dtype[Any]:
+    """Return the numpy type of a row with `n_inputs` inputs: little-endian, packed; `robot` is there if several are."""
     return np.dtype(
         [
             ("t", "<f8"),
@@ -113,6 +117,7 @@ def row_dtype(n_inputs: int) -> np.dtype[Any]:
             ("action", "<i2"),
             ("phase", "u1"),
             ("flags", "u1"),
+            *([("robot", "<u2")] if n_robots > 1 else []),
             (CRC, "<u4"),
         ]
     )
@@ -228,7 +233,11 @@ def _rows_of(segment: Segment, since: int, expected: int | None, *, is_last: boo
     number = first + np.flatnonzero(is_sound)
     follows = np.r_[first if expected is None else expected, number + 1]
     sound = rows[is_sound]
-    sound["flags"][number != follows[:-1]] |= np.uint8(Flag.GAP)
+    for first_after in np.flatnonzero(number != follows[:-1]):
+        sound["flags"][first_after] |= np.uint8(Flag.GAP)
+        if "robot" in (sound.dtype.names or ()):  # the rows of any robot may be missing
+            _, firsts = np.unique(sound["robot"][first_after:], return_index=True)
+            sound["flags"][first_after + firsts] |= np.uint8(Flag.GAP)
     return Stream(sound, segment.header, tuple(segment.faults(is_last=is_last))), int(follows[-1])
 
 

@@ -40,6 +40,7 @@ TRACE_RULES = ("clipped", "capped", "plain", "tree-backup", "abtd")
 W_RULES = ("every-step", "importance-weighted")
 DEFAULT_STEPS = 60_000
 LOG_PASSES, DATA_PASSES = 30, 1
+MOST_ROBOTS = 1_000
 
 
 def _shown(metavar: str, default: str | None = None) -> Any:
@@ -147,6 +148,8 @@ class LearnConfig:
         shards: Number of processes for the demons, on Ray, or `auto`, one per processor (docs/cluster.md). The
             weights are the same, bit for bit.
         ray: Address of a Ray cluster for the shards, HOST:PORT; else one is started on this machine for the run.
+        robots: Number of simulated robots that take turns and learn one set of weights; robot k has the seed
+            `--seed` + k. `--steps` counts the steps of all.
         seed: Seed of all random numbers: same seed, same run.
         config: TOML file that fills these settings by name; flags override it.
         out: New folder for the results.
@@ -180,6 +183,7 @@ class LearnConfig:
     watch: bool = False
     shards: Annotated[str | None, _shown("N|auto", "(default: none, one Horde in this process)")] = None
     ray: Annotated[str | None, _shown("HOST:PORT", "(default: none)")] = None
+    robots: Annotated[int, WHOLE] = 1
     seed: Annotated[int, WHOLE] = 0
     config: Annotated[Path | None, _shown("FILE", "(default: none)")] = None
     out: Annotated[Path | None, _shown("DIR", "(default: the next free runs/BACKEND-N)")] = None
@@ -207,6 +211,7 @@ def resolve(config: LearnConfig) -> LearnConfig:
     _check_behaviour(config)
     _check_alarm(config.on_alarm)
     _check_shards(config)
+    _check_robots(config)
     _one_of("trace rule", config.trace_rule, TRACE_RULES)
     _one_of("w rule", config.w_rule, W_RULES)
     is_on_policy = config.backend in ("replay", "gymnasium", "data")
@@ -386,6 +391,7 @@ _RANGES: tuple[tuple[str, Callable[[Any], bool], str], ...] = (
     ("steps", lambda x: x is None or x >= 1, "at least 1"),
     ("horizon", lambda x: x >= 1, "at least 1"),
     ("passes", lambda x: x is None or x >= 1, "at least 1"),
+    ("robots", lambda x: 1 <= x <= MOST_ROBOTS, f"in 1..{MOST_ROBOTS}"),
     ("seed", lambda x: x >= 0, "at least 0"),
     ("step_size", lambda x: x is None or 0.0 < x < math.inf, "a positive number"),
     ("secondary_ratio", lambda x: x is None or 0.0 <= x < math.inf, "a number that is not negative"),
@@ -433,6 +439,20 @@ def _check_shards(config: LearnConfig) -> None:
         raise BadInput(f"--shards cannot be combined with --backend {config.backend}; omit it")
     if find_spec("ray") is None:
         raise BadInput("--shards needs the extra `ray`: pip install -e '.[ray]'")
+
+
+def _check_robots(config: LearnConfig) -> None:
+    """Several robots take turns, so that each must be simulated, and wait."""
+    if config.robots == 1:
+        return
+    wrong = {
+        f"--backend {config.backend}": config.backend != "simulator",
+        "--realtime": config.realtime,
+        "--shards": config.shards is not None,
+    }
+    for flag, is_given in wrong.items():
+        if is_given:
+            raise BadInput(f"--robots {config.robots} needs --backend simulator and cannot be combined with {flag}")
 
 
 def _check_questions(questions: str, backend: str) -> None:

@@ -19,6 +19,7 @@ from horde_agent.kernels.span.arrays import SpanArrays
 from horde_agent.life.excursions import DockingConfig, ExcursionConfig
 from horde_agent.life.life import Life
 from horde_agent.life.observers import MspbeWatch, Sampler
+from horde_agent.life.robots import Robots
 from horde_agent.policies import Behaviour, Gibbs, PolicyFunction, StickyRandom, Uniform
 from horde_agent.questions import excursions
 from horde_agent.record import Flag, Phase, Recorder, snapshots
@@ -140,6 +141,7 @@ def make_life(
     n_gibbs: int = 3,
     mode: Mode = "deferred",
     is_restorable: bool = True,
+    n_robots: int = 1,
     **config: Any,
 ) -> Life:
     """Return a new life, with most kinds of events within 700 steps."""
@@ -152,16 +154,17 @@ def make_life(
     asked += gibbs_questions(coder.n_features, n_gibbs)
     rules = LearnerConfig(**config)
     horde = Horde(asked, n_features=coder.n_features, n_active=coder.n_active, config=rules, mode=mode)
-    return Life(
-        body,
-        horde,
-        StickyRandom(N_ACTIONS),
-        np.random.default_rng(4),
-        interface=interface,
-        excursions=ExcursionConfig(probability=0.05, horizon=12),
-        docking=DockingConfig(pause_s=2.0, attempts=4),
-        observers=[Sampler(every=50), MspbeWatch(horde)],
-    )
+    options: dict[str, Any] = {
+        "interface": interface,
+        "excursions": ExcursionConfig(probability=0.05, horizon=12),
+        "docking": DockingConfig(pause_s=2.0, attempts=4),
+        "observers": [Sampler(every=50), MspbeWatch(horde)],
+    }
+    behaviours = [StickyRandom(N_ACTIONS) for _ in range(n_robots)]
+    if n_robots == 1:
+        return Life(body, horde, behaviours[0], np.random.default_rng(4), **options)
+    bodies = [body, *(RestorableBody(is_restorable=is_restorable) for _ in behaviours[1:])]
+    return Robots(bodies, horde, behaviours, [np.random.default_rng(4 + k) for k in range(n_robots)], **options)
 
 
 KINDS: dict[str, Callable[[], Life]] = {
@@ -173,8 +176,11 @@ KINDS: dict[str, Callable[[], Life]] = {
     "span, feedback": partial(make_life, feedback=True),
     "plain, functions": partial(make_life, with_functions=True, engine="plain"),
     "plain, capped, feedback": partial(make_life, feedback=True, trace_rule="capped"),
+    "span, robots, functions": partial(make_life, n_robots=3, with_functions=True),
+    "plain, robots": partial(make_life, n_robots=3, engine="plain"),
 }
 DEFERRED = {"span", "span, deferred, functions", "span, many policies", "span, plain trace, vector", "span, feedback"}
+DEFERRED |= {"span, robots, functions"}
 
 
 def add(life: Life) -> None:

@@ -32,6 +32,7 @@ GROUPS = [0] * 20 + [1, 1, 2] + [3] * 9 + [4]
 
 N, N_ACTIVE = 70, 5  # features in two words of bits
 TINY = 1e-9  # a bound that each weight passes
+OF_STREAM = ("e", "gamma_t", "lam_t")  # what the oracle learns in each stream, besides phi
 LEARNED = ("theta", "w", "e", "m", "s", "delta", "max_e", "gamma_t", "lam_t", "alpha", "alpha_w")
 SCRATCH = {"clock", "run_time", "run_place"}  # `clock` is compared by its first two numbers
 
@@ -88,6 +89,7 @@ class Trial:
         self.of_variant = np.stack([rng.choice(choices, (4, 2)) for choices in (gamma, lam)])
         self.tiles = rng.choice(N, N_ACTIVE, replace=False)
         self._allocate()
+        self.stream, self.others = 0, dict[int, tuple[Any, dict[str, Any]]]()  # tiles and arrays of the other streams
         self.begin()
 
     def _oracle(self, n: int) -> Any:
@@ -166,6 +168,10 @@ class Trial:
         for name in LEARNED:
             getattr(self.oracle, name)[: old_index.size] = getattr(before, name)[old_index]
         self.oracle.phi = before.phi
+        for _, arrays in self.others.values():
+            for name in OF_STREAM:
+                was, arrays[name] = arrays[name], np.zeros_like(getattr(self.oracle, name))
+                arrays[name][: old_index.size] = was[old_index]
         self.group, self.leader = self._groups()
         index = np.r_[old_index, np.full(2 * n_new, NEWCOMER)]
         self.engine.rearrange(DemonMapping(index, self.group, self.policy[self.leader], alpha, alpha))
@@ -178,6 +184,21 @@ class Trial:
         self.is_aside[demon] = True
         for name in ("theta", "w", "e", "m", "s", "delta"):
             getattr(self.oracle, name)[demon] = 0.0
+        for _, arrays in self.others.values():
+            arrays["e"][demon] = 0.0
+
+    def select(self, stream: int) -> None:
+        """Select another stream, which begins at its first selection."""
+        oracle = self.oracle
+        self.others[self.stream] = self.tiles, {name: getattr(oracle, name) for name in (*OF_STREAM, "phi")}
+        self.stream = stream
+        self.engine.select_stream(stream)
+        if stream in self.others:
+            self.tiles, arrays = self.others.pop(stream)
+            vars(oracle).update(arrays)
+        else:
+            oracle.e = np.zeros_like(oracle.e)
+            self.begin()
 
     def reset(self) -> None:
         """Set theta; a frozen demon ignores it and stays at zero."""
@@ -334,6 +355,40 @@ def test_a_stream_may_begin_again_and_again(setup: Setup, n_learned: int) -> Non
         for _ in range(n_learned):
             trial.learn()
     trial.check("at the end")
+
+
+@pytest.mark.kernels
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")  # interpreted, NumPy warns of inf - inf
+@IN_ALL
+@W_RULES
+@pytest.mark.parametrize("seed", range(3))
+def test_streams_have_traces_of_their_own_and_share_the_weights(
+    setup: Setup, w_rule: str, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Four streams in turns of up to nine steps, each transition an update of the weights left by the one before it."""
+    if seed == 0:
+        monkeypatch.setattr(span_module, "SMALLEST_SHARED_WORK", 0)
+    rules: dict[str, Any] = {"w_rule": w_rule, "trace_rule": ("clipped", "plain")[seed % 2]}
+    trial = Trial(setup, seed, gamma=(0.5, 0.9), lam=(0.5, 0.9), **rules)
+    for turn in range(60):
+        trial.select((trial.stream + 1 + turn % 3) % 4)
+        trial.check(f"at the beginning of turn {turn}")
+        for _ in range(trial.rng.integers(9)):
+            match int(trial.rng.integers(20)):
+                case 0:
+                    trial.begin()
+                case 1:
+                    trial.change()
+                case 2:
+                    trial.reset()
+                case 3:
+                    trial.freeze()
+                case 4:
+                    trial.engine = copy.deepcopy(trial.engine)
+                case _:
+                    trial.learn()
+        trial.check(f"in turn {turn}")
+    assert len(trial.others) == 3
 
 
 # ---- invariants -----------------------------------------------------------------------------------------------------

@@ -109,9 +109,13 @@ def config_of(name: str, **settings: Any) -> LearnerConfig:
 
 
 class Stream:
-    """Random signals and events for engines of the same demons: gaps, ends, resets, demons added and removed."""
+    """Random signals and events for engines of the same demons: gaps, ends, resets, demons added and removed.
 
-    def __init__(self, seed: int, engines: list[Any]) -> None:
+    With several streams, another one may be selected after each event.
+    """
+
+    def __init__(self, seed: int, engines: list[Any], n_streams: int = 1) -> None:
+        self.stream, self.n_streams, self.tiles_of = 0, n_streams, dict[int, Any]()
         self.rng, self.engines, self.group = np.random.default_rng(seed), engines, GROUP.copy()
         self.is_followed, self.tiles = np.ones(3, dtype=bool), np.arange(5)
         self.begin()
@@ -127,6 +131,16 @@ class Stream:
         self.move()
         for engine in self.engines:
             engine.begin(self.tiles)
+
+    def select(self) -> None:
+        """Select a stream; it begins at its first selection."""
+        self.tiles_of[self.stream] = self.tiles
+        self.stream = int(self.rng.integers(self.n_streams))
+        for engine in self.engines:
+            engine.select_stream(self.stream)
+        self.tiles = self.tiles_of.get(self.stream, self.tiles)
+        if self.stream not in self.tiles_of:
+            self.begin()
 
     def learn(self, *, is_last: bool = False) -> None:
         """Learn from a transition; a few signals are not finite, and ratios are 0 for several steps in a row."""
@@ -174,6 +188,8 @@ class Stream:
                         engine.reset_weights(theta)
                 case _:
                     self.learn()
+            if self.n_streams > 1 and self.rng.random() < 0.3:
+                self.select()
 
 
 def new_engine(kind: str, config: LearnerConfig, batch: int = 1) -> Any:
@@ -231,12 +247,27 @@ def test_the_span_engine_learns_what_the_plain_engine_learns(
         assert_alike(span, plain, f"after {13 * (k + 1)} events")
 
 
+@pytest.mark.parametrize("batch", [1, 4])
+@pytest.mark.parametrize("name", [pytest.param(name, marks=MARKS[name]) for name in SPAN_RULES])
+def test_the_span_engine_learns_from_several_streams_what_the_plain_engine_does(name: str, batch: int) -> None:
+    """Each stream has its own traces; each transition is one update of the weights that all streams share."""
+    plain, span = new_engine("plain", config_of(name)), new_engine("span", config_of(name), batch)
+    stream = Stream(5, [plain, span], n_streams=3)
+    for k in range(15):
+        stream.take(13)
+        assert_alike(span, plain, f"after {13 * (k + 1)} events")
+    assert len(stream.tiles_of) == 3
+
+
+@pytest.mark.parametrize("n_streams", [1, 3])
 @KINDS
-def test_a_restored_engine_continues_to_the_bit(name: str, kind: str) -> None:
+def test_a_restored_engine_continues_to_the_bit(name: str, kind: str, n_streams: int) -> None:
     learned = new_engine(kind, config_of(name))
-    stream = Stream(2, [learned])
+    stream = Stream(2, [learned], n_streams)
     for _ in range(30):
         stream.learn()
+        if n_streams > 1:
+            stream.select()
     restored = new_engine(kind, config_of(name))
     if kind == "span":
         restored.begin(stream.tiles)
@@ -244,6 +275,8 @@ def test_a_restored_engine_continues_to_the_bit(name: str, kind: str) -> None:
     stream.engines.append(restored)
     for _ in range(30):
         stream.learn()
+        if n_streams > 1:
+            stream.select()
     stream.begin()
     for one, other in zip(learned.weights(), restored.weights(), strict=True):
         np.testing.assert_array_equal(one, other)

@@ -28,11 +28,12 @@ from horde_agent.kernels.span.arrays import (
 )
 from horde_agent.kernels.span.overlaps import list_runs, number_times, observe, write_overlaps
 from horde_agent.kernels.span.step import end_trace, learn, load_signals, predict_lanes, scan, skip_step, theta_sum
-from horde_agent.kernels.span.writing import flush_block, foresee, move_base, sum_base, tabulate, write_lanes
+from horde_agent.kernels.span.writing import flush_block, foresee, move_base, sum_base, sum_trace, tabulate, write_lanes
 from horde_agent.kernels.vectors import lanes_of, load, multiply_add, on_threads, store
 from horde_agent.types import Floats, Integers, Reals
 
 BEGIN = 1 << 30  # a thread's task: begin a stream
+CONTINUE = -BEGIN  # a thread's task: sum e.w of flush group CONTINUE - task
 
 
 # ---- signals --------------------------------------------------------------------------------------------------------
@@ -237,13 +238,17 @@ def begin_block(span: SpanArrays, b: int) -> None:
 
 
 def do_task(span: SpanArrays, thread: int, task: int) -> int:
-    """Begin a stream, process `task` steps, or flush group -1 - task, for every n_threads-th block."""
+    """Begin or continue a stream, process `task` steps, or flush group -1 - task, for every n_threads-th block."""
     if task == BEGIN:
         for b in range(thread, span.flush_group.shape[0], span.n_threads):
             begin_block(span, b)
     elif task > 0:
         for b in range(thread, span.flush_group.shape[0], span.n_threads):
             advance(span, b, task, thread)
+    elif task <= CONTINUE:
+        g = CONTINUE - task
+        for b in range(span.first_block[g] + thread, span.first_block[g + 1], span.n_threads):
+            sum_trace(span, b, thread)
     else:
         g = -1 - task
         for b in range(span.first_block[g] + thread, span.first_block[g + 1], span.n_threads):
@@ -333,6 +338,15 @@ def begin(span: SpanArrays, entry: Any, tiles: Integers) -> None:
     find_oldest(span, now)
     write_overlaps(span, now, span.bits[now & mask], span.overlap[1])
     on_threads(entry, span, span.n_threads, BEGIN)
+
+
+@kernel
+def sum_traces(span: SpanArrays, entry: Any) -> None:
+    """Compute e.w after other streams changed w; no update is pending."""
+    now = span.clock[NOW]
+    for g in range(span.flushed_at.shape[0]):
+        list_runs(span, FLUSH, number_times(span, g, span.tail_from[g], now))
+        on_threads(entry, span, span.n_threads, CONTINUE - g)
 
 
 @kernel

@@ -25,6 +25,7 @@ from horde_agent.kernels.span.arrays import (
     LEARNS,
     N_PLACES,
     N_ROWS,
+    NOW,
     SpanArrays,
     over_block,
     row_at,
@@ -238,6 +239,40 @@ def write_lanes(
         write_runs(span, b, lane, table[size:], w, first, stride, zero)
     if m.shape[0] > 0:
         write_runs(span, b, lane, table[2 * size :], m, first, stride, zero)
+
+
+@inner_kernel
+def sum_trace_lanes(span: SpanArrays, b: int, lane: int, thread: int, zero: Any) -> None:
+    """Compute e.w of some lanes from their tail, if other streams have changed w since; no update is pending.
+
+    g_t e_{t-1} = sum_k c_k ... c_{t-1} phi_k, times the factors of phi_k: its rows follow from runs as in `write_runs`.
+    """
+    g, n, table, place = span.flush_group[b], lanes_of(zero), span.table[thread], span.run_place
+    start, c_places = span.start[b], span.c.shape[0] // span.policy.shape[0]
+    first, width, v = span.tail_from[g], span.start[b + 1] - start, zero + 1.0
+    for k in range(span.clock[N_PLACES] + 1):
+        store(table, k * n, zero)
+    for time in range(span.clock[NOW] - 1, first - 1, -1):
+        in_ring = c_places * start + lane - start + (time & (c_places - 1)) * width
+        v = load(span.c, in_ring, zero) * v
+        source = load(span.factor, in_ring, zero) if span.has_source else zero + 1.0
+        store(table, (place[time - first] + 1) * n, v * source)
+    total, e_w = zero, zero
+    for k in range(span.clock[N_PLACES] + 1):
+        total = total + load(table, k * n, zero)
+        store(table, k * n, total)
+    ends, in_w = span.run_ends[FLUSH], (CHUNK - 1) * start + lane
+    for j in range(span.n_runs[FLUSH]):
+        e = zero
+        for i in range(span.run_first[FLUSH, j], span.run_last[FLUSH, j], 2):
+            e = e + (load(table, ends[i + 1] * n, zero) - load(table, ends[i] * n, zero))
+        row = load(span.w, row_at(span.run_row[FLUSH, j], in_w, width, stride_of(span)), zero)
+        e_w = multiply_add(e, row, e_w)
+    g_t = load(span.gamma_t, lane, zero) * load(span.lam_t, lane, zero)
+    store(span.e_w, lane, e_w / choose(g_t > 0.0, g_t, zero + 1.0))
+
+
+sum_trace = over_block(sum_trace_lanes)
 
 
 @inner_kernel

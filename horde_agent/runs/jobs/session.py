@@ -11,6 +11,7 @@ When a run ends, for any reason, the robot is stopped and closed first; then the
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import signal
 import tempfile
@@ -22,7 +23,6 @@ from pathlib import Path
 from typing import Any
 
 import gymnasium
-import numpy as np
 from rich.console import Console
 
 from horde_agent.interface import Interface
@@ -44,6 +44,8 @@ from horde_agent.runs.jobs.warm import CompileNotice, warm_up
 from horde_agent.runs.keeping.folder import RunFolder, lived_steps, write_whole
 from horde_agent.runs.keeping.resume import Resumption, change, resumption
 from horde_agent.runs.keeping.run import GIVEN_IN_PYTHON, IN_PYTHON, HeaderEnv, Questions, Run, make_run
+
+_OF_WORLD = re.compile(r"life/(robot\d+/)?world/")  # state of a robot's body, in a snapshot
 
 
 class Unwritten(Exception):
@@ -94,7 +96,7 @@ class Session:
         during that drive requests the end of the run.
         """
         with (self._notice or CompileNotice(self.console)).installed():
-            compile_s = warm_up(self.run.horde, self.run.interface)
+            compile_s = warm_up(self.run.horde, self.run.interface, n_streams=self.run.config.robots)
         self.run.compile_s = compile_s if self._is_timed else None
         self.signals.call_at_first(lambda: self.source.stop(Cause.of_signal(self.signals.seen[-1])))
         self.source.begin()
@@ -405,11 +407,11 @@ def _restored(
         kept = resumption(folder)
         if not kept.state or kept.shards is not None or n_rows < kept.n_rows:
             return None
-        life, sampler = new_life(HeaderEnv(header), run, np.random.default_rng(0)), Sampler()
+        life, sampler = new_life([HeaderEnv(header)] * run.config.robots, run), Sampler()
         life.observers += [run.watch, sampler]
         change(life, run.interface, folder, kept.changes)
         life.student.errors.table.resume_in(folder.excursions, copy_to=run.folder.log / "since.rec")
-        restore(life, run, sampler, {k: v for k, v in kept.state.items() if not k.startswith("life/world/")})
+        restore(life, run, sampler, {k: v for k, v in kept.state.items() if not _OF_WORLD.match(k)})
     except (BadInput, ValueError, LookupError, OSError) as error:
         console.print(f"not from its snapshot: {error}", highlight=False, soft_wrap=True)
         return None

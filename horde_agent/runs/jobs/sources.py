@@ -23,6 +23,7 @@ from horde_agent.life.excursions import ExcursionConfig
 from horde_agent.life.feed import Feed
 from horde_agent.life.life import Life
 from horde_agent.life.observers import Progress, RowObserver, Sample, Sampler, outside_drives
+from horde_agent.life.robots import Robots
 from horde_agent.life.student import Student, relearn, rows_of
 from horde_agent.life.timing import Durations
 from horde_agent.measures.return_errors import ReturnErrors
@@ -152,11 +153,11 @@ class Robot(Source):
     """
 
     def __init__(
-        self, run: Run, env: gymnasium.Env[Any, Any], console: Console, resumed: Resumption | None = None
+        self, run: Run, envs: Sequence[gymnasium.Env[Any, Any]], console: Console, resumed: Resumption | None = None
     ) -> None:
         config, interface = run.config, run.interface
-        self.env, self._resumed = env, resumed
-        self.life = new_life(env, run, np.random.default_rng(config.seed))
+        self.envs, self.env, self._resumed = envs, envs[0], resumed
+        self.life = new_life(envs, run)
         super().__init__(run, self.life.student, console)
         self.total, self.sampler = config.steps, Sampler()
         self.life.observers += [run.watch, self.sampler]
@@ -165,7 +166,7 @@ class Robot(Source):
             self.life.observers.append(Alarms(config.on_alarm, run.folder.path, names, interface.period_s))
         if resumed is None:
             has_tests = bool(self.life.excursions.policies)
-            self.recorder = new_recorder(run, env, self.student.errors, has_tests=has_tests)
+            self.recorder = new_recorder(run, self.env, self.student.errors, has_tests=has_tests)
         else:
             self.recorder = self._continued_recorder(resumed)
         self.life.observers.append(Events(run.folder, self.recorder))
@@ -271,7 +272,8 @@ class Robot(Source):
         """Stop and close the robot."""
         if not self._is_closed:
             self._is_closed = True
-            self.env.close()
+            for env in self.envs:
+                env.close()
 
     def abandon(self) -> None:
         """Close everything; the run does not start."""
@@ -294,7 +296,7 @@ class Robot(Source):
         event = {"step": life.steps, "event": "ended", "row": self.recorder.n_rows}
         self.run.folder.log_event({**event, "why": ended.why, "cause": ended.cause.code})
         robot = {name: getattr(life, name) for name in ("gaps", *NOT_RECORDED)}
-        details = {
+        details: dict[str, Any] = {
             "n_clipped": life.n_clipped,
             "sensor_age_ms": life.sensor_age_s.summary_ms(),
             "overrun_ms": life.overrun_s.summary_ms(),
@@ -302,6 +304,8 @@ class Robot(Source):
             "n_dockings": life.dockings.n_done,
             "n_dockings_failed": life.dockings.n_failed,
         }
+        if isinstance(life, Robots):
+            details["steps_of_robots"] = life.steps_of.tolist()
         return Outcome(
             steps=life.steps,
             end=ended,
@@ -325,9 +329,15 @@ class Robot(Source):
         return End.of(Cause.BATTERY_LOW if self.life.is_out_of_battery else Cause.UNKNOWN)
 
 
-def new_life(env: gymnasium.Env[Any, Any], run: Run, rng: np.random.Generator) -> Life:
-    """Return a life with a run's settings."""
-    return Life(env, run.horde, behaviour_of(run), rng, interface=run.interface, excursions=tests_of(run))
+def new_life(envs: Sequence[gymnasium.Env[Any, Any]], run: Run) -> Life:
+    """Return a life of one robot or several with a run's settings, at its start."""
+    options: dict[str, Any] = {"interface": run.interface, "excursions": tests_of(run)}
+    rngs = [np.random.default_rng(run.config.seed + k) for k in range(len(envs))]
+    behaviours = [behaviour_of(run) for _ in envs]
+    if len(envs) == 1:
+        return Life(envs[0], run.horde, behaviours[0], rngs[0], **options)
+    assert isinstance(run.horde, Horde), "--shards is refused"
+    return Robots(envs, run.horde, behaviours, rngs, **options)
 
 
 def behaviour_of(run: Run) -> BehaviourPolicy:
@@ -363,13 +373,14 @@ def new_recorder(
         BadInput: If the disk has too little free space, or the folder cannot be written.
     """
     config, interface, folder = run.config, run.interface, run.folder
-    needed = _TABLES_BYTES + (config.steps or 0) * row_dtype(len(interface.channels)).itemsize
+    needed = _TABLES_BYTES + (config.steps or 0) * row_dtype(len(interface.channels), config.robots).itemsize
     if (free := shutil.disk_usage(folder.path).free) < needed:
         raise BadInput(
             f"--out {folder.path} has {free / 1e6:.1f} MB free, but this run needs {needed / 1e6:.1f} MB; choose "
             "another disk, or fewer --steps"
         )
     facts = record_header(env, interface) | {"tests_excursions": has_tests}
+    facts |= {"robots": config.robots} if config.robots > 1 else {}
     try:
         recorder = Recorder(len(interface.channels), folder.life, facts, segment_s=segment_s)
         errors.record_to(folder.excursions)
@@ -633,28 +644,35 @@ class Data(Replay):
 def replay_rows(life: Life, since: Iterable[Stream], observer: RowObserver) -> None:
     """Learn from the rows since the snapshot from which a life was restored, and set its position after the last."""
     student, n_gaps, reached = life.student, 0, None
+    robots: set[int] = set()
     last = student.phase
-    for observation, action, b, phase, flags, step, policy in rows_of(since):
-        is_first = reached is None
+    for observation, action, b, phase, flags, step, policy, robot in rows_of(since):
+        student.select_robot(robot)
+        last = student.phase
         if not (phase == last and phase in DRIVES):
-            if not (is_first and life.is_observed):
+            if not (reached is None and life.is_observed):
                 student.observe(observation, flags)
             student.set_action(Phase(phase), action, b, step, policy)
         observer(student, step)
-        n_gaps += int(last in _STEPS and bool(flags & Flag.GAP) and not is_first)
+        n_gaps += int(last in _STEPS and bool(flags & Flag.GAP) and robot in robots)
         last, reached = Phase(phase), step
+        robots.add(robot)
     if reached is not None:
         life.set_position(reached + int(last in _STEPS), n_gaps)
 
 
 def count_broken(rows: Iterable[Stream], up_to: int) -> tuple[int, int]:
     """Return how many steps up to `up_to` led to a gap, and how many actions were not applied, but for drives."""
-    last, found = int(Phase.END), np.zeros(2, np.int64)
+    last, found = dict[int, int](), np.zeros(2, np.int64)
     for part in rows:
         known = part.rows[part.rows["step"] <= up_to]
-        from_step = np.isin(np.append(last, known["phase"])[:-1], _STEPS)
-        found += [np.count_nonzero(from_step & ((known["flags"] & flag) > 0)) for flag in (Flag.GAP, Flag.NOT_APPLIED)]
-        last = int(known["phase"][-1]) if len(known) else last
+        robots = known["robot"] if "robot" in (known.dtype.names or ()) else np.zeros(len(known), dtype=int)
+        for robot in np.unique(robots).tolist():
+            own = known[robots == robot]
+            from_step = np.isin(np.append(last.get(robot, Phase.END), own["phase"])[:-1], _STEPS)
+            flags = (Flag.GAP, Flag.NOT_APPLIED)
+            found += [np.count_nonzero(from_step & ((own["flags"] & flag) > 0)) for flag in flags]
+            last[robot] = int(own["phase"][-1])
     return int(found[0]), int(found[1])
 
 

@@ -57,8 +57,14 @@ class CompileNotice(event.Listener):
         """Do nothing; numba requires it."""
 
 
-def warm_up(horde: AnyHorde, interface: Interface) -> float:
-    """Compile the kernels by a small Horde of the same kind; return the duration in seconds."""
+def warm_up(horde: AnyHorde, interface: Interface, *, n_streams: int = 1) -> float:
+    """Compile the kernels by a small Horde of the same kind; return the duration in seconds.
+
+    Args:
+        horde: Of the run.
+        interface: Of the run.
+        n_streams: Number of streams that it learns from.
+    """
     began = time.perf_counter()
     # A question of each policy, and enough of them for the threads to share the work: both choose the kernels.
     n = -(-_SHARED_WORK // interface.coder.n_active)
@@ -71,6 +77,9 @@ def warm_up(horde: AnyHorde, interface: Interface) -> float:
     small.begin(middle, tiles)
     small.learn(0, 1.0, middle, tiles)
     small.predict(tiles)
+    if n_streams > 1:
+        for stream in (1, 0):
+            small.select_stream(stream)
     small.weights_sha256()  # what reads the estimates reads weights too
     return time.perf_counter() - began
 

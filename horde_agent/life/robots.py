@@ -1,0 +1,114 @@
+"""Several robots that share a Horde and take turns, each with its own body, behaviour and random numbers.
+
+A robot behaves and learns for TURN steps, then the next one continues where it stopped, in a fixed order. An excursion
+and the drive after it belong to one turn. So the recording is the sequence of all transitions in the order in which
+they are learned from, and learning from it again gives the same weights, to the bit. Steps are those of all robots.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import gymnasium
+import numpy as np
+
+from horde_agent.horde import Horde
+from horde_agent.life.life import Life
+from horde_agent.policies import BehaviourPolicy
+from horde_agent.record import Flag, Phase
+from horde_agent.saving import State, attributes, inner, nested, put_back
+
+TURN = 64  # steps; a change of robots takes about as long as learning from 2
+
+_OF_ROBOT = (
+    *("env", "body", "behaviour", "rng", "excursions", "dockings", "t", "_n_not_applied_in_a_row", "_has_begun"),
+    *("_flags", "_is_observed", "_observation", "_pose", "_tiles", "_process_env"),
+)
+
+
+class Robots(Life):
+    """A life of several robots that take turns: see `Life`.
+
+    Attributes of a single robot, such as `env`, `t` and `dockings`, are those of the robot whose turn it is. Counts
+    are those of all.
+
+    Args:
+        envs: An environment for each robot, all of one kind.
+        horde: Learns from all robots: `Horde.select_stream`.
+        behaviours: A behaviour policy for each robot.
+        rngs: Random numbers of each robot; robot k begins as a life of one robot with the same numbers.
+        **options: As of `Life`.
+
+    Attributes:
+        robot: Number of the robot whose turn it is, from 0.
+        steps_of: Steps of each robot in its finished turns.
+
+    Raises:
+        ValueError: If there is no robot, or a robot lacks a behaviour or random numbers.
+    """
+
+    def __init__(
+        self,
+        envs: Sequence[gymnasium.Env[Any, Any]],
+        horde: Horde,
+        behaviours: Sequence[BehaviourPolicy],
+        rngs: Sequence[np.random.Generator],
+        **options: Any,
+    ) -> None:
+        if not len(envs) == len(behaviours) == len(rngs) > 0:
+            raise ValueError(
+                f"each robot needs an environment, a behaviour and random numbers, not {len(envs)}, {len(behaviours)} "
+                f"and {len(rngs)} of them"
+            )
+        super().__init__(envs[0], horde, behaviours[0], rngs[0], **options)
+        of_life = {k: v for k, v in options.items() if k in ("excursions", "docking")}
+        of_life |= {"interface": self.interface, "worker": self._worker}
+        lives = [Life(*each, **of_life) for each in zip(envs, [horde] * len(envs), behaviours, rngs, strict=True)]
+        self._others = {k: _part_of(life) for k, life in enumerate(lives) if k}
+        self.steps_of, self._turn_began = np.zeros(len(envs), dtype=np.int64), 0
+
+    def _take_turn(self) -> None:
+        if self.steps - self._turn_began < TURN or self.excursions.phase is Phase.EXCURSION:
+            return
+        self.steps_of[self.robot] += self.steps - self._turn_began
+        self._turn_began = self.steps
+        self._load((self.robot + 1) % self.steps_of.size)
+        self.student.select_robot(self.robot)
+        self.begin()
+        self._flags |= Flag.TURN
+
+    def _load(self, robot: int) -> None:
+        """Make the attributes of one robot those of another one."""
+        self._others[self.robot] = _part_of(self)
+        vars(self).update(self._others.pop(robot))
+        self.robot = robot
+
+    def state(self) -> State:
+        """Return everything that the future of these robots depends on: `Life.state`."""
+        own, robot, others = super().state(), self.robot, {}
+        for k in sorted(self._others):
+            self._load(k)
+            others[f"robot{k}"] = self._state_of_robot()
+        self._load(robot)
+        return own | nested(turns=attributes(self, "robot", "steps_of", "_turn_began"), **others)
+
+    def restore(self, state: State) -> None:
+        """Continue from what `state` returned: `Life.restore`."""
+        turns = inner(state, "turns")
+        for k in range(self.steps_of.size):
+            if k != int(turns["robot"]):
+                self._load(k)
+                self._restore_robot(inner(state, f"robot{k}"))
+        self._load(int(turns["robot"]))
+        put_back(self, turns, "robot", "steps_of", "_turn_began")
+        super().restore(state)
+
+    def _rearrange(self, before: Sequence[str]) -> None:
+        super()._rearrange(before)
+        for of_robot in self._others.values():
+            of_robot["excursions"].rearrange(self._excursion_policies())
+
+
+def _part_of(life: Life) -> dict[str, Any]:
+    return {name: getattr(life, name) for name in _OF_ROBOT}

@@ -1,0 +1,140 @@
+"""Several robots that take turns: each behaves as it would alone, and all learn one set of weights."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+from horde_agent import cli
+from horde_agent.horde import Horde
+from horde_agent.interface import Interface
+from horde_agent.life import robots as module
+from horde_agent.life.excursions import ExcursionConfig
+from horde_agent.life.life import Life
+from horde_agent.life.robots import Robots
+from horde_agent.life.student import Student, relearn
+from horde_agent.policies import StickyRandom
+from horde_agent.record import DRIVES, NO_ACTION, Flag, Recorder
+from tests.agent.doubles import N_ACTIONS, ToyBody, horde_of, live, toy_questions
+
+OFTEN = ExcursionConfig(probability=0.05, horizon=12)
+INTERFACE = Interface.of(ToyBody())
+FAULTS = {40: {"gap": 1}, 90: {"terminated": 1}, 130: {"applied": 0}, 150: {"truncated": 1}}
+
+
+@pytest.fixture(autouse=True)
+def _short_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "TURN", 20)
+
+
+def horde(**config: Any) -> Horde:
+    return horde_of(toy_questions(), INTERFACE, "deferred", **config)
+
+
+def robots(seeds: Sequence[int], of: Horde, steps: int = 700) -> Robots:
+    """Return robots that have taken some steps, with faults and excursions."""
+    recorder = Recorder(len(INTERFACE.channels), header={"robots": len(seeds)})
+    behaviours, rngs = [StickyRandom(N_ACTIONS) for _ in seeds], [np.random.default_rng(seed) for seed in seeds]
+    bodies = [ToyBody(FAULTS) for _ in seeds]
+    with Robots(bodies, of, behaviours, rngs, excursions=OFTEN, recorder=recorder) as life:
+        life.run(steps)
+    return life
+
+
+def rows(life: Life) -> Any:
+    assert life.recorder is not None
+    return life.recorder.stream().rows
+
+
+def test_each_robot_behaves_as_it_would_alone() -> None:
+    """Its observations, actions, phases and probabilities are those of a life with its seed, turns apart."""
+    together = rows(robots([3, 4, 5], horde()))
+    for robot, seed in enumerate([3, 4, 5]):
+        own = together[together["robot"] == robot]
+        own = own[own["action"] != NO_ACTION]
+        recorder = Recorder(len(INTERFACE.channels))
+        alone = rows(live(400, ToyBody(FAULTS), horde(), seed=seed, excursions=OFTEN, recorder=recorder))
+        alone = alone[alone["action"] != NO_ACTION][: len(own)]
+        assert len(own) > 100
+        for name in ("t", "observation", "action", "b", "phase", "policy"):
+            np.testing.assert_array_equal(own[name], alone[name], err_msg=f"{name} of robot {robot}")
+        np.testing.assert_array_equal(own["flags"] & ~np.uint8(Flag.TURN), alone["flags"])
+
+
+def test_turns_are_in_order_and_never_cut_an_excursion() -> None:
+    life = robots([0, 1, 2], horde())
+    found = rows(life)
+    begins = np.flatnonzero(np.diff(found["robot"], prepend=0))
+    np.testing.assert_array_equal(found["robot"][begins], np.arange(1, begins.size + 1) % 3)
+    assert (found["flags"][begins] & Flag.TURN).all()
+    assert np.count_nonzero(found["flags"] & Flag.TURN) == begins.size
+    assert not np.isin(found["phase"][begins - 1], [1, *DRIVES]).any()
+    assert np.diff(found["step"][begins]).min() >= 20
+    assert life.steps_of.sum() == found["step"][begins[-1]]
+
+
+def test_one_robot_in_turns_learns_the_same_bits_as_a_life() -> None:
+    one, alone = robots([7], horde()), live(700, ToyBody(FAULTS), horde(), seed=7, excursions=OFTEN)
+    assert one.horde.weights_sha256() == alone.horde.weights_sha256()
+    assert one.student.errors.n_excursions == alone.student.errors.n_excursions > 5
+
+
+@pytest.mark.parametrize("engine", ["auto", "plain"])
+def test_learning_from_the_recording_gives_the_same_bits(engine: Any) -> None:
+    """Weights and scores: the recording has the transitions in the order in which they were learned from."""
+    life = robots([0, 1, 2], horde(engine=engine))
+    assert life.recorder is not None
+    student = relearn(life.recorder.stream(), horde(engine=engine), INTERFACE, excursions=OFTEN)
+    assert student.horde.weights_sha256() == life.horde.weights_sha256()
+    assert student.errors.n_excursions == life.student.errors.n_excursions > 5
+    for ours, theirs in zip(student.errors.state().values(), life.student.errors.state().values(), strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+
+
+def test_a_trace_does_not_reach_from_one_robot_to_the_next() -> None:
+    """As if each robot's rows were learned from in a stream of their own, in the order of the recording."""
+    life = robots([0, 1, 2], horde(engine="plain"))
+    by_hand, streams = horde(engine="plain"), {}
+    assert life.recorder is not None
+    student = Student(by_hand, INTERFACE, OFTEN)
+    for row in rows(life):
+        robot = int(row["robot"])
+        if robot not in streams:
+            streams[robot] = student if robot == 0 else Student(by_hand, INTERFACE, OFTEN)
+        by_hand.select_stream(robot)
+        what = [row[name].item() for name in ("action", "b", "phase", "flags", "step", "policy")]
+        streams[robot].take_row(row["observation"], *what)
+    assert by_hand.weights_sha256() == life.horde.weights_sha256()
+    assert (robots([0, 1, 2], horde()).horde.weights()[0] != 0).any()
+
+
+@pytest.mark.parametrize("n", [0, 2])
+def test_each_robot_needs_a_body_a_behaviour_and_random_numbers(n: int) -> None:
+    rngs = [np.random.default_rng(k) for k in range(n)]
+    with pytest.raises(ValueError, match=f"{n % 2} and {n} of them|{n}, 1 and {n}|{n}, {n} and 1"):
+        Robots([ToyBody()] * n, horde(), [StickyRandom(N_ACTIONS)] * (n // 2), rngs)
+
+
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [
+        ("--robots 0", "--robots"),
+        ("--robots 1001", "--robots"),
+        ("--robots 2 --backend serial --port loop://", "--backend serial"),
+        ("--robots 2 --backend emulated", "--backend emulated"),
+        ("--robots 2 --env CartPole-v1", "--backend gymnasium"),
+        ("--robots 2 --shards 2", "--shards"),
+        ("--robots 2 --realtime", "--realtime"),
+    ],
+)
+def test_what_several_robots_cannot_do_is_refused_in_a_sentence(
+    words: str, named: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("ray") if "--shards" in words else None
+    assert cli.main(["learn", *words.split(), "--steps", "10"]) == 2
+    said = capsys.readouterr().err
+    assert named in said
+    assert said.strip().count("\n") == 0
