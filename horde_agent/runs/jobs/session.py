@@ -204,9 +204,11 @@ def relearning(config: LearnConfig, lived: LearnConfig, folder: RunFolder, conso
         console: For progress.
 
     Raises:
-        BadInput: If the recording cannot be read.
+        BadInput: If the recording cannot be read, or is to be learned from in shards, and has several robots.
         ValueError: If it does not fit the settings.
     """
+    if lived.robots > 1 and config.shards is not None:
+        raise BadInput(f"--shards cannot learn from {config.log}, a run of {lived.robots} robots; omit it")
     recorded = RunFolder(Path(str(config.log)))
     header, _, end = _recorded(recorded)
     run = make_run(HeaderEnv(header), config, folder, Path(str(config.questions)), lived=lived)

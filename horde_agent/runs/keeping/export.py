@@ -28,7 +28,7 @@ from horde_agent.runs.keeping.folder import RunFolder, write_whole
 
 FORMATS = ("parquet", "mcap")
 DAY_S = 86_400.0
-_COLUMNS = ("step", "t", "action", "b", "phase", "flags", "policy")
+_COLUMNS = ("step", "t", "action", "b", "phase", "flags", "policy", "robot")
 
 
 def export(run: Path, to: str, out: Path | None = None) -> Path:

@@ -103,7 +103,10 @@ def make_run(
     if file.suffix == ".toml":
         interface = families.feeding_back(file, interface, questions)
     horde = _make_horde(questions, config, interface, _mode(lived or config, interface), folder)
-    return Run(config, interface, horde, folder, tuple(RobotBody(env).metadata.get("notes", ())))
+    notes = list(RobotBody(env).metadata.get("notes", ()))
+    if (n := (lived or config).robots) > 1:
+        notes.append(f"{n} robots took turns. Steps and times are those of all of them together.")
+    return Run(config, interface, horde, folder, notes)
 
 
 def _make_horde(
