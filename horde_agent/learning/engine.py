@@ -60,7 +60,7 @@ def streams_state(selected: int, others: Mapping[int, State]) -> State:
 def restored_streams(state: State) -> tuple[int, dict[int, State]]:
     """Return the arguments of `streams_state` from a state that contains its result."""
     numbers = {int(found[1]) for found in map(re.compile(r"stream(\d+)/").match, state) if found}
-    states = {k: {name: array.copy() for name, array in inner(state, f"stream{k}").items()} for k in sorted(numbers)}
+    states = {k: {name: np.array(a) for name, a in inner(state, f"stream{k}").items()} for k in sorted(numbers)}
     return int(state.get("stream", 0)), states
 
 

@@ -18,6 +18,7 @@ from horde_agent.life.life import Life
 from horde_agent.policies import BehaviourPolicy
 from horde_agent.record import Flag, Phase
 from horde_agent.saving import State, attributes, inner, nested, put_back
+from horde_agent.types import Integers
 
 TURN = 64  # steps; a change of robots takes about as long as learning from 2
 
@@ -42,7 +43,6 @@ class Robots(Life):
 
     Attributes:
         robot: Number of the robot whose turn it is, from 0.
-        steps_of: Steps of each robot in its finished turns.
 
     Raises:
         ValueError: If there is no robot, or a robot lacks a behaviour or random numbers.
@@ -66,14 +66,19 @@ class Robots(Life):
         of_life |= {"interface": self.interface, "worker": self._worker}
         lives = [Life(*each, **of_life) for each in zip(envs, [horde] * len(envs), behaviours, rngs, strict=True)]
         self._others = {k: _part_of(life) for k, life in enumerate(lives) if k}
-        self.steps_of, self._turn_began = np.zeros(len(envs), dtype=np.int64), 0
+        self._steps_of, self._turn_began = np.zeros(len(envs), dtype=np.int64), 0  # in finished turns
+
+    @property
+    def steps_of(self) -> Integers:
+        """Steps of each robot so far, shape (n_robots,)."""
+        of_turn = (self.steps - self._turn_began) * (np.arange(self._steps_of.size) == self.robot)
+        return np.asarray(self._steps_of + of_turn)
 
     def _take_turn(self) -> None:
         if self.steps - self._turn_began < TURN or self.excursions.phase is Phase.EXCURSION:
             return
-        self.steps_of[self.robot] += self.steps - self._turn_began
-        self._turn_began = self.steps
-        self._load((self.robot + 1) % self.steps_of.size)
+        self._steps_of, self._turn_began = self.steps_of, self.steps
+        self._load((self.robot + 1) % self._steps_of.size)
         self.student.select_robot(self.robot)
         self.begin()
         self._flags |= Flag.TURN
@@ -91,17 +96,17 @@ class Robots(Life):
             self._load(k)
             others[f"robot{k}"] = self._state_of_robot()
         self._load(robot)
-        return own | nested(turns=attributes(self, "robot", "steps_of", "_turn_began"), **others)
+        return own | nested(turns=attributes(self, "robot", "_steps_of", "_turn_began"), **others)
 
     def restore(self, state: State) -> None:
         """Continue from what `state` returned: `Life.restore`."""
         turns = inner(state, "turns")
-        for k in range(self.steps_of.size):
+        for k in range(self._steps_of.size):
             if k != int(turns["robot"]):
                 self._load(k)
                 self._restore_robot(inner(state, f"robot{k}"))
         self._load(int(turns["robot"]))
-        put_back(self, turns, "robot", "steps_of", "_turn_began")
+        put_back(self, turns, "robot", "_steps_of", "_turn_began")
         super().restore(state)
 
     def _rearrange(self, before: Sequence[str]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import os
 import pickle
 from collections.abc import Callable
@@ -70,7 +71,7 @@ class RestorableBody(BatteryBody):
     def __init__(self, *, is_restorable: bool) -> None:
         super().__init__(capacity=150, helps=(False, False, True) * 9)
         self.metadata["restorable"] = is_restorable
-        self.faults = FAULTS
+        self.faults = copy.deepcopy(FAULTS)  # several robots share nothing
 
     def save_state(self) -> State:
         return {"pickle": np.frombuffer(pickle.dumps(vars(self)), np.uint8)}
