@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from rich.console import Console
 
 from horde_agent import cli
 from horde_agent.horde import Horde
@@ -18,7 +21,10 @@ from horde_agent.life.robots import Robots
 from horde_agent.life.student import Student, relearn
 from horde_agent.policies import StickyRandom
 from horde_agent.record import NO_ACTION, Flag, Phase, Recorder
+from horde_agent.runs.jobs.session import complete
+from horde_agent.runs.keeping.folder import RunFolder
 from tests.agent.doubles import N_ACTIONS, ToyBody, horde_of, live, toy_questions
+from tests.agent.kills import differences, lived_with_kills
 
 OFTEN = ExcursionConfig(probability=0.05, horizon=12)
 INTERFACE = Interface.of(ToyBody())
@@ -112,10 +118,53 @@ def test_a_trace_does_not_reach_from_one_robot_to_the_next() -> None:
     assert (robots([0, 1, 2], horde()).horde.weights()[0] != 0).any()
 
 
+OWN = """
+[[family]]
+policies = ["forward", "stop", "uniform"]
+gammas = [0.0, 0.9]
+channels = ["ir_distance_0", "ir_distance_3", "light_0", "light_1"]
+"""
+WORDS = "--robots 3 --physics planar --excursion-probability 0.05 --horizon 12 --seed 1"
+
+
+@pytest.fixture
+def words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Return the arguments of a run of three robots; its report has no pictures, which take longer than the run."""
+    monkeypatch.setattr(cli, "write_report", lambda path: path / "report.html")
+    (tmp_path / "own.toml").write_text(OWN)
+    return [*WORDS.split(), "--questions", str(tmp_path / "own.toml")]
+
+
+@pytest.mark.sim
+def test_a_resumed_run_of_several_robots_equals_an_uninterrupted_one(words: list[str], tmp_path: Path) -> None:
+    """So do the tables made again from its log, and the weights learned again from its recording."""
+    whole, run, again = (tmp_path / name for name in ("whole", "run", "again"))
+    assert cli.main(["learn", *words, "--steps", "600", "--out", str(whole)]) == 0
+    assert cli.main(["learn", *words, "--steps", "310", "--out", str(run)]) == 0
+    assert cli.main(["resume", str(run), "--steps", "600"]) == 0
+    assert differences(run, whole) == []
+    assert sum(json.loads((run / "details.json").read_text())["steps_of_robots"]) == 600
+    replay = ["--backend", "replay", "--log", str(run), "--out", str(again)]
+    assert cli.main(["learn", *replay]) == 0
+    assert differences(again, whole) == []
+    (run / "summary.json").unlink()
+    complete(RunFolder(run), Console(quiet=True))
+    assert differences(run, whole) == []
+
+
+@pytest.mark.slow
+@pytest.mark.sim
+def test_a_run_of_several_robots_survives_kills(words: list[str], tmp_path: Path) -> None:
+    run, whole, words = tmp_path / "run", tmp_path / "whole", [*words, "--steps", "4000", "--snapshot-every", "1s"]
+    assert lived_with_kills(run, words, np.random.default_rng(0), kills=3, span_s=2.0).n_kills == 3
+    assert cli.main(["learn", *words, "--out", str(whole)]) == 0
+    assert differences(run, whole) == []
+
+
 @pytest.mark.parametrize("n", [0, 2])
 def test_each_robot_needs_a_body_a_behaviour_and_random_numbers(n: int) -> None:
     rngs = [np.random.default_rng(k) for k in range(n)]
-    with pytest.raises(ValueError, match=f"{n % 2} and {n} of them|{n}, 1 and {n}|{n}, {n} and 1"):
+    with pytest.raises(ValueError, match=f"not {n}, {n // 2} and {n} of them"):
         Robots([ToyBody()] * n, horde(), [StickyRandom(N_ACTIONS)] * (n // 2), rngs)
 
 

@@ -1,6 +1,6 @@
 """One, 4 and 16 robots that share a Horde: NMSRE against the time of one robot and against wall time.
 
-    python -m tests.bench.robots --steps 120000 --out runs/robots
+    python -m tests.bench.robots --steps 60000 --out runs/robots
 
 All runs have as many steps in total. Speeds are measured in short runs by turns, because the load changes.
 """
@@ -18,7 +18,7 @@ import numpy as np
 
 from horde_agent import cli
 
-ROBOTS, ROUNDS, SHORT = (1, 4, 16), 3, 6_000
+ROBOTS, ROUNDS, SHORT = (1, 4, 16), 3, 3_000
 N_POINTS = 24
 COLUMNS = ("robots", "s_of_one_robot", "wall_s", "median_nmsre", "mean_nmsre", "steps_per_s")
 
@@ -74,7 +74,7 @@ def draw(rows: list[tuple[float, ...]], path: Path) -> None:
 def main() -> None:
     """Run all, and write robots.csv and robots.png."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--steps", type=int, default=120_000)
+    parser.add_argument("--steps", type=int, default=60_000)
     parser.add_argument("--out", type=Path, default=Path("runs/robots"))
     asked = parser.parse_args()
     asked.out.mkdir(parents=True, exist_ok=True)

@@ -96,7 +96,7 @@ class Session:
         during that drive requests the end of the run.
         """
         with (self._notice or CompileNotice(self.console)).installed():
-            compile_s = warm_up(self.run.horde, self.run.interface, n_streams=self.run.config.robots)
+            compile_s = warm_up(self.run.horde, self.run.interface, self.run.config.robots)
         self.run.compile_s = compile_s if self._is_timed else None
         self.signals.call_at_first(lambda: self.source.stop(Cause.of_signal(self.signals.seen[-1])))
         self.source.begin()

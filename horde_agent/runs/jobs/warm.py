@@ -57,7 +57,7 @@ class CompileNotice(event.Listener):
         """Do nothing; numba requires it."""
 
 
-def warm_up(horde: AnyHorde, interface: Interface, *, n_streams: int = 1) -> float:
+def warm_up(horde: AnyHorde, interface: Interface, n_streams: int = 1) -> float:
     """Compile the kernels by a small Horde of the same kind; return the duration in seconds.
 
     Args:
