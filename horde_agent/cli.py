@@ -444,10 +444,8 @@ def _prepared(
                     questions = [replace(question, lam=1.0) for question in questions]
                 for warning in heavy_traces(questions, behaviour):
                     console.print(f"algorithm {config.algorithm}, trace rule {config.trace_rule}: {warning}")
-            if config.backend == "replay":
-                source = Log(run, console, env, table)
-            else:
-                source = Robot(run, envs, console, resumed)
+            is_log = config.backend == "replay"
+            source = Log(run, console, env, table) if is_log else Robot(run, envs, console, resumed)
             session = Session(run, source, console, signals, notice)
             session.begin()
         except BaseException:

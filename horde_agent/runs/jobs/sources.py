@@ -567,7 +567,7 @@ class Data(Replay):
         folder, config = run.folder, run.config
         header = table.header if table is not None else read_header(started_files(folder.life)[0], FORMAT)
         env, has_tests = HeaderEnv(header), bool(header.get("tests_excursions"))
-        life, sampler = new_life(env, run, np.random.default_rng(config.seed)), Sampler()
+        life, sampler = new_life([env], run), Sampler()
         life.observers += [run.watch, sampler]
         rows = Recording(folder.life, config.steps, resumed and resumed.n_rows, config.passes or 1)
         facts: dict[str, Any] = {"path": folder.life, "end": Cause.LOG_END, "total": config.steps}
