@@ -202,6 +202,7 @@ class Table:
         if flags is not None:
             fail.first(~((flags >= 0) & (flags < 256)), self.columns.flags, flags, "must be 0..255")
             rows["flags"] = flags.astype(np.uint8) | (rows["flags"] & np.uint8(Flag.GAP) if phase is None else 0)
+            rows["flags"][(rows["flags"] & Flag.TURN) > 0] |= np.uint8(Flag.GAP)  # a data set is one stream
         if policy is not None:
             rows["policy"] = policy
 

@@ -93,7 +93,7 @@ def _to_parquet(folder: RunFolder, out: Path) -> Path:
         pq.write_table(pa.table(columns), out.parent / f"{out.name}-events.parquet")
     if "channels" not in header:  # recorded by a `Recorder` of the user's own
         return out
-    described = Columns.of_header(header, **{name: name for name in _COLUMNS if name != "t"})
+    described = Columns.of_header(header, **{name: name for name in _COLUMNS if name not in ("t", "robot")})
     write_whole(out.parent / f"{out.name}-columns.toml", described.to_toml())
     return out
 
