@@ -32,6 +32,11 @@ SCRIPT: dict[str, tuple[float | None, ...]] = {
 }
 """Another program's relative areas with the script's step sizes, 200 runs; on Baird three rules diverge."""
 
+SCRIPTS_GTD2 = (
+    "The script's GTD2 multiplies theta's whole update by rho, the rule here only the term of phi_{t+1}: on the "
+    "trajectories of seed 0 on Baird's star the script's form has 2.07, this one 1.85."
+)
+
 
 def _mean(data: Data, steps: str, problem: str, rule: str) -> float:
     return float(data.relative(steps, problem, rule).mean())
@@ -85,7 +90,7 @@ def _compare(
 def _script_numbers(data: Data) -> Finding:
     holds, far = _compare(data, "script", SCRIPT, SOUND, 0.06)
     on_baird, far_on_baird = _compare(data, "script", SCRIPT, ("Baird",), 0.15)
-    return _within(holds + on_baird, far + far_on_baird)
+    return _within(holds + on_baird, far + far_on_baird, SCRIPTS_GTD2 if "GTD2" in " ".join(far_on_baird) else "")
 
 
 def _published_bars(data: Data) -> Finding:
@@ -93,9 +98,9 @@ def _published_bars(data: Data) -> Finding:
     return _within(*_compare(data, "AdaGrad", without_gtd2, WALKS, 0.12))
 
 
-def _within(holds: list[bool], far: list[str]) -> Finding:
+def _within(holds: list[bool], far: list[str], cause: str = "") -> Finding:
     rest = f"; {'; '.join(far)}" if far else ""
-    return Finding(f"{sum(holds)} of {len(holds)} within the limit{rest}.", holds)
+    return Finding(f"{sum(holds)} of {len(holds)} within the limit{rest}.", holds, cause)
 
 
 FIGURE = "figure 1"
