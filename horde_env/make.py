@@ -36,6 +36,8 @@ def make_env(kind: str, backend: str, **arguments: Any) -> PenEnv:
                 PyBullet if it is installed and the robot has it.
             lamp_moves: Changes of the pen during each run: robot time in seconds, name of a lamp in `assets/pen.toml`,
                 its new position (x, y, z in metres). Pictures show the pen before them.
+            friction_changes: Changes of the robot during each run: robot time in seconds, "clockwise" or
+                "counterclockwise", factor on the friction of the wheels' axles while the robot turns that way.
             layout: The room's file; `assets/room.toml` when None.
             log: A log of the robot, a CSV file, gzipped or not; or the folder of a run of `horde learn`.
             port: A device ("/dev/serial/by-id/..."), "socket://HOST:PORT" or "rfc2217://HOST:PORT"; for drops
@@ -180,6 +182,10 @@ _EXPECTED: dict[str, Expected] = {
     "lamp_moves": Expected(
         lambda v: isinstance(v, Sequence | np.ndarray) and not isinstance(v, str | bytes),
         "a sequence of (seconds, name of a lamp, (x, y, z) in metres)",
+    ),
+    "friction_changes": Expected(
+        lambda v: isinstance(v, Sequence | np.ndarray) and not isinstance(v, str | bytes),
+        "a sequence of (seconds, 'clockwise' or 'counterclockwise', factor)",
     ),
     "signs": Expected(
         lambda v: isinstance(v, Mapping) and all(isinstance(n, str) and sign in (1, -1) for n, sign in v.items()),

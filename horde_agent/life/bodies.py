@@ -13,6 +13,9 @@ from horde_agent.life.process_env import ProcessEnv, is_worthwhile
 LampMove = tuple[float, str, tuple[float, float, float]]
 """Robot time in seconds, name of the lamp, and its new position (x, y, z in metres)."""
 
+FrictionChange = tuple[float, str, float]
+"""Robot time in seconds, "clockwise" or "counterclockwise", and the factor on the wheels' friction in that rotation."""
+
 ONE_AT_A_TIME = ("serial", "drops")
 """Backends that are a physical robot: one life at a time."""
 
@@ -39,6 +42,7 @@ def make_body(
     realtime: bool = False,
     physics: str | None = None,
     lamp_moves: Sequence[LampMove] = (),
+    friction_changes: Sequence[FrictionChange] = (),
     in_process: bool = False,
 ) -> gymnasium.Env[Any, Any]:
     """Make an environment.
@@ -53,13 +57,17 @@ def make_body(
         realtime: Keep 100 ms between two steps, if the backend does not do so by itself.
         physics: Engine of a simulator; the installed one when None.
         lamp_moves: Changes of the pen during the life, in the simulator only.
+        friction_changes: Changes of the robot during the life, in the simulator only.
         in_process: Run the simulator in a separate process, if that is faster.
 
     Raises:
-        ValueError: If `lamp_moves` is not supported, or the robot has no such backend.
+        ValueError: If `lamp_moves` or `friction_changes` is not supported, or the robot has no such backend.
     """
-    if lamp_moves and (robot, backend) != ("critterbot", "simulator"):
-        raise ValueError(f"lamp_moves needs the simulator of the critterbot, not the backend {backend!r} of {robot}")
+    given = {"lamp_moves": tuple(lamp_moves), "friction_changes": tuple(friction_changes)}
+    changes: dict[str, Any] = {argument: of_life for argument, of_life in given.items() if of_life}
+    if changes and (robot, backend) != ("critterbot", "simulator"):
+        name = next(iter(changes))
+        raise ValueError(f"{name} needs the simulator of the critterbot, not the backend {backend!r} of {robot}")
     if backend == "gymnasium":
         return gymnasium.make(str(env_id), disable_env_checker=True)
     if (robot, backend) not in _NAMES:
@@ -75,8 +83,8 @@ def make_body(
         return gymnasium.make(name, log=str(log), **settings)
     if physics is not None:
         settings["physics"] = physics
-    if lamp_moves:
-        return gymnasium.make(name, lamp_moves=tuple(lamp_moves), **settings)
+    if changes:
+        return gymnasium.make(name, **changes, **settings)
     if backend == "simulator" and in_process and not realtime and is_worthwhile():
         return ProcessEnv(name, **settings)
     return gymnasium.make(name, **settings)

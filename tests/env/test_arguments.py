@@ -20,6 +20,7 @@ WRONG: list[Any] = [object(), -1, math.nan, math.inf, b"x", [()], {"a": 2}, np.z
 SHARED = ("action_type", "task", "render_mode")
 OF_ITS_OWN: dict[str, list[Any]] = {
     "lamp_moves": [3, "ab", [(1.0, "a")], [(1.0, 2, (0, 0, 0))], [("1", "a", (0, 0, 0))], [(1.0, "a", (0, 0))]],
+    "friction_changes": [3, "ab", [(1.0, "clockwise")], [(1.0, "left", 2.0)], [(1.0, "clockwise", 0.0)]],
     "baudrate": [0, 9600.0, "9600"],
     "seed": [0.0, "0"],
     "battery_scale": [0.0, "1", True],

@@ -14,7 +14,7 @@ ENVIRONMENTS = {
     "simulator": Environment(
         "CritterbotPen-v0",
         "simulator.backend:SimulatedBody",
-        ("realtime", "battery_scale", "physics", "lamp_moves"),
+        ("realtime", "battery_scale", "physics", "lamp_moves", "friction_changes"),
         "simulator.fleet:SimulatedFleet",
     ),
     "serial": Environment("CritterbotSerial-v0", "body:SerialBody", (*_PHYSICAL, "parity", "baudrate")),
@@ -32,7 +32,8 @@ def make_simulator_env(**arguments: Any) -> PenEnv:
     """Return the Critterbot in the simulated pen ("CritterbotPen-v0").
 
     Args:
-        **arguments: realtime, battery_scale, physics, lamp_moves, and those of `PenEnv`; see `make.make_env`.
+        **arguments: realtime, battery_scale, physics, lamp_moves, friction_changes, and those of `PenEnv`; see
+            `make.make_env`.
     """
     from horde_env.make import make_env
 

@@ -73,7 +73,7 @@ def test_a_tick_in_one_kernel_is_encoders_then_firmware_then_motors() -> None:
 def test_a_stuck_wheel_slides_and_counts_nothing() -> None:
     """Its rim passes the floor at 0.3 m/s: 4 N of friction against that, no drive, no back EMF against its current."""
     robot, wheel, rim_speed = Robot(), 1, 0.3
-    side, ahead, arm = GEOMETRY[wheel]
+    side, ahead, arm = GEOMETRY[wheel, :3]
     for _ in range(70):  # until the cap after power-up allows it
         robot.firmware.command(firmware.WHEEL_VOLTAGE, 0, 60, 0)
         robot.motion[motors.RIM_SPEED] = [0.0, rim_speed, 0.0]

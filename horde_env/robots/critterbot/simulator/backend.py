@@ -15,7 +15,7 @@ from horde_env.robot import RobotSpec, critterbot
 from horde_env.robots.critterbot.place import Pen, load_pen
 from horde_env.robots.critterbot.safety import VoltageObedience
 from horde_env.robots.critterbot.simulator import motors, period
-from horde_env.robots.critterbot.simulator.machine import Machine
+from horde_env.robots.critterbot.simulator.machine import Machine, friction_changes_of
 from horde_env.robots.critterbot.simulator.packet import Air
 from horde_env.robots.critterbot.simulator.period import N_NOISE
 from horde_env.robots.critterbot.simulator.sensors import ChangingSenses, Kit, Senses
@@ -45,10 +45,12 @@ class SimulatedBody(Backend):
         battery_scale: Factor on the batteries' capacity, which by default lasts 12 h of wandering.
         physics: Engine that moves the body, "planar" or "bullet"; if None, PyBullet if it is installed.
         lamp_moves: Changes of the pen during each life; see `sensors.LampMove`.
+        friction_changes: Changes of the robot during each life; see `machine.FrictionChange`.
 
     Raises:
         BackendUnavailable: If `physics="bullet"` without PyBullet.
-        ValueError: If `battery_scale` is not positive, `physics` unknown or a move of `lamp_moves` invalid.
+        ValueError: If `battery_scale` is not positive, `physics` unknown, or a move of `lamp_moves` or one
+            of `friction_changes` invalid.
     """
 
     obedience = VoltageObedience
@@ -61,6 +63,7 @@ class SimulatedBody(Backend):
         battery_scale: float = 1.0,
         physics: str | None = None,
         lamp_moves: Sequence[Any] = (),
+        friction_changes: Sequence[Any] = (),
     ) -> None:
         if not 0.0 < battery_scale < math.inf:
             raise ValueError(f"battery_scale must be positive and finite, got {battery_scale}")
@@ -70,6 +73,7 @@ class SimulatedBody(Backend):
         self.senses = Senses(self.spec, self.pen)
         if len(lamp_moves):
             self.senses = ChangingSenses(self.spec, self.pen, lamp_moves)
+        self._friction_changes = friction_changes_of(friction_changes)
         self.period_s = self.spec.period_s
         self._ticks = round(self.spec.period_s / motors.TICK_S)
         self._battery_scale = battery_scale
@@ -118,6 +122,8 @@ class SimulatedBody(Backend):
         request = np.asarray(command, dtype=np.float64).tolist()
         if not isinstance(request, list) or len(request) != 3 or not all(map(math.isfinite, request)):
             raise ValueError(f"command must be three finite numbers (m/s, m/s, rad/s), got {command}")
+        if self._friction_changes:
+            machine.set_friction(self._friction_changes)
         self._draw(self.normal)
         prepared = self.senses.prepare((machine.n_ticks + self._ticks) * motors.TICK_S)
         velocity = request[0], request[1], request[2]

@@ -6,6 +6,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.random import Generator
@@ -22,6 +24,39 @@ from horde_env.sim import bullet
 from horde_env.sim.physics import Body, Physics, open_body
 from horde_env.sim.planar import Motion, PlanarBody
 from horde_env.sim.saving import attributes, inner, nested, restore_attributes
+
+_ROUNDING_S = 1e-9
+_DIRECTIONS = {"clockwise": motors.CLOCKWISE_FRICTION, "counterclockwise": motors.COUNTERCLOCKWISE_FRICTION}
+
+
+class FrictionChange(NamedTuple):
+    """A change of the friction of the wheels' axles.
+
+    Attributes:
+        at_s: Robot time from which on it applies, in seconds.
+        direction: Of the body's rotation in which it applies, "clockwise" or "counterclockwise".
+        factor: On the friction at the beginning of the life; it replaces earlier ones.
+    """
+
+    at_s: float
+    direction: str
+    factor: float
+
+
+def friction_changes_of(changes: Sequence[Any]) -> list[FrictionChange]:
+    """Return changes, each a `FrictionChange` or its three elements, in the order of time.
+
+    Raises:
+        ValueError: If one is invalid.
+    """
+    try:
+        found = sorted(FrictionChange(float(at_s), str(way), float(factor)) for at_s, way, factor in changes)
+        if all(c.direction in _DIRECTIONS and 0.0 <= c.at_s < math.inf and 0.0 < c.factor < math.inf for c in found):
+            return found
+    except (TypeError, ValueError):
+        pass
+    expected = "a sequence of (seconds from 0 on, 'clockwise' or 'counterclockwise', factor above 0), all finite"
+    raise ValueError(f"friction_changes must be {expected}, not {changes!r}")
 
 
 class Machine:
@@ -77,6 +112,13 @@ class Machine:
         self.stuck = None
         self.body.place(x, y, heading)
         motors.sense(self.motion, self.firmware.wheels, self._geometry, np.zeros(3), heading, 0.0, 0.0, 0.0)
+
+    def set_friction(self, changes: Sequence[FrictionChange]) -> None:
+        """Apply those of a life's changes that are due."""
+        self._geometry[:, [*_DIRECTIONS.values()]] = 1.0
+        for change in changes:
+            if self.n_ticks * motors.TICK_S >= change.at_s - _ROUNDING_S:
+                self._geometry[:, _DIRECTIONS[change.direction]] = change.factor
 
     def tick(self, noise: Floats) -> Floats:
         """Advance 10 ms and return the motion, shape (6,); `noise`: three standard normals for the encoders."""

@@ -50,9 +50,17 @@ COOLING_S = 600.0
 CURRENT_SD, TEMPERATURE_SD = 1.0, 0.2  # bytes
 
 
+# Columns of a wheel's geometry behind its rim speed per body velocity: factors on the friction of its axle.
+CLOCKWISE_FRICTION, COUNTERCLOCKWISE_FRICTION = 3, 4
+
+
 def wheel_geometry(angles_rad: Floats, circle_m: float) -> Floats:
-    """Return each wheel's rim speed per body velocity (vx, vy, yaw rate): rows (-sin p, cos p, R), shape (3, 3)."""
-    return np.column_stack([-np.sin(angles_rad), np.cos(angles_rad), np.full(3, circle_m)])
+    """Return each wheel's rim speed per body velocity (vx, vy, yaw rate) and its friction factors, shape (3, 5).
+
+    A row is (-sin p, cos p, R, 1, 1): the axle's friction is multiplied by the last two while the body turns clockwise
+    and counter-clockwise.
+    """
+    return np.column_stack([-np.sin(angles_rad), np.cos(angles_rad), np.full(3, circle_m), np.ones((3, 2))])
 
 
 @kernel
@@ -88,16 +96,19 @@ def push(motion: Floats, wheels: Ints, geometry: Floats, heading: float, bus_v: 
     """
     fx, fy, torque = 0.0, 0.0, 0.0
     vx, vy = motion_of_centre(motion, geometry)
+    turn = motion[RIM_SPEED, 0] + motion[RIM_SPEED, 1] + motion[RIM_SPEED, 2]  # 3 R times the yaw rate
+    column = CLOCKWISE_FRICTION if turn < 0.0 else COUNTERCLOCKWISE_FRICTION
     for i in range(3):
         duty, rim = wheels[firmware.DUTY, i], motion[RIM_SPEED, i]
         current = motor_current(duty, rim, bus_v)
         side, ahead, arm = geometry[i, 0], geometry[i, 1], geometry[i, 2]
-        drive = math.copysign(FORCE_PER_BYTE * current, duty) - AXLE_DRAG * rim - AXLE_FRICTION_N * fading(rim)
+        drag, friction = geometry[i, column] * AXLE_DRAG, geometry[i, column] * AXLE_FRICTION_N
+        drive = math.copysign(FORCE_PER_BYTE * current, duty) - drag * rim - friction * fading(rim)
         drive = min(max(drive, -GRIP_N), GRIP_N)
         # The axle points along (ahead, -side); the rollers' friction acts in that direction.
-        drag = -ROLLER_FRICTION_N * fading(ahead * vx - side * vy)
-        fx += drive * side + drag * ahead
-        fy += drive * ahead - drag * side
+        across = -ROLLER_FRICTION_N * fading(ahead * vx - side * vy)
+        fx += drive * side + across * ahead
+        fy += drive * ahead - across * side
         torque += drive * arm
         heat_and_charge(motion, i, current, abs(duty))
     c, s = math.cos(heading), math.sin(heading)
