@@ -20,7 +20,7 @@ __all__ = ["EXPERIMENTS", "FURTHER", "GROUPS", "LATER", "SCALES", "ReproduceConf
 EXPERIMENTS = ("chain", "excursions", "reset", "policies", "loop")
 """The experiments' folders, in the order of the paper; `loop` is the feedback of its first figure."""
 
-LATER: tuple[str, ...] = ("tdrc", "nexting", "collision", "rooms", "conditioning", "swifttd", "measures")
+LATER: tuple[str, ...] = ("tdrc", "nexting", "collision", "rooms", "curiosity", "conditioning", "swifttd", "measures")
 """Experiments of later papers: run by name, or together by `later`."""
 
 FURTHER = ("league", *LATER)

@@ -1,0 +1,1 @@
+"""Experiment `curiosity`: surprise about a changed robot drives the behaviour."""

@@ -1,0 +1,146 @@
+"""Experiment `curiosity`: the behaviours and their probabilities, the record of a life, and the verdicts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from horde_agent import cli
+from horde_agent.reproduce.curiosity import problem
+from horde_agent.reproduce.curiosity.claims import EXPERIMENT, reaction, recovery
+from horde_agent.reproduce.curiosity.problem import (
+    CHANGED,
+    FOLLOW,
+    NORMAL,
+    OTHER,
+    ROTATE_STEPS,
+    STOP_STEPS,
+    THRESHOLD,
+    Bouts,
+    Curious,
+    Data,
+    Record,
+    Size,
+    live,
+)
+from horde_agent.reproduce.result import Result
+
+NOTHING = (np.zeros(0), np.zeros(0, dtype=np.int64))
+CW, CCW, STOP = 2, 3, 4
+CHANGE, AFTER = 6_000, 9_000
+
+
+def test_the_normal_behaviour_alternates_rotations_and_stops_with_true_probabilities() -> None:
+    """The probability b is 1/2 at the beginning of a rotation, whose direction is drawn, and 1 elsewhere."""
+    bouts, rng = Bouts((CW, CCW), STOP), np.random.default_rng(0)
+    drawn = [bouts.draw(rng, *NOTHING) for _ in range(STOP_STEPS + 200 * (ROTATE_STEPS + STOP_STEPS))][STOP_STEPS:]
+    actions = np.array([action for action, _ in drawn]).reshape(200, -1)
+    b = np.array([b for _, b in drawn]).reshape(200, -1)
+    assert (actions[:, :ROTATE_STEPS] == actions[:, :1]).all()
+    assert (actions[:, ROTATE_STEPS:] == STOP).all()
+    assert (b[:, 0] == 0.5).all()
+    assert (b[:, 1:] == 1.0).all()
+    assert np.mean(actions[:, 0] == CW) == pytest.approx(0.5, abs=0.1)
+
+
+def test_a_curious_robot_follows_the_more_surprised_question_above_the_threshold() -> None:
+    behaviour, rng = Curious(Bouts((CW, CCW), STOP), (CW, CCW), 0.5), np.random.default_rng(0)
+    behaviour.drive = np.array([0.5, 0.4])
+    assert behaviour.draw(rng, *NOTHING) == (STOP, 1.0)
+    assert behaviour.followed == NORMAL
+    behaviour.drive = np.array([0.6, 0.7])
+    drawn = [behaviour.draw(rng, *NOTHING) for _ in range(2_000)]
+    assert behaviour.followed == OTHER
+    assert set(drawn) == {(CCW, FOLLOW), (STOP, 1.0 - FOLLOW)}
+    assert np.mean([action == CCW for action, _ in drawn]) == pytest.approx(FOLLOW, abs=0.03)
+
+
+@pytest.mark.sim
+def test_the_twin_lives_as_a_robot_that_is_never_curious(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both lives are one until the change. Without curiosity they are one to the end, to the bit, tested or not."""
+    size = Size(150, 50, 1)
+    monkeypatch.setattr(problem, "THRESHOLD", 0.0)
+    curious, twin = live(7, ("curious", "twin"), size)
+    assert twin.tested.tolist() == curious.tested.tolist() == [0, 50, 100, 150]
+    np.testing.assert_array_equal(curious.drive[:150], twin.drive[:150])
+    assert set(curious.followed[151:]) <= {CHANGED, OTHER}
+    assert set(twin.followed) == set(curious.followed[:150]) == {NORMAL}
+    assert {CHANGED, OTHER} & set(twin.taken)
+    monkeypatch.setattr(problem, "THRESHOLD", np.inf)
+    monkeypatch.setattr(problem, "TESTED_FOR", 0)
+    calm, _ = live(7, ("curious", "twin"), size)
+    assert not calm.tested.size
+    np.testing.assert_array_equal(calm.drive, twin.drive)
+
+
+def record(*, surprised: tuple[int, int] = (100, 700), other: tuple[int, int] = (0, 0), recovers: int = 400) -> Record:
+    """Return a life with surprise about each question from a step to another after the change."""
+    drive = np.zeros((CHANGE + AFTER, 2))
+    for question, (first, last) in ((CHANGED, surprised), (OTHER, other)):
+        drive[CHANGE + first : CHANGE + last, question] = 2 * THRESHOLD
+    followed = np.where(drive[:, CHANGED] > 0, CHANGED, NORMAL)
+    taken = followed.copy()
+    taken[CHANGE] = CHANGED
+    tested = np.arange(0, CHANGE + AFTER, 50)
+    error = np.where((tested < CHANGE) | (tested >= CHANGE + recovers), 1.0, 3.0)
+    return Record(drive, taken, followed, tested, error)
+
+
+def test_a_reaction_is_measured_from_the_first_use_of_the_policy() -> None:
+    found = reaction(record(surprised=(100, 700), other=(650, 660)), CHANGE)
+    assert found.crossed.tolist() == [True, False]
+    assert (found.before, found.settled, found.followed) == (0.0, 700, 1.0)
+    assert reaction(record(surprised=(700, 800)), CHANGE).crossed.tolist() == [False, False]
+    assert recovery(record(recovers=400), CHANGE) == 450  # the median of three tests, 350, 400 and 450
+    assert recovery(record(recovers=10**6), CHANGE) == AFTER
+
+
+def data_of(n_bad: int = 0, **bad: tuple[int, int]) -> Data:
+    """Return measurements of ten seeds by which every claim holds, with some curious lives of another kind."""
+    curious = [record(**(bad if k < n_bad else {})) for k in range(10)]  # type: ignore[arg-type]
+    noisy = record(surprised=(0, 0))
+    drawn = noisy._replace(followed=np.full(CHANGE + AFTER, CHANGED))
+    twins = [record(recovers=2_000)] * 10
+    lives = {"curious": curious, "twin": twins, "noise, UDE": [noisy] * 10, "noise, |delta|": [drawn] * 10}
+    return Data(lives, Size(CHANGE, AFTER, 10))  # type: ignore[arg-type]
+
+
+def verdicts(data: Data) -> list[bool]:
+    return [claim.verdict == "reproduced" for claim in EXPERIMENT.judge(data)]
+
+
+def test_all_claims_hold_by_lives_that_fulfil_their_rules() -> None:
+    assert verdicts(data_of()) == [True] * 5
+    assert verdicts(data_of(1, surprised=(0, 0))) == [True] * 5
+
+
+@pytest.mark.parametrize(
+    ("n_bad", "bad", "wrong"),
+    [
+        (10, {"surprised": (-500, 700)}, 0),
+        (2, {"surprised": (800, 1_000)}, 1),
+        (3, {"other": (200, 300)}, 1),
+        (2, {"surprised": (100, 6_500)}, 2),
+        (10, {"other": (5_000, 6_000)}, 2),
+        (6, {"recovers": 1_500}, 3),
+    ],
+)
+def test_lives_that_break_a_rule_spoil_its_claim(n_bad: int, bad: dict, wrong: int) -> None:
+    assert not verdicts(data_of(n_bad, **bad))[wrong]
+
+
+def test_noise_must_attract_delta_and_not_the_ude() -> None:
+    lives, size = data_of()
+    assert not verdicts(Data(lives | {"noise, UDE": [record()] * 10}, size))[4]
+    assert not verdicts(Data(lives | {"noise, |delta|": lives["noise, UDE"]}, size))[4]
+
+
+@pytest.mark.sim
+def test_the_quick_experiment_judges_every_claim_and_draws(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(problem.SIZES, "quick", Size(700, 700, 1))
+    assert cli.main(["reproduce", "curiosity", "--scale", "quick", "--out", str(tmp_path)]) == 0
+    result = Result.read(tmp_path / "curiosity" / "result.json")
+    assert len(result.claims) == 5
+    assert (tmp_path / "curiosity" / "curiosity.png").stat().st_size > 10_000
