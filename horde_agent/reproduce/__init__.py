@@ -43,8 +43,9 @@ class ReproduceConfig:
             excursions), `reset` (the measures when the weights are lost, and when the lamp moves), `policies` (1,000
             and 10,000 Gibbs policies), `loop` (predictions fed back as features), or `all` of these; `league` (every
             update rule on the 795 questions); `tdrc`, `collision`, `rooms` (rules on small problems), `nexting` (2,160
-            predictions at four time scales), `conditioning` (memory by traces and by predictions fed back), `swifttd`
-            (a step size per weight) or `measures` (RUPEE and UDE); or `later`, all experiments of later papers.
+            predictions at four time scales), `curiosity` (surprise drives the behaviour), `conditioning` (memory by
+            traces and by predictions fed back), `swifttd` (a step size per weight) or `measures` (RUPEE and UDE); or
+            `later`, all experiments of later papers.
         scale: `quick` (under a minute once compiled: shorter lives, the same code) or `paper` (lives as long as the
             paper's).
         seeds: Number of lives, seeded 0, 1, ...
