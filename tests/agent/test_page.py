@@ -217,6 +217,7 @@ def test_a_simulated_life_is_shown_as_it_goes_on_and_stopped_by_keyboard(browser
                 "[...document.querySelector('#pen').getContext('2d').getImageData(0, 0, 300, 300).data].some(Boolean)"
             )
             assert page.evaluate(inked)
+            page.evaluate("document.querySelector('#channels').scrollIntoView()")  # drawn only while on the screen
             page.wait_for_function("() => document.querySelector('.channel').textContent.includes('V')")
             page.focus("#stop")
             page.keyboard.press("Enter")

@@ -1,5 +1,7 @@
 """Steps per second of many robots, by turns: one call of a kernel, one environment, processes, and MuJoCo's Ant.
 
+Beside it the processor time of a step, all threads and processes together, which other programs hardly change.
+
     python -m tests.bench.bench_vector [--ant] [--ppo]
 
 --ant needs `pip install "gymnasium[mujoco]"`, --ppo stable-baselines3.
@@ -17,6 +19,7 @@ from typing import Any
 
 import gymnasium as gym
 import numpy as np
+import psutil
 
 PEN = "horde_env:CritterbotPen-v0"
 N_WORKERS = (2, 4, 8)
@@ -26,8 +29,14 @@ def vector(n: int, **arguments: Any) -> Any:
     return gym.make_vec(PEN, n, "vector_entry_point", physics="planar", **arguments)
 
 
-def turn_of(env: Any, n: int, min_s: float) -> Callable[[], float]:
-    """Return a function that steps for `min_s` with sticky random actions, and returns steps per second."""
+def cpu_s() -> float:
+    """Return the processor time of this process and its children so far."""
+    own = psutil.Process()
+    return sum(sum(each.cpu_times()[:2]) for each in (own, *own.children(recursive=True)))
+
+
+def turn_of(env: Any, n: int, min_s: float) -> Callable[[], tuple[float, float]]:
+    """Return a function that steps for `min_s` and returns steps/s, and microseconds of processor time per step."""
     rng = np.random.default_rng(0)
     env.reset(seed=0)
     discrete = isinstance(env.action_space, gym.spaces.Discrete | gym.spaces.MultiDiscrete)
@@ -35,9 +44,9 @@ def turn_of(env: Any, n: int, min_s: float) -> Callable[[], float]:
     is_many = hasattr(env, "num_envs")
     actions = rng.integers(5, size=n) if discrete else np.zeros((n, *single.shape), np.float32)
 
-    def turn() -> float:
+    def turn() -> tuple[float, float]:
         nonlocal actions
-        n_steps, began = 0, time.perf_counter()
+        n_steps, used, began = 0, cpu_s(), time.perf_counter()
         while (spent := time.perf_counter() - began) < min_s:
             if discrete:
                 actions = np.where(rng.random(n) < 0.1, rng.integers(5, size=n), actions)
@@ -45,29 +54,31 @@ def turn_of(env: Any, n: int, min_s: float) -> Callable[[], float]:
                 actions = rng.uniform(-1.0, 1.0, actions.shape).astype(np.float32)
             env.step(actions if is_many else actions[0])
             n_steps += n
-        return n_steps / spent
+        return n_steps / spent, 1e6 * (cpu_s() - used) / n_steps
 
     return turn
 
 
-def rates(n_rounds: int = 9, min_s: float = 1.0, *, with_ant: bool = False) -> dict[str, dict[str, float]]:
-    """Return the median steps per second of each environment, and the ratios to it of the 256 robots, by turns."""
+def rates(n_rounds: int = 7, min_s: float = 1.0, *, with_ant: bool = False) -> dict[str, dict[str, float]]:
+    """Return medians of each environment, and of its ratio to 256 robots in the same round."""
     envs: dict[str, tuple[Any, int]] = {"one, gymnasium.make": (gym.make(PEN, physics="planar"), 1)}
     envs |= {f"vector, {n}": (vector(n), n) for n in (1, 16, 64, 256, 1024)}
     envs |= {f"async, {n}": (gym.make_vec(PEN, n, "async", physics="planar"), n) for n in N_WORKERS}
     if with_ant:
         envs |= {f"Ant-v5, async, {n}": (gym.make_vec("Ant-v5", n, "async"), n) for n in N_WORKERS}
     turns = {name: turn_of(env, n, min_s) for name, (env, n) in envs.items()}
-    found: dict[str, list[float]] = {name: [] for name in envs}
+    found: dict[str, list[tuple[float, float]]] = {name: [] for name in envs}
     for _ in range(n_rounds):
         for name, turn in turns.items():
             found[name].append(turn())
     for env, _ in envs.values():
         env.close()
-    ratios = {name: median(np.divide(found["vector, 256"], rate)) for name, rate in found.items()}
+    rate, cpu_us = ({name: np.array(turns)[:, k] for name, turns in found.items()} for k in (0, 1))
     return {
-        "steps_per_s": {name: round(median(rate)) for name, rate in found.items()},
-        "vector_256_is_times_faster": {name: round(ratio, 2) for name, ratio in ratios.items()},
+        "steps_per_s": {name: round(median(rates)) for name, rates in rate.items()},
+        "cpu_us_per_step": {name: round(median(times), 2) for name, times in cpu_us.items()},
+        "vector_256_is_times_faster": {n: round(median(rate["vector, 256"] / r), 2) for n, r in rate.items()},
+        "vector_256_uses_times_less_cpu": {n: round(median(t / cpu_us["vector, 256"]), 2) for n, t in cpu_us.items()},
     }
 
 
