@@ -78,10 +78,10 @@ def test_velocities_and_seeds_of_each_robot_give_the_bits_of_single_environments
 
 
 def life(n_threads: int = 1) -> np.ndarray:
-    env, before = many(8), numba.get_num_threads()
+    env, before = many(40), numba.get_num_threads()
     numba.set_num_threads(n_threads)
     try:
-        return np.array([env.reset(seed=0)[0], *(env.step(np.full(8, k % 5))[0] for k in range(20))])
+        return np.array([env.reset(seed=0)[0], *(env.step(np.full(40, k % 5))[0] for k in range(20))])
     finally:
         numba.set_num_threads(before)
 

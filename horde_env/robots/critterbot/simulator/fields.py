@@ -138,18 +138,19 @@ def ir_light(
     base + lit top s / (1 + s), with s = I (clear cos^2(at the sensor) cos(at the beacon) / d^2 + stray / (1 + d^2));
     cosines below 0 count as 0. `beacon` is (x, y, z, direction, intensity I).
     """
+    c, s = math.cos(beacon[3]), math.sin(beacon[3])
     for packet in range(2):
         for k in range(out.shape[1]):
             x, y, angle = placed(poses[packet], sensors, k)
             dx, dy = beacon[0] - x, beacon[1] - y
             d = max(math.hypot(dx, dy), NEAREST_M)
             facing = max((math.cos(angle) * dx + math.sin(angle) * dy) / d, 0.0)
-            leaving = max(-(math.cos(beacon[3]) * dx + math.sin(beacon[3]) * dy) / d, 0.0)
+            leaving = max(-(c * dx + s * dy) / d, 0.0)
             direct = facing * facing * leaving
             if direct > 0.0:
                 direct *= clear_path(x, y, beacon[0], beacon[1], beacon[2], segments, heights)
-            s = beacon[4] * (direct / (d * d) + BEACON_STRAY / (1.0 + d * d))
-            share = IR_LIGHT_BASE + lit[packet] * BEACON_TOP * s / (1.0 + s)
+            signal = beacon[4] * (direct / (d * d) + BEACON_STRAY / (1.0 + d * d))
+            share = IR_LIGHT_BASE + lit[packet] * BEACON_TOP * signal / (1.0 + signal)
             out[packet, k] = share + IR_LIGHT_SD * normal[packet, k]
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numba
 import numpy as np
 from numba import prange
 from numpy.typing import NDArray
@@ -28,6 +29,9 @@ NUMBERS = (
 )
 """The columns of `SimulatedFleet.numbers`: the keys of `PenEnv`'s info."""
 T, GAP, APPLIED, CLIPPED, OBEYED, BATTERY_LOW, BATTERY_URGENT, X, Y, HEADING = 0, *range(5, 14)
+
+# A thread waits for its core while another program uses it: fewer robots are faster without.
+ROBOTS_PER_THREAD = 16
 
 Rows = Any  # tuple of arrays (n_robots, ...), what a step changes; see `SimulatedFleet`
 Shared = Any  # tuple of arrays that all robots share
@@ -159,4 +163,9 @@ class SimulatedFleet:
             for i in np.flatnonzero(due):
                 self._generators[i].standard_normal(out=self._rows[15][i])
                 self._generators[i].random(out=self._rows[16][i])
-        step_fleet(due, self._addresses, requests, self._rows, self._shared, observations, DRAWS_IN_KERNEL)
+        before = numba.get_num_threads()
+        numba.set_num_threads(min(before, max(len(due) // ROBOTS_PER_THREAD, 1)))
+        try:
+            step_fleet(due, self._addresses, requests, self._rows, self._shared, observations, DRAWS_IN_KERNEL)
+        finally:
+            numba.set_num_threads(before)
