@@ -15,6 +15,7 @@ from horde_agent.policies import (
     ConstantAction,
     EpsilonGreedy,
     Follow,
+    Gaussian,
     Gibbs,
     Greedy,
     Policy,
@@ -22,7 +23,7 @@ from horde_agent.policies import (
     StickyRandom,
     Uniform,
 )
-from horde_agent.runs.jobs.learn_from import learn_from
+from horde_agent.runs.jobs.learn_from import interface_of, learn_from
 from horde_agent.tiles import TileCoder
 
 __all__ = [
@@ -34,6 +35,7 @@ __all__ = [
     "EpsilonGreedy",
     "Feature",
     "Follow",
+    "Gaussian",
     "Gibbs",
     "Greedy",
     "Horde",
@@ -46,6 +48,7 @@ __all__ = [
     "StickyRandom",
     "TileCoder",
     "Uniform",
+    "interface_of",
     "learn_from",
     "problems",
     "questions",

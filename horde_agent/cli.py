@@ -130,8 +130,9 @@ class ExportConfig:
 
     Attributes:
         run: The run's folder.
-        to: `parquet` (a file a day, for DuckDB, polars and pandas), `mcap` (for robots' own viewers) or `tensorboard`
-            (scalars: NMSRE, MSPBE, cycle times, faults).
+        to: `parquet` (a file a day, for DuckDB, polars and pandas), `mcap` (for robots' own viewers), `minari` or
+            `lerobot` (a data set of what was learned from) or `tensorboard` (scalars: NMSRE, MSPBE, cycle times,
+            faults).
         out: Folder or file to write; `export` in the run's folder when None.
         follow: With `tensorboard`: continue until the run ends.
     """
@@ -203,7 +204,7 @@ def _run(words: list[str], signals: SignalHandler) -> None:
         case LearnConfig(backend="replay") if is_life(run_of(command.log)):
             asked, lived = recorded_settings(replace(command, log=run_of(command.log)))
             _learn(resolve(asked), signals, lived)
-        case LearnConfig() if command.data is not None or command.backend == "data":
+        case LearnConfig() if command.data or command.minari or command.backend == "data":
             _learn_data(command, signals)
         case WatchConfig():
             watch(command)
@@ -221,6 +222,7 @@ def _doctor(command: DoctorConfig) -> None:
 
 
 def _export(command: ExportConfig) -> None:
+    from horde_agent.runs.jobs.exporting import DATA_SETS, export_data_set
     from horde_agent.runs.keeping.export import export
 
     if command.follow and command.to != SCALARS:
@@ -231,6 +233,8 @@ def _export(command: ExportConfig) -> None:
 
             say = Console(stderr=True, highlight=False, soft_wrap=True).print
             print(export_scalars(command.run, command.out, follow=command.follow, say=say))
+        elif command.to in DATA_SETS:
+            print(export_data_set(command.run, command.to, command.out, Console(stderr=True)))
         else:
             print(export(command.run, command.to, command.out))
 
@@ -347,7 +351,7 @@ def _learn_data(config: LearnConfig, signals: SignalHandler) -> None:
     asked = resolve(config)
     with user_errors():
         table = opened(asked)
-    if config.questions is None and table.header["b_known"]:
+    if config.questions is None and table.header["b_known"] and len(table.header["actions"]) > 1:
         asked = replace(asked, questions="excursions")
     _learn(asked, signals, table=table)
 

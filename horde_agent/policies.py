@@ -235,6 +235,63 @@ class PolicyFunction:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Gaussian:
+    """A target policy over a continuous action: independent normal distributions, for data with the density b.
+
+    Such data have the numbers of the action and its density under the behaviour as channels; as discrete action they
+    have 0 alone, with probability 1. The ratio is rho = pi(a|s) / b.
+
+    Args:
+        mean: Mean of each number, shape (n,), or a function of (observation, tiles) that returns it.
+        std: Standard deviation of each number, > 0, shape (n,).
+        channels: Channels of the action's numbers, shape (n,).
+        b: Channel of the density of the action under the behaviour.
+
+    Raises:
+        ValueError: If the shapes differ, or a standard deviation is not > 0.
+
+    Source: Degris, Pilarski & Sutton (2012), Gaussian policies; Precup, Sutton & Dasgupta (2001), ratios of densities.
+
+    Example:
+        >>> policy = Gaussian(mean=[0.0], std=[1.0], channels=[1], b=2)
+        >>> round(policy.ratio(np.array([7.0, 0.0, 0.3989422804]), np.array([0])), 6)
+        1.0
+    """
+
+    mean: ArrayLike | Callable[[NDArray[Any], Tiles], ArrayLike]
+    std: ArrayLike
+    channels: ArrayLike
+    b: int
+    n_actions: int = field(init=False, default=1)
+
+    def __post_init__(self) -> None:
+        std, channels = np.array(self.std, dtype=np.float64), np.array(self.channels, dtype=np.int64)
+        if not callable(self.mean):
+            object.__setattr__(self, "mean", np.array(self.mean, dtype=np.float64))
+        if (
+            std.ndim != 1
+            or std.shape != channels.shape
+            or not (callable(self.mean) or np.shape(self.mean) == std.shape)
+        ):
+            raise ValueError("mean, std and channels must have the same shape (n,), with n numbers of the action")
+        if not ((std > 0.0) & np.isfinite(std)).all():
+            raise ValueError(f"std must be > 0, not {std}")
+        object.__setattr__(self, "std", std)
+        object.__setattr__(self, "channels", channels)
+
+    def ratio(self, observation: NDArray[Any], tiles: Tiles) -> float:
+        """Return pi(a|s) / b of the action in an observation, shape (n_channels,); NaN if b is not > 0."""
+        mean, std = self.mean(observation, tiles) if callable(self.mean) else self.mean, np.asarray(self.std)
+        z = (observation[np.asarray(self.channels)] - np.asarray(mean)) / std
+        density = np.exp(-0.5 * (z @ z)) / np.prod(np.sqrt(2.0 * np.pi) * std)
+        return float(density / observation[self.b]) if observation[self.b] > 0.0 else np.nan
+
+    def probabilities(self, observation: NDArray[Any], tiles: Tiles) -> Floats:  # noqa: ARG002
+        """Return [1.0]: these data have one discrete action."""
+        return np.ones(1)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Gibbs:
     """A softmax policy over features, pi(a) = softmax_a(-u_a.phi), with few nonzero parameters.
 

@@ -15,7 +15,7 @@ from horde_agent.gvf import GVF, Channel, Feature, Prediction, StateFunction
 from horde_agent.kernels import checks
 from horde_agent.kernels.policies import LARGEST
 from horde_agent.learning.gibbs import GibbsTable, largest_logit
-from horde_agent.policies import Behaviour, ConstantAction, Gibbs, Greedy, Policy
+from horde_agent.policies import Behaviour, ConstantAction, Gaussian, Gibbs, Greedy, Policy
 from horde_agent.saving import State, attributes, put_back
 from horde_agent.types import Floats, Tiles
 
@@ -96,7 +96,10 @@ class PolicyTable:
         is_due = self._n_asked % _CHECKED_EVERY == 0
         self._n_asked += 1
         for i, policy in self._others:
-            out[i] = self._probability(i, policy.probabilities(observation, tiles), action, is_due) / probability
+            if isinstance(policy, Gaussian):
+                out[i] = policy.ratio(observation, tiles)
+            else:
+                out[i] = self._probability(i, policy.probabilities(observation, tiles), action, is_due) / probability
 
     def _probability(self, i: int, given: Any, action: int, is_due: bool) -> float:
         """Return pi(a) from a policy's probabilities; NaN and an entry in `misfits` if they are invalid."""

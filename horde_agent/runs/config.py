@@ -120,7 +120,8 @@ class LearnConfig:
         log: The log to replay; or the folder of a run, to learn from again, off-policy, with its recorded action
             probabilities; or any robot's CSV or Parquet file, with --columns.
         data: Table of observations and actions to learn from, off-policy if their probabilities are known: a Parquet,
-            CSV or npz file, or a folder of Parquet files, described by --columns.
+            CSV or npz file, or a folder of Parquet files, described by --columns; or the folder of a LeRobot data set.
+        minari: Name of a Minari data set to learn from, NAMESPACE/NAME-v0.
         columns: TOML file that maps the columns of --data or --log to channels (docs/data.md).
         steps: Number of steps of 100 ms, including excursions and drives.
         questions: What to predict: `excursions` (the paper's 795 questions), `policies` (1000 random Gibbs policies),
@@ -162,6 +163,7 @@ class LearnConfig:
     parity: Annotated[str | None, _shown("NAME", "(default: odd, or from the robot's file)")] = None
     log: Annotated[Path | None, _shown("FILE", "(default: none)")] = None
     data: Annotated[Path | None, _shown("FILE", "(default: none)")] = None
+    minari: Annotated[str | None, _shown("NAME", "(default: none)")] = None
     columns: Annotated[Path | None, _shown("FILE.toml", "(default: the Critterbot's)")] = None
     steps: Annotated[int | None, WHOLE, _shown("N", "(default: 60000; replay, data: all)")] = None
     questions: Annotated[str | None, _shown("NAME|FILE.toml", "(default: excursions; without b: nexting)")] = None
@@ -203,7 +205,7 @@ def resolve(config: LearnConfig) -> LearnConfig:
     _check_text(config)
     if config.env is not None and config.backend == LearnConfig.backend:
         config = replace(config, backend="gymnasium")
-    if config.data is not None and config.backend == LearnConfig.backend:
+    if (config.data or config.minari) and config.backend == LearnConfig.backend:
         config = replace(config, backend="data")
     _check_body(config)
     _check_numbers(config)
@@ -351,8 +353,11 @@ def _check_body(config: LearnConfig) -> None:
             f"--backend {config.backend} has a body of its own" if config.env else "--backend gymnasium needs --env ID"
         )
         raise BadInput(f"{wrong}; name the environment by --env alone")
-    if config.data is not None and config.backend != "data":
-        raise BadInput(f"--data {config.data} stands in the robot's place; leave out --backend {config.backend}")
+    if config.data is not None and config.minari is not None:
+        raise BadInput(f"--minari {config.minari} and --data {config.data} are two data sets: give one")
+    if (config.data or config.minari) and config.backend != "data":
+        what = f"--data {config.data}" if config.data else f"--minari {config.minari}"
+        raise BadInput(f"{what} stands in the robot's place; leave out --backend {config.backend}")
     if config.env is not None and config.realtime:
         raise BadInput("--realtime belongs to a robot or its simulator; an environment of --env has no clock to keep")
     if config.env is not None and config.robot != LearnConfig.robot:

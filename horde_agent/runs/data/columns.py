@@ -149,6 +149,17 @@ class Columns:
         return columns
 
 
+def unscaled(columns: Sequence[tuple[str, str]]) -> list[ChannelColumn]:
+    """Return channels of unknown range in the group "action", of pairs of column and name; families leave them out."""
+    return [ChannelColumn(*one, "action", low=-math.inf, high=math.inf, sensor=False) for one in columns]
+
+
+def default_layout(n: int) -> str:
+    """Return the layout of `TileCoder.default` for n channels of the group "obs"; other groups have no tiles."""
+    pairs = '[[tiling]]\ngroup = "obs"\nneighbour = 1\nintervals = [4, 4]\ntilings = 4\n'
+    return '[[tiling]]\ngroup = "obs"\nintervals = [8]\ntilings = 8\n' + (pairs if n > 1 else "")
+
+
 def channels(tables: Sequence[Mapping[str, Any]]) -> tuple[ChannelColumn, ...]:
     """Return the channels of `[[channel]]` tables.
 

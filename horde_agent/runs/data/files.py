@@ -28,7 +28,7 @@ def open_table(path: Path, columns: Columns) -> Table:
     Raises:
         BadInput: If it is of another kind, cannot be read, or has an invalid value or no such column.
     """
-    files = _parquet_files(path) if path.is_dir() else [path]
+    files = parquet_files(path) if path.is_dir() else [path]
     kind = "".join(path.suffixes[-2:]) if path.suffix == ".gz" else files[0].suffix if files else ""
     if not path.exists() or kind not in SUFFIXES:
         raise BadInput(f"{path} is no table: give a file *{', *'.join(SUFFIXES)}, or a folder of Parquet files")
@@ -36,22 +36,31 @@ def open_table(path: Path, columns: Columns) -> Table:
 
     def chunks() -> Iterator[Chunk]:
         try:
-            for file in files:
-                if kind == ".parquet":
-                    yield from read_parquet(file, names)
-                elif kind == ".npz":
-                    yield from _read_npz(file)
-                else:
-                    yield from _read_csv(file, names)
+            yield from _read_npz(path) if kind == ".npz" else _read_csv(path, names)
         except BadInput:
             raise
-        except (OSError, ValueError, EOFError, csv.Error, zipfile.BadZipFile) as error:  # pyarrow's are ValueErrors
+        except (OSError, ValueError, EOFError, csv.Error, zipfile.BadZipFile) as error:
+            raise BadInput(f"{path} cannot be read: {' '.join(str(error).split())}") from None
+
+    return Table((lambda: parquet_chunks(files, names)) if kind == ".parquet" else chunks, columns, str(path))
+
+
+def parquet_chunks(files: Sequence[Path], names: Sequence[str]) -> Iterator[Chunk]:
+    """Yield columns of Parquet files in short parts.
+
+    Raises:
+        BadInput: If pyarrow or a column is missing, or a file cannot be read.
+    """
+    for file in files:
+        try:
+            yield from read_parquet(file, names)
+        except BadInput:
+            raise
+        except (OSError, ValueError) as error:  # pyarrow's are ValueErrors
             raise BadInput(f"{file} cannot be read: {' '.join(str(error).split())}") from None
 
-    return Table(chunks, columns, str(path))
 
-
-def _parquet_files(folder: Path) -> list[Path]:
+def parquet_files(folder: Path) -> list[Path]:
     """Return the Parquet files of a folder; life-2 comes before life-10."""
     files = [file for file in folder.rglob("*.parquet") if not file.name.startswith(".")]
     return sorted(files, key=lambda file: _numbers_in(f"{file.parent}/{file.stem}-1"))

@@ -81,7 +81,7 @@ class Table:
             "tile_layout": columns.tile_layout,
             "notes": self.notes,
             "tests_excursions": columns.tests_excursions,
-            "b_known": columns.action is not None and columns.b is not None,
+            "b_known": columns.b is not None or any((c.name, c.group) == ("b", "action") for c in columns.channel),
         }
 
     def _with_ranges(self, columns: Columns) -> Columns:

@@ -17,10 +17,12 @@ from horde_agent.policies import is_policy
 from horde_agent.runs.config import BadInput, LearnConfig, resolve
 from horde_agent.runs.data.columns import ESTIMATE, Columns
 from horde_agent.runs.data.files import as_chunk, chunks_of, is_table
+from horde_agent.runs.data.lerobot import open_lerobot
+from horde_agent.runs.data.minari import open_minari
 from horde_agent.runs.data.tables import Chunk, Table
 from horde_agent.runs.jobs.session import learning_from, with_behaviour
 from horde_agent.runs.keeping.folder import RunFolder
-from horde_agent.runs.keeping.run import IN_PYTHON, Questions
+from horde_agent.runs.keeping.run import IN_PYTHON, HeaderEnv, Questions
 
 
 class Learned(NamedTuple):
@@ -63,7 +65,8 @@ def learn_from(
     Args:
         observations: Array of shape (n_rows, n_channels); or a table with named columns (pandas, pyarrow, a dict of
             arrays), an iterable of consecutive tables, or a function that returns one. Memory holds one table at a
-            time. An iterator that can be read only once requires `ranges` and, with actions, `action_names`.
+            time. An iterator that can be read only once requires `ranges` and, with actions, `action_names`. Or a
+            Minari data set, or its name, or the folder (a Path) of a LeRobot data set, which need no other columns.
         actions: Discrete action from each row, shape (n_rows,); None if unknown. With tables, this and the next
             arguments name columns.
         questions: Family (`excursions`, `nexting`, `policies`), question file, GVFs, or a function of the interface.
@@ -96,28 +99,19 @@ def learn_from(
         >>> learned.summary["learning_steps"], learned.horde.predictions.round(1)
         (99, array([0.]))
     """
-    names = {"action": actions, "b": b, "terminated": terminations, "episode": episodes, "time": times}
-    policy = b if is_policy(b) or (isinstance(b, str) and b == ESTIMATE) else None
-    names["b"] = None if policy is not None else b
-    chunks: Callable[[], Iterable[Chunk]]
-    if isinstance(observations, np.ndarray | list | tuple) and not _are_tables(observations):
-        chunks, named = _of_arrays(observations, names), {k: k for k, v in names.items() if v is not None}
-        n = np.asarray(observations).shape[-1]
-        described = [(f"observation_{i}", f"obs_{i}" if channels is None else channels[i]) for i in range(n)]
-    else:
-        chunks, first = _of_tables(observations)
-        named = {key: str(name) for key, name in names.items() if name is not None}
-        used = set(named.values())
-        described = [(str(c), str(c)) for c in channels or [column for column in first if column not in used]]
-    columns = Columns.of(
-        {"channel": _channels(described, ranges), "period_s": period_s, **named},
-        Columns((), actions=tuple(action_names), tile_layout=tile_layout),
-    )
     is_own = not isinstance(questions, str | Path)
     config = resolve(_settings(settings, "nexting" if is_own else str(questions), out))
     if is_own:
         config = replace(config, questions=IN_PYTHON)
-    rows = with_behaviour(Table(chunks, columns, "the data set"), policy)
+    policy = b if is_policy(b) or (isinstance(b, str) and b == ESTIMATE) else None
+    if isinstance(observations, str | Path) or hasattr(observations, "iterate_episodes"):
+        table = _data_set(observations)
+    else:
+        names = {"action": actions, "terminated": terminations, "episode": episodes, "time": times}
+        names["b"] = None if policy is not None else b
+        facts = {"period_s": period_s, "actions": tuple(action_names), "tile_layout": tile_layout}
+        table = _table(observations, names, channels, ranges, facts)
+    rows = with_behaviour(table, policy)
     folder = RunFolder.create(config)
     config = replace(config, out=folder.path)
     with folder.locked():
@@ -131,6 +125,40 @@ def learn_from(
                 folder.give_back()
             raise
     return Learned(session.run.horde, session.run.interface, summary, folder.path)
+
+
+def interface_of(data: Any) -> Interface:
+    """Return channels, actions and tiles of a data set, to ask questions about.
+
+    Args:
+        data: A Minari data set, or its name; or the folder of a LeRobot data set, a Path.
+
+    Raises:
+        BadInput: If it cannot be read, or has other spaces.
+    """
+    return Interface.of(HeaderEnv(_data_set(data).header))
+
+
+def _data_set(data: Any) -> Table:
+    return open_lerobot(data) if isinstance(data, Path) else open_minari(data)
+
+
+def _table(
+    observations: Any, names: Mapping[str, Any], channels: Sequence[str] | None, ranges: Any, facts: Mapping[str, Any]
+) -> Table:
+    """Return the table of `learn_from`; `names` are arrays or names of columns, `facts` other attributes of columns."""
+    chunks: Callable[[], Iterable[Chunk]]
+    if isinstance(observations, np.ndarray | list | tuple) and not _are_tables(observations):
+        chunks, named = _of_arrays(observations, names), {k: k for k, v in names.items() if v is not None}
+        n = np.asarray(observations).shape[-1]
+        described = [(f"observation_{i}", f"obs_{i}" if channels is None else channels[i]) for i in range(n)]
+    else:
+        chunks, first = _of_tables(observations)
+        named = {key: str(name) for key, name in names.items() if name is not None}
+        used = set(named.values())
+        described = [(str(c), str(c)) for c in channels or [column for column in first if column not in used]]
+    columns = Columns.of({"channel": _channels(described, ranges), **named}, Columns((), **facts))
+    return Table(chunks, columns, "the data set")
 
 
 def _settings(settings: Mapping[str, Any], questions: str, out: str | Path | None) -> LearnConfig:

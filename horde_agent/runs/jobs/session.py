@@ -36,6 +36,8 @@ from horde_agent.runs.config import BadInput, LearnConfig, is_life, read_config,
 from horde_agent.runs.data.behaviour import Rows, WithBehaviour, estimate_behaviour
 from horde_agent.runs.data.columns import ESTIMATE, Columns
 from horde_agent.runs.data.files import open_table
+from horde_agent.runs.data.lerobot import is_lerobot, open_lerobot
+from horde_agent.runs.data.minari import open_minari
 from horde_agent.runs.data.tables import Table
 from horde_agent.runs.ending import Cause, Ended, SignalHandler
 from horde_agent.runs.jobs.sources import Data, Log, Recording, Replay, Source, is_imported, new_life, restore
@@ -210,7 +212,7 @@ def relearning(config: LearnConfig, lived: LearnConfig, folder: RunFolder, conso
     if lived.robots > 1 and config.shards is not None:
         raise BadInput(f"--shards cannot learn from {config.log}, a run of {lived.robots} robots; omit it")
     recorded = RunFolder(Path(str(config.log)))
-    header, _, end = _recorded(recorded)
+    header, _, end = recorded_facts(recorded)
     run = make_run(HeaderEnv(header), config, folder, Path(str(config.questions)), lived=lived)
     for path in record_files(recorded.life):
         try:
@@ -229,20 +231,26 @@ def relearning(config: LearnConfig, lived: LearnConfig, folder: RunFolder, conso
 
 
 def opened(config: LearnConfig) -> Rows:
-    """Return the rows of `--data`, or of `--log` with `--columns`.
+    """Return the rows of `--data`, of `--minari`, or of `--log` with `--columns`.
 
     Raises:
         BadInput: If it cannot be read.
     """
-    if config.data is None and config.backend == "data":
-        raise BadInput("--backend data needs --data FILE, the data set to learn from")
-    if config.columns is None:
+    file = config.data or config.log
+    if config.minari is not None:
+        table = open_minari(config.minari, config.columns)
+    elif file is None:
+        raise BadInput("--backend data needs --data FILE or --minari NAME, the data set to learn from")
+    elif is_lerobot(file):
+        table = open_lerobot(file, config.columns)
+    elif config.columns is None:
         raise BadInput("--data needs --columns FILE.toml, which describes the columns of the table (docs/data.md)")
-    columns = Columns.read(config.columns)
-    if config.backend == "replay":
-        columns = replace(columns, missing="gap", action=None, b=None)
-    policy = ESTIMATE if columns.b == ESTIMATE else None
-    return with_behaviour(open_table(Path(str(config.data or config.log)), columns), policy)
+    else:
+        columns = Columns.read(config.columns)
+        if config.backend == "replay":
+            columns = replace(columns, missing="gap", action=None, b=None)
+        table = open_table(file, columns)
+    return with_behaviour(table, ESTIMATE if table.columns.b == ESTIMATE else None)
 
 
 def with_behaviour(table: Table, policy: Policy | str | None) -> Rows:
@@ -292,7 +300,7 @@ def resuming_data(config: LearnConfig, folder: RunFolder, console: Console, sign
     Raises:
         BadInput: If the import was interrupted, the run is complete, or its files cannot be read.
     """
-    header, n_rows, _ = _recorded(folder)
+    header, n_rows, _ = recorded_facts(folder)
     if not is_imported(folder):
         raise BadInput(f"the data set was not completely copied into {folder.path}: run `horde learn` again")
     resumed = resumption(folder)
@@ -342,12 +350,12 @@ def complete(folder: RunFolder, console: Console) -> dict[str, Any]:
         BadInput: If there is no log, or another necessary file is missing.
         OSError: If the tables cannot be written.
     """
-    config = _checked_config(folder)
+    config = checked_config(folder)
     with tempfile.TemporaryDirectory() as elsewhere:
         made = RunFolder(Path(elsewhere))
         made.life = folder.life
         made.log.mkdir()
-        header, n_rows, end = _recorded(folder)
+        header, n_rows, end = recorded_facts(folder)
         run = _rebuilt(folder, made, config, header)
         why = "has steps after its tables were written" if has_gone_on(folder) else "lacks tables"
         console.print(f"{folder.path} {why}: learning from its log again", highlight=False, soft_wrap=True)
@@ -383,6 +391,27 @@ def complete(folder: RunFolder, console: Console) -> dict[str, Any]:
                 write_whole(path, table.read_text(encoding="utf-8"))
         folder.seal()
     return summary
+
+
+def restored_run(
+    folder: RunFolder, elsewhere: Path, config: LearnConfig, header: dict[str, Any], console: Console
+) -> Run | None:
+    """Return a run with the weights of its newest snapshot; None without one. Its files do not change.
+
+    Args:
+        folder: The run's.
+        elsewhere: A temporary folder.
+        config: Settings of the run.
+        header: Of its recording.
+        console: For messages.
+
+    Raises:
+        BadInput: If its Horde cannot be created.
+    """
+    made = RunFolder(elsewhere)
+    made.log.mkdir()
+    run = _rebuilt(folder, made, config, header)
+    return run if _restored(run, folder, header, 1 << 62, console) is not None else None
 
 
 def _rebuilt(folder: RunFolder, made: RunFolder, config: LearnConfig, header: dict[str, Any]) -> Run:
@@ -423,7 +452,7 @@ def _restored(
     return kept, life, sampler
 
 
-def _recorded(folder: RunFolder) -> tuple[dict[str, Any], int, int]:
+def recorded_facts(folder: RunFolder) -> tuple[dict[str, Any], int, int]:
     """Return the header of a recording, its number of rows, and its last step; raise BadInput if it has no row."""
     with _as_bad_input(folder):
         header, (n_rows, end) = read_header(started_files(folder.life)[0], FORMAT), _end(folder)
@@ -454,7 +483,7 @@ def _as_bad_input(folder: RunFolder) -> Iterator[None]:
         raise BadInput(f"{folder.life} cannot be read, so it cannot be learned from again: {error}") from None
 
 
-def _checked_config(folder: RunFolder) -> LearnConfig:
+def checked_config(folder: RunFolder) -> LearnConfig:
     """Return the settings of a run, for one Horde: it learns the same weights as shards, bit for bit.
 
     Raises:

@@ -573,6 +573,7 @@ class Data(Replay):
         facts: dict[str, Any] = {"path": folder.life, "end": Cause.LOG_END, "total": config.steps}
         super().__init__(run, rows, console, **facts, has_tests=has_tests, restored=(life, sampler))
         self._table, self._resumed, self._life_of_rows, self._header = table, resumed, life, header
+        Feed(folder.path, run.interface, run.horde).close()  # the live page does not show a data set
         self._recorder = None
         if table is not None:
             self._recorder = new_recorder(run, env, self.student.errors, has_tests=has_tests, segment_s=_ANY_DURATION)
@@ -580,7 +581,6 @@ class Data(Replay):
         position.n_rows = resumed.n_rows if resumed else 0
         self._position = position  # counts the rows that were learned from; holds none
         self.snapshot_writer = SnapshotWriter(run, position, sampler, seconds(config.snapshot_every), [], lived_s)
-        Feed(folder.path, run.interface, run.horde).close()  # the live page does not show a data set
 
     def begin(self) -> None:
         """Write the rows to the recording, or restore the snapshot.

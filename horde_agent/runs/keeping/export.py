@@ -45,7 +45,7 @@ def export(run: Path, to: str, out: Path | None = None) -> Path:
     """
     folder = RunFolder(run)
     if to not in FORMATS:
-        raise BadInput(f"unknown format {to!r}: choose {', '.join(FORMATS)}, tensorboard")
+        raise BadInput(f"unknown format {to!r}: choose {', '.join(FORMATS)}, minari, lerobot, tensorboard")
     if not folder.life.is_file():
         raise BadInput(f"{run} contains no recording: log/{folder.life.name} is missing")
     place = out or folder.exported

@@ -1,0 +1,216 @@
+"""LeRobot data sets (version 3) as tables, and recorded runs as LeRobot data sets; without torch.
+
+A data set is a folder: `meta/info.json` describes the features, `data/chunk-*/file-*.parquet` has a row per frame, and
+`meta/episodes` a row per episode. `observation.state` is the observation. `action` is the action if it is one whole
+number; else each of its numbers is a channel that families of questions leave out. Images and videos are not read.
+
+Source: Cadene et al. (2024), LeRobot; format of version 3.0.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from horde_agent.runs.config import BadInput
+from horde_agent.runs.data.columns import ChannelColumn, Columns, default_layout, unscaled
+from horde_agent.runs.data.episodes import Episode
+from horde_agent.runs.data.files import parquet_chunks, parquet_files
+from horde_agent.runs.data.tables import Table
+
+STATE, ACTION = "observation.state", "action"
+_INFO, _HEADER = "meta/info.json", "meta/horde_header.json"
+_FILE = "chunk-{:03d}/file-{:03d}.parquet"
+_DATA = "data/chunk-{chunk_index:03d}/file-{file_index:03d}.parquet"
+_FILE_BYTES, _FILES_PER_CHUNK = 100_000_000, 1000
+_OWN = ("b", "step", "terminated")  # features beyond LeRobot's own
+
+
+def is_lerobot(path: Path) -> bool:
+    """Return whether a path is the folder of a LeRobot data set."""
+    return (path / _INFO).is_file()
+
+
+def open_lerobot(path: Path, columns: Path | None = None) -> Table:
+    """Return a LeRobot data set as a table.
+
+    Args:
+        path: Its folder.
+        columns: TOML file with columns that differ, for example b = "estimate".
+
+    Raises:
+        BadInput: If a file cannot be read, the version is not 3, or a feature is missing.
+    """
+    info = _read_json(path / _INFO)
+    version, features = str(info.get("codebase_version")), info.get("features", {})
+    if not re.fullmatch(r"v3(\.\d+)*", version):
+        raise BadInput(f"{path / _INFO} has the version {version}, expected v3.x: convert the data set with LeRobot")
+    if not isinstance(features, dict) or STATE not in features:
+        raise BadInput(f"{path / _INFO} lacks the feature {STATE}")
+    pictures = [name for name, of in features.items() if of.get("dtype") in ("video", "image")]
+    notes = (f"Images and videos are left out: {', '.join(pictures)}.",) if pictures else ()
+    files = parquet_files(path / "data")
+    if not files:
+        raise BadInput(f"{path} has no Parquet file in data")
+    if (path / _HEADER).is_file():
+        header = {**_read_json(path / _HEADER), "tests_excursions": False}
+        named = {name: name for name in ("action", *_OWN)}
+        base = Columns.of_header(header, f"{STATE}_{{i}}", **named, episode="episode_index")
+    else:
+        base = _columns_of(features, float(info.get("fps", 0)), path)
+    found = base if columns is None else Columns.read(columns, base)
+    return Table(lambda: parquet_chunks(files, found.names), found, str(path), notes)
+
+
+def _columns_of(features: Mapping[str, Any], fps: float, path: Path) -> Columns:
+    """Return the columns of a data set that is no exported run."""
+    if not fps > 0:
+        raise BadInput(f"{path / _INFO} must have fps > 0")
+    names = _names(STATE, features[STATE], "obs")
+    channel = [ChannelColumn(*column, "obs") for column in names]
+    facts: dict[str, Any] = {"period_s": 1.0 / fps, "time": "timestamp", "episode": "episode_index"}
+    facts |= {name: name for name in ("terminated",) if name in features}
+    facts["tile_layout"] = default_layout(len(names))
+    if ACTION in features:
+        is_discrete = "int" in features[ACTION]["dtype"] and list(features[ACTION]["shape"]) == [1]
+        has_b = "b" in features
+        if is_discrete:
+            facts |= {"action": ACTION, "b": "b" if has_b else None}
+        else:
+            channel += unscaled([*_names(ACTION, features[ACTION], ACTION), *([("b", "b")] if has_b else [])])
+    return Columns(tuple(channel), **facts)
+
+
+def _names(column: str, feature: Mapping[str, Any], short: str) -> list[tuple[str, str]]:
+    """Return column and name of each number of a feature; names are short_0.. unless the data set has distinct ones.
+
+    Raises:
+        BadInput: If the feature is no vector.
+    """
+    shape, names = list(feature["shape"]), feature.get("names") or []
+    if len(shape) != 1:
+        raise BadInput(f"the feature {column} must be a vector, not of shape {shape}")
+    names = next(iter(names.values())) if isinstance(names, dict) and len(names) == 1 else names
+    is_named = len(set(map(str, names))) == shape[0]
+    columns = [column] if shape[0] == 1 else [f"{column}_{i}" for i in range(shape[0])]
+    prefix = "" if short == "obs" else f"{short}_"  # state and action often share their names
+    return [(c, f"{prefix}{names[i]}" if is_named else f"{short}_{i}") for i, c in enumerate(columns)]
+
+
+def _read_json(file: Path) -> dict[str, Any]:
+    try:
+        found = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise BadInput(f"{file} cannot be read: {error}") from None
+    if not isinstance(found, dict):
+        raise BadInput(f"{file} must hold a JSON object")
+    return found
+
+
+# ---- a run as a data set ---------------------------------------------------------------------------------------------
+
+
+def write_lerobot(folder: Path, name: str, header: Mapping[str, Any], episodes: Iterator[Episode]) -> None:
+    """Write a data set that LeRobot reads, in a new folder.
+
+    The last frame of an episode has action 0 and b 0: nothing is known of an action there.
+
+    Args:
+        folder: The folder.
+        name: Name of the only task.
+        header: Of the recording.
+        episodes: What the run learned from.
+
+    Raises:
+        BadInput: If pyarrow is missing, the folder is not empty, or there is no episode.
+    """
+    try:
+        import pyarrow as pa
+        from pyarrow import parquet
+    except ImportError:
+        raise BadInput("LeRobot data sets need pyarrow: pip install -e '.[log]'") from None
+    if folder.exists() and any(folder.iterdir()):
+        raise BadInput(f"{folder} is not empty; name a new folder")
+    names, fps = [channel["name"] for channel in header["channels"]], 1.0 / header["period_s"]
+    n_frames, number, n_bytes, lines, writer = 0, 0, 0, list[dict[str, Any]](), None
+    for index, episode in enumerate(episodes):
+        frames = _frames(episode, index, n_frames, fps)
+        if writer is None or n_bytes > _FILE_BYTES:
+            number += writer is not None
+            n_bytes = 0
+            path = folder / "data" / _FILE.format(*divmod(number, _FILES_PER_CHUNK))
+            path.parent.mkdir(parents=True, exist_ok=True)
+            if writer is not None:
+                writer.close()
+            writer = parquet.ParquetWriter(path, frames.schema)
+        writer.write_table(frames)
+        n_bytes += frames.nbytes
+        chunk, file = divmod(number, _FILES_PER_CHUNK)
+        places = {"data/chunk_index": chunk, "data/file_index": file, "length": len(frames), "tasks": [name]}
+        places |= {"dataset_from_index": n_frames, "dataset_to_index": n_frames + len(frames)}
+        lines.append({"episode_index": index, **places, "meta/episodes/chunk_index": 0, "meta/episodes/file_index": 0})
+        n_frames += len(frames)
+    if writer is None:
+        raise BadInput("the run has learned from no step, so there is nothing to export")
+    writer.close()
+    meta = folder / "meta"
+    (meta / "episodes" / "chunk-000").mkdir(parents=True)
+    parquet.write_table(pa.Table.from_pylist(lines), meta / "episodes" / _FILE.format(0, 0))
+    tasks = pa.table({"task_index": [0], "__index_level_0__": [name]})
+    level = {"name": None, "field_name": "__index_level_0__", "pandas_type": "unicode", "numpy_type": "object"}
+    pandas = {"index_columns": ["__index_level_0__"], "columns": [level], "pandas_version": "2.0"}  # LeRobot's index
+    parquet.write_table(tasks.replace_schema_metadata({"pandas": json.dumps(pandas)}), meta / "tasks.parquet")
+    info = {
+        "codebase_version": "v3.0",
+        "robot_type": None,
+        "total_episodes": len(lines),
+        "total_frames": n_frames,
+        "total_tasks": 1,
+        "chunks_size": _FILES_PER_CHUNK,
+        "data_files_size_in_mb": _FILE_BYTES // 1_000_000,
+        "video_files_size_in_mb": 200,
+        "fps": round(fps) if np.isclose(fps, round(fps)) else fps,
+        "splits": {"train": f"0:{len(lines)}"},
+        "data_path": _DATA,
+        "video_path": None,
+        "features": _features(names),
+    }
+    (folder / _HEADER).write_text(json.dumps(dict(header)), encoding="utf-8")
+    (folder / _INFO).write_text(json.dumps(info, indent=4), encoding="utf-8")
+
+
+def _features(names: list[str]) -> dict[str, Any]:
+    kinds = {"float32": ("timestamp",), "float64": ("b",), "bool": ("terminated",)}
+    whole = (ACTION, "step", "frame_index", "episode_index", "index", "task_index")
+    found: dict[str, Any] = {STATE: {"dtype": "float32", "shape": [len(names)], "names": names}}
+    for kind, keys in {**kinds, "int64": whole}.items():
+        found |= {key: {"dtype": kind, "shape": [1], "names": None} for key in keys}
+    return found
+
+
+def _frames(episode: Episode, index: int, first: int, fps: float) -> Any:
+    """Return the table of an episode's frames."""
+    import pyarrow as pa
+
+    n, width = episode.observation.shape
+    frame = np.arange(n)
+    state = pa.array(episode.observation.ravel())
+    return pa.table(
+        {
+            STATE: state if width == 1 else pa.FixedSizeListArray.from_arrays(state, width),
+            ACTION: np.append(episode.action, 0),
+            "b": np.nan_to_num(episode.b),
+            "step": episode.step,
+            "terminated": (frame == n - 1) & episode.is_terminated,
+            "timestamp": (frame / fps).astype(np.float32),
+            "frame_index": frame,
+            "episode_index": np.full(n, index),
+            "index": first + frame,
+            "task_index": np.zeros(n, dtype=np.int64),
+        }
+    )

@@ -1,0 +1,216 @@
+"""Minari data sets as tables, and recorded runs as Minari data sets.
+
+An observation is a flat Box, or a Dict of flat Boxes in the order of its keys. The reward is a channel: that of the
+transition that led to the row. A continuous action is a channel for each of its numbers, and so is its density, `b` of
+the infos, which `Gaussian` target policies need; families of questions leave these out. Rewards and actions have no
+tiles. Episodes end as the data set says: by termination, or by a gap.
+
+Source: Younis et al. (2024), Minari.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+from numpy.typing import NDArray
+
+from horde_agent.runs.config import BadInput
+from horde_agent.runs.data.columns import ChannelColumn, Columns, default_layout, unscaled
+from horde_agent.runs.data.episodes import Episode
+from horde_agent.runs.data.tables import Chunk, Table
+
+HEADER = "horde_header"  # of a recording, in the metadata of an exported data set
+_NEEDS = "Minari data sets need the package: pip install -e '.[minari]'"
+_AT_ONCE = 64  # episodes that are written at a time
+_B = "infos/b"
+
+
+def open_minari(data: Any, columns: Path | None = None) -> Table:
+    """Return a Minari data set as a table.
+
+    Args:
+        data: The data set, or its name, NAMESPACE/NAME-v0, of one that was downloaded.
+        columns: TOML file with columns that differ, for example b = "estimate" or "infos/NAME".
+
+    Raises:
+        BadInput: If the package or the data set is missing, its version is not supported, or its spaces are others.
+    """
+    if isinstance(data, str):
+        data = _loaded(data)
+    where = f"the Minari data set {data.id}"
+    header = data.storage.metadata.get(HEADER)
+    base = _columns_of(data, where) if header is None else _columns_of_run(json.loads(header))
+    to_columns = _flattener(data.observation_space, where)
+
+    def chunks() -> Iterator[Chunk]:
+        for number, episode in enumerate(data.iterate_episodes()):
+            n = len(episode.rewards) + 1
+            found = {"observations": to_columns(episode.observations)}
+            for name, values in _flat_infos(episode.infos or {}).items():
+                if values.dtype.kind in "fiub" and len(values) in (n - 1, n):
+                    found[f"infos/{name}"] = _padded(values, n)
+            actions = _padded(np.asarray(episode.actions), n)
+            found["action"] = actions - getattr(data.action_space, "start", 0)
+            found["reward"] = np.append(0.0, episode.rewards)
+            found["episode"] = np.full(n, number)
+            found["terminated"] = np.append(np.zeros(n - 1), episode.terminations[-1:])
+            yield found
+
+    return Table(chunks, base if columns is None else Columns.read(columns, base), where)
+
+
+def _loaded(name: str) -> Any:
+    try:
+        import minari
+    except ImportError:
+        raise BadInput(_NEEDS) from None
+    try:
+        return minari.load_dataset(name)
+    except (OSError, ValueError, KeyError, AssertionError, ImportError) as error:
+        reason = " ".join(str(error).split())
+        raise BadInput(f"the Minari data set {name} cannot be read: {reason}; see `minari download {name}`") from None
+
+
+def _columns_of(data: Any, where: str) -> Columns:
+    """Return the columns of a data set of any environment."""
+    n = _flattener(data.observation_space, where)(None).shape[1]
+    space: Any = spaces.flatten_space(data.observation_space)
+    found = [
+        ChannelColumn(f"observations_{i}", f"obs_{i}", "obs", low=float(space.low[i]), high=float(space.high[i]))
+        for i in range(n)
+    ]
+    found.append(ChannelColumn("reward", "reward", "reward"))
+    layout = default_layout(n)
+    first = next(iter(data.iterate_episodes([0])), None) if data.total_episodes else None
+    if first is None:
+        raise BadInput(f"{where} has no episode")
+    b = _B if "b" in (first.infos or {}) else None
+    ends: dict[str, Any] = {"episode": "episode", "terminated": "terminated"}
+    match data.action_space:
+        case spaces.Discrete(n=n_actions):
+            names = tuple(f"action_{a}" for a in range(int(n_actions)))
+            return Columns(tuple(found), action="action", actions=names, b=b, tile_layout=layout, **ends)
+        case spaces.Box(shape=(n_numbers,)):
+            taken = [f"action_{i}" for i in range(n_numbers)] + ([_B] if b is not None else [])
+            found += unscaled([(name, "b" if name == _B else name) for name in taken])
+            return Columns(tuple(found), tile_layout=layout, **ends)
+    raise BadInput(f"{where}: the action space must be Discrete or a flat Box, not {data.action_space}")
+
+
+def _columns_of_run(header: Mapping[str, Any]) -> Columns:
+    """Return the columns of an exported run."""
+    named = {name: name for name in ("action", "episode", "terminated")}
+    return Columns.of_header(
+        {**header, "tests_excursions": False}, "observations_{i}", **named, b=_B, step="infos/step"
+    )
+
+
+def _flattener(space: Any, where: str) -> Callable[[Any], NDArray[Any]]:
+    """Return the function from an episode's observations to an array, shape (n_rows, n); None gives no row.
+
+    Raises:
+        BadInput: If they are not a flat Box of numbers, or a Dict of them.
+    """
+    if isinstance(space, spaces.Box) and len(space.shape) == 1 and space.dtype is not None:
+        width = space.shape[0]
+        return lambda values: np.zeros((0, width)) if values is None else np.asarray(values)
+    if isinstance(space, spaces.Dict):
+        parts = {key: _flattener(inner, where) for key, inner in space.spaces.items()}
+        return lambda values: np.hstack([of(None if values is None else values[key]) for key, of in parts.items()])
+    raise BadInput(f"{where}: the observation space must be a flat Box or a Dict of flat Boxes, not {space}")
+
+
+def _flat_infos(infos: Mapping[str, Any], prefix: str = "") -> dict[str, NDArray[Any]]:
+    """Return nested infos with names such as "robot/x"."""
+    found: dict[str, NDArray[Any]] = {}
+    for name, values in infos.items():
+        if isinstance(values, Mapping):
+            found |= _flat_infos(values, f"{prefix}{name}/")
+        else:
+            found[f"{prefix}{name}"] = np.asarray(values)
+    return found
+
+
+def _padded(values: NDArray[Any], n: int) -> NDArray[Any]:
+    """Return values with the last one repeated up to n: the last row of an episode has no action."""
+    return np.concatenate([values, np.repeat(values[-1:], n - len(values), axis=0)])
+
+
+# ---- a run as a data set ---------------------------------------------------------------------------------------------
+
+
+def write_minari(root: Path, name: str, header: Mapping[str, Any], episodes: Iterator[Episode]) -> None:
+    """Write a data set below a root folder, the value of MINARI_DATASETS_PATH with which Minari finds it.
+
+    Args:
+        root: The folder.
+        name: NAMESPACE/NAME-v0.
+        header: Of the recording.
+        episodes: What the run learned from.
+
+    Raises:
+        BadInput: If the package is missing, the name is taken, or there is no episode.
+    """
+    try:
+        import minari
+        from minari.data_collector import EpisodeBuffer
+    except ImportError:
+        raise BadInput(_NEEDS) from None
+    low, high = (
+        np.array([sign * np.inf if x is None else x for x in header[key]], dtype=np.float32)
+        for key, sign in (("low", -1), ("high", 1))
+    )
+    facts: dict[str, Any] = {
+        "observation_space": spaces.Box(low, high),
+        "action_space": spaces.Discrete(len(header["actions"])),
+        "algorithm_name": "behaviour policy of a Horde of GVFs",
+        "description": "Transitions that a Horde learned from; b: probability of the action taken from each row.",
+    }
+    data = None
+    with _datasets_at(root), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # about facts that a run does not have
+        for episode in episodes:
+            n = len(episode.action)
+            infos: dict[str, Any] = {"b": episode.b, "step": episode.step}
+            infos |= {} if episode.predictions is None else {"predictions": episode.predictions}
+            buffer = EpisodeBuffer(
+                observations=episode.observation,
+                actions=episode.action,
+                rewards=np.zeros(n),
+                terminations=[*[False] * (n - 1), episode.is_terminated],
+                truncations=[*[False] * (n - 1), not episode.is_terminated],
+                infos=infos,
+            )
+            try:
+                if data is None:
+                    data = minari.create_dataset_from_buffers(name, [buffer], **facts)
+                else:
+                    data.update_dataset_from_buffer([buffer])
+            except ValueError as error:
+                raise BadInput(f"{name} cannot be written in {root}: {error}") from None
+        if data is None:
+            raise BadInput("the run has learned from no step, so there is nothing to export")
+        data.storage.update_metadata({HEADER: json.dumps(dict(header))})
+
+
+@contextmanager
+def _datasets_at(root: Path) -> Iterator[None]:
+    """Make Minari read and write below a folder."""
+    before = os.environ.get("MINARI_DATASETS_PATH")
+    root.mkdir(parents=True, exist_ok=True)
+    os.environ["MINARI_DATASETS_PATH"] = str(root)
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ["MINARI_DATASETS_PATH"]
+        else:
+            os.environ["MINARI_DATASETS_PATH"] = before
