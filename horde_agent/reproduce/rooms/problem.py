@@ -40,7 +40,7 @@ class Size(NamedTuple):
     every: int
 
 
-SIZES = {"paper": Size(50_000, 17, 6, 50), "quick": Size(5_000, 1, 1, 50)}
+SIZES = {"paper": Size(50_000, 17, 34, 50), "quick": Size(5_000, 1, 1, 50)}
 
 
 class Data(NamedTuple):
