@@ -5,7 +5,7 @@ the light or the dock's infrared beacon ahead. They learn off-policy by Greedy-G
 random. Then test excursions follow each policy found, a random one and one written by hand; each starts at the centre
 of the pen, lasts 5 s, and its return is measured.
 
-Run it (a few minutes): python examples/find_policies.py [steps]
+Run it (a few minutes for each seed): python examples/find_policies.py [steps] [seeds]
 """
 
 import sys
@@ -17,6 +17,7 @@ from horde_agent import GVF, Channel, Greedy, Horde, Interface, Life, StickyRand
 from horde_agent.life.excursions import ExcursionConfig
 
 STEPS = int(sys.argv[1]) if len(sys.argv) > 1 else 60_000
+SEEDS = int(sys.argv[2]) if len(sys.argv) > 2 else 1
 FORWARD, REVERSE, CLOCKWISE, COUNTERCLOCKWISE, STOP = range(5)
 
 env = gym.make("horde_env:CritterbotPen-v0")
@@ -49,10 +50,10 @@ for goal, (channel, gamma, by_hand) in goals.items():
     questions.append(GVF(f"{goal}: found", Greedy(5), Channel(channel), gamma))
     questions.append(GVF(f"{goal}: by hand", by_hand, Channel(channel), gamma))
     questions.append(GVF(f"{goal}: random", Uniform(5), Channel(channel), gamma))
-horde = Horde(questions, n_features=interface.coder.n_features, n_active=interface.coder.n_active)
+size = {"n_features": interface.coder.n_features, "n_active": interface.coder.n_active}
 
 
-def live(steps, seed, probability):
+def live(horde, steps, seed, probability):
     """Run for `steps` steps and return the life."""
     tests = ExcursionConfig(probability)
     life = Life(env, horde, StickyRandom(5), np.random.default_rng(seed), interface=interface, excursions=tests)
@@ -61,11 +62,24 @@ def live(steps, seed, probability):
     return life
 
 
-live(STEPS, 0, 0.0)
-tests = live(STEPS // 2, 1, 0.5)
-print("mean return of each policy, with its 95 % interval:")
-for outcome in tests.student.errors.table.outcomes():
-    for demon, returns in zip(outcome.policy.demons, outcome.returns.T, strict=True):
-        half = 1.96 * returns.std() / np.sqrt(max(len(returns) - 1, 1))
-        print(f"{horde.names[demon]:14s} {returns.mean():6.3f} +- {half:.3f} ({len(returns)} excursions)")
+def interval(values):
+    """Return half the width of the 95 % interval of a mean, by Student's t for up to 5 values."""
+    t = {2: 12.71, 3: 4.30, 4: 3.18, 5: 2.78}.get(len(values), 1.96)
+    return t * np.std(values, ddof=1) / np.sqrt(len(values)) if len(values) > 1 else np.inf
+
+
+means = {question.name: [] for question in questions}
+for seed in range(SEEDS):
+    horde = Horde(questions, **size)
+    live(horde, STEPS, 2 * seed, 0.0)
+    tests = live(horde, STEPS // 2, 2 * seed + 1, 0.5)
+    print(f"mean return of each policy in the excursions of seed {seed}, with its 95 % interval:")
+    for outcome in tests.student.errors.table.outcomes():
+        for demon, returns in zip(outcome.policy.demons, outcome.returns.T, strict=True):
+            means[horde.names[demon]].append(returns.mean())
+            print(
+                f"{horde.names[demon]:14s} {returns.mean():6.3f} +- {interval(returns):.3f} ({len(returns)} excursions)"
+            )
+for name, of_seeds in means.items():
+    print(f"{name:14s} {np.mean(of_seeds):6.3f} +- {interval(of_seeds):.3f} over {SEEDS} seeds")
 env.close()

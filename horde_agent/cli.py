@@ -30,7 +30,7 @@ from horde_agent.bench import BenchConfig
 from horde_agent.cluster import ShardLost
 from horde_agent.gvf import GVF
 from horde_agent.kernels.rules import rule
-from horde_agent.learning.rules import parse_algorithm
+from horde_agent.learning.rules import PAPER_CONFIG, parse_algorithm
 from horde_agent.life.bodies import make_body
 from horde_agent.life.life import BodyDisobeys
 from horde_agent.life.process_env import EnvironmentGone
@@ -145,7 +145,13 @@ class ExportConfig:
 
 @dataclass(frozen=True)
 class WarmConfig:
-    """Compile all kernels now, so that `horde learn` starts within seconds."""
+    """Compile all kernels now, so that `horde learn` starts within seconds.
+
+    Attributes:
+        algorithm: Update rule, with its parameters, whose kernels are compiled too.
+    """
+
+    algorithm: str = PAPER_CONFIG.algorithm
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -194,7 +200,7 @@ def _run(words: list[str], signals: SignalHandler) -> None:
         case ReproduceConfig():
             _reproduce(command)
         case WarmConfig():
-            _warm()
+            _warm(command)
         case ResumeConfig():
             _resume(command, signals)
         case DoctorConfig():
@@ -250,12 +256,12 @@ def _reproduce(config: ReproduceConfig) -> None:
     print(page)
 
 
-def _warm() -> None:
+def _warm(command: WarmConfig) -> None:
     with user_errors():
         env = _make_env(LearnConfig())
     try:
         with user_errors(), CompileNotice(Console(stderr=True)).installed():
-            took_s = warm(env)
+            took_s = warm(env, command.algorithm)
     finally:
         env.close()
     print(f"compiled in {took_s:.1f} s; the next `horde learn` finds it in numba's cache")
@@ -440,14 +446,10 @@ def _prepared(
             with notice.installed():
                 own = folder.question_file if resumed is not None and folder.question_file.is_file() else None
                 run = make_run(env, config, folder, own)
-            is_emphatic = "has_interest" in (rule(parse_algorithm(config.algorithm)[0]).SPAN or ())
-            if config.trace_rule == "plain" or is_emphatic:
+            if run.interface.actions:
                 behaviour = StickyRandom(len(run.interface.actions), config.repeat)
-                questions = list(run.horde.questions)
-                if is_emphatic:  # emphases grow as traces of lambda 1
-                    questions = [replace(question, lam=1.0) for question in questions]
-                for warning in heavy_traces(questions, behaviour):
-                    console.print(f"algorithm {config.algorithm}, trace rule {config.trace_rule}: {warning}")
+                for warning in unsafe_rules(run.horde.questions, config.algorithm, config.trace_rule, behaviour):
+                    console.print(warning, highlight=False)
             is_log = config.backend == "replay"
             source = Log(run, console, env, table) if is_log else Robot(run, envs, console, resumed)
             session = Session(run, source, console, signals, notice)
@@ -522,6 +524,38 @@ def _make_env(config: LearnConfig) -> gymnasium.Env[Any, Any]:
         physics=config.physics,
         in_process=config.robots == 1,
     )
+
+
+def unsafe_rules(questions: Sequence[GVF], algorithm: str, trace_rule: str, behaviour: StickyRandom) -> list[str]:
+    """Return a warning for each update rule whose traces or steps are too large under the behaviour.
+
+    Args:
+        questions: The questions; one without an update rule learns by `algorithm`.
+        algorithm: The rule, with its parameters.
+        trace_rule: The trace rule.
+        behaviour: The behaviour policy.
+    """
+    by_rule: dict[str, list[GVF]] = {}
+    for question in questions:
+        by_rule.setdefault(question.algorithm or algorithm, []).append(question)
+    said = []
+    for name, asked in by_rule.items():
+        key, given = parse_algorithm(name)
+        of = rule(key)
+        if "has_interest" in (of.SPAN or ()):  # emphases grow as traces of lambda 1
+            heavy = heavy_traces([replace(question, lam=1.0) for question in asked], behaviour)
+        else:
+            heavy = heavy_traces(asked, behaviour) if trace_rule == "plain" else []
+        said += [f"algorithm {name}, trace rule {trace_rule}: {warning}" for warning in heavy]
+        others = [question for question in asked if isinstance(question.target_policy, ConstantAction)]
+        least = float(behaviour.transition_probabilities().min())
+        size = given.get(of.TIMES_RHO, getattr(of.parameters(), of.TIMES_RHO, 0.0)) if of.TIMES_RHO else 0.0
+        if others and size > least:
+            said.append(
+                f"algorithm {name}: {of.TIMES_RHO} = {size:g} times the largest ratio of {others[0].name!r} and "
+                f"{len(others) - 1} others, {1.0 / least:g}, is above 1: set {of.TIMES_RHO} to at most {least:g}"
+            )
+    return said
 
 
 def heavy_traces(questions: Sequence[GVF], behaviour: StickyRandom) -> list[str]:

@@ -73,9 +73,9 @@ class Horde:
         questions, names, n_demons: The questions, their names, their number.
         stream: Number of the selected stream.
 
-    The plain engine replaces the fast one under the trace rule "capped", for update rules other than GTD, and for
-    traces longer than 1,000 steps (with a warning). In a forked process a Horde learns the same with one thread; spawn
-    processes to use all threads.
+    The plain engine replaces the fast one under the trace rule "capped", for update rules that the fast one does not
+    support, and for traces longer than 1,000 steps (with a warning). In a forked process a Horde learns the same with
+    one thread; spawn processes to use all threads.
 
     Raises:
         ValueError: If there is no question, two have one name, or one does not fit the others, the features or the
@@ -104,6 +104,8 @@ class Horde:
         real_valued: bool = False,
         share: ShardContext | None = None,
     ) -> None:
+        if real_valued and config.engine == "span":
+            raise ValueError('engine="span" does not support real-valued features: omit engine, or choose "plain"')
         config = replace(config, engine="plain") if real_valued else config
         self._real_valued = real_valued
         if mode not in ("eager", "deferred"):
@@ -200,7 +202,7 @@ class Horde:
     def _engine_of_rule(self, algorithm: str, mapping: DemonMapping) -> Engine:
         """Return an engine without weights for some demons of a rule."""
         config = self.config_of(algorithm)
-        if not config.bounds_trace:  # beside other rules, the span engine cannot change to the plain one later
+        if not config.bounds_trace and config.engine == "auto":  # beside others, an engine cannot change to plain later
             config = replace(config, engine="plain")
         return self._engine_by(config, mapping.group, mapping.cumulant)
 

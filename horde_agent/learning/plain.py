@@ -133,7 +133,7 @@ class PlainEngine:
     def begin(self, tiles: NDArray[Any], gamma: Any = None, lam: Any = None) -> Floats:
         """Begin a stream at `tiles`, (n_active,), with all traces at zero: `Engine.begin`.
 
-        gamma and lam there, (n_groups,), decay nothing, but are part of the running means of `intentional_td`.
+        gamma and lam there, (n_groups,), decay nothing, but enter the running means of some rules.
         """
         demons = self._demons
         for numbers, given in ((demons.gamma_t, gamma), (demons.lam_t, lam)):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import math
 from collections.abc import Mapping
@@ -16,7 +17,7 @@ from horde_agent.types import Floats
 TRACE_RULES = tuple(rules.TRACE_RULES)
 W_RULES = ("every-step", "importance-weighted")
 DTYPES = ("float32", "float64")
-ENGINES = ("span", "plain")
+ENGINES = ("auto", "span", "plain")
 
 _log = logging.getLogger(__name__)
 
@@ -38,7 +39,8 @@ class LearnerConfig:
         vector_mspbe: True to compute the vector estimate (a third number per weight).
         check_every: Learning steps between two checks of a weight against its bound in the plain engine; the span
             engine checks each weight that it writes.
-        engine: "span", the fast engine, or "plain", the reference, which supports all rules.
+        engine: "span", the fast engine, "plain", the reference, which supports all rules, or "auto": the fast engine if
+            it supports the rule.
         algorithm: The update rule: the name of its file in `kernels/rules`.
         parameters: Parameters of the update rule and of the trace rule (`c_bar`, `psi`) by name, such as
             {"beta": 0.5}; others have their defaults.
@@ -65,7 +67,7 @@ class LearnerConfig:
     mspbe_tau: float = 10_000.0
     vector_mspbe: bool = True
     check_every: int = 1_000
-    engine: Literal["span", "plain"] = "span"
+    engine: Literal["auto", "span", "plain"] = "auto"
     algorithm: str = "gtd"
     parameters: Mapping[str, float] = field(default_factory=dict, hash=False)
 
@@ -101,6 +103,11 @@ class LearnerConfig:
             raise ValueError(f'{name} does not support trace_rule="capped": choose "clipped" or "plain"')
         if self.w_rule == "importance-weighted" and not rule.CAN_WEIGHT:
             raise ValueError(f'{name} does not support w_rule="importance-weighted": choose "every-step"')
+        if self.engine == "span" and self.needs_plain_engine:
+            raise ValueError(
+                f'{name} with trace rule {self.trace_rule!r} does not fit engine="span": omit engine, or choose "plain"'
+            )
+        self._warn_of(rule, "secondary_ratio", self.secondary_ratio)
         bound = rules.TRACE_RULES[self.trace_rule]
         owners = dict.fromkeys(rule.parameters._fields, rule) | ({bound[1]: rules.rule(bound[0])} if bound else {})
         for key, value in self.parameters.items():
@@ -109,11 +116,15 @@ class LearnerConfig:
                 raise ValueError(f"{name} with trace rule {self.trace_rule!r} has no parameter {key!r}: {known}")
             if not rules.is_in(owners[key].RANGES[key], value):
                 raise ValueError(f"{name}: parameter {key} must be in {owners[key].RANGES[key]}, not {value!r}")
-            safe, what = owners[key].WARNS.get(key, ("[-inf, inf]", ""))
-            if not rules.is_in(safe, value):
-                _log.warning("%s with %s = %g %s", name, key, value, what)
+            self._warn_of(owners[key], key, value)
         if self.trace_bound > getattr(self.rule_parameters, "rho_bar", math.inf):
             raise ValueError(f"{name}: c_bar must be at most rho_bar, not {self.trace_bound:g}: lower c_bar")
+
+    def _warn_of(self, owner: rules.Rule, key: str, value: float) -> None:
+        """Log a warning, once per process, if a setting is outside the safe interval that the rule states."""
+        safe, what = owner.WARNS.get(key, ("[-inf, inf]", ""))
+        if not rules.is_in(safe, value):
+            _warn_once(f"algorithm {self.algorithm!r} with {key} = {value:g} {what}")
 
     @property
     def rule_parameters(self) -> Any:
@@ -139,6 +150,12 @@ class LearnerConfig:
     def bounds_trace(self) -> bool:
         """True if the trace rule keeps the factors of a trace at or below gamma lambda, so that its tail can end."""
         return self.trace_rule in ("tree-backup", "abtd") or (self.trace_rule == "clipped" and self.trace_bound <= 1.0)
+
+
+@functools.cache
+def _warn_once(text: str) -> None:
+    """Log a warning; a Horde creates several copies of its options."""
+    _log.warning(text)
 
 
 def parse_algorithm(text: str) -> tuple[str, dict[str, float]]:

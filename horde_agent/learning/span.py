@@ -72,8 +72,8 @@ _ADDRESSES = ("_held", "_entry", "_signals", "_step")
 _FIELDS = SpanArrays._fields
 OF_LANES = _FIELDS[_FIELDS.index("prediction") : _FIELDS.index("w_at")]  # one number per lane
 _ROWS = ("theta", "w", "m")  # rows in use come first
-_RINGS_OF_STREAM, _TIMES_OF_STREAM = ("c", "factor"), ("flushed_at", "tail_from")
-_LANES_OF_STREAM = ("e_phi", "e_w", "e_e", "e_sum", "gamma_t", "lam_t")
+_RINGS_OF_STREAM, _TIMES_OF_STREAM = ("c", "factor", "second"), ("flushed_at", "tail_from")
+_LANES_OF_STREAM = ("e_phi", "e_w", "e_e", "e_sum", "y_phi", "y_w", "e_y", "x_phi", "gamma_t", "lam_t")
 _TILES_OF_STREAM = ("bits", "active", "changed", "n_changed")
 # Not saved: the layout, which follows from the demons, and scratch.
 _NOT_SAVED = (
@@ -194,6 +194,11 @@ class SpanEngine:
         return "has_w" in self._rule.SPAN
 
     @property
+    def _has_second(self) -> bool:
+        """True if the rule has a second trace."""
+        return bool({"has_difference", "has_dutch"} & set(self._rule.SPAN))
+
+    @property
     def _has_m(self) -> bool:
         return self._has_w and self.config.vector_mspbe
 
@@ -244,7 +249,8 @@ class SpanEngine:
         span, widths = self._span, np.diff(self.layout.start)
         places = span.d.size // self.layout.n_lanes
         used = np.where(span.only_policy[span.flush_group] >= 0, places, self.period) * widths
-        parts = [a[places * s :][:n] for a in (span.d, span.h, span.q) for s, n in zip(span.start, used, strict=False)]
+        pending = (span.d, span.h, span.q, span.extra)
+        parts = [a[places * s :][:n] for a in pending for s, n in zip(span.start, used, strict=False)]
         prefault(span.c, *parts, n_threads=self._n_threads)
         self._prefault_rows(min(self.n_features, max(int(self._clock[N_ROWS]), _FIRST_ROWS)))
 
@@ -291,7 +297,9 @@ class SpanEngine:
         limit = turns if self.batch == 1 else np.full(n_groups, self.period)
         return {
             "c": self._zeros(c_size),
-            "factor": self._zeros(c_size if {"has_source", "shrinks_w"} & set(self._rule.SPAN) else 0),
+            "factor": self._zeros(c_size if {"has_source", "shrinks_w", "has_dutch"} & set(self._rule.SPAN) else 0),
+            "second": self._zeros(c_size if self._has_second else 0),
+            "extra": self._zeros(places * n_lanes if self._has_second else 0),
             **{name: self._zeros(places * n_lanes) for name in ("d", "h", "q")},
             "m_step": np.zeros(self._n_times),
             "kind": np.zeros((n_groups, self._n_times), dtype=np.uint8),
@@ -333,8 +341,10 @@ class SpanEngine:
             "rule": self.config.rule_parameters,
             **{name: Constant(name in traits) for name in _TRAITS},
             "n_numbers": Constant(len(self._rule.NUMBERS)),
-            "rests": Constant(not ("never_rests" in traits or ("follows_w" in traits and self._decays))),
+            "rests": Constant("never_rests" not in traits),
+            "has_second": Constant(self._has_second),
             "drop_below": self._drop_below,
+            "drop_second_below": DROP_BELOW[self.config.dtype],
             "largest_tail": self._tail,
             "one_over_tau": 1.0 / self.config.mspbe_tau,
             "largest_step": LARGEST_STEP[self.config.dtype],
@@ -618,28 +628,40 @@ class SpanEngine:
         (theta, w), span = self.weights(), self._span
         numbers = {name: self._of_demons(getattr(self._span, name)) for name in _IN_FULL}
         m = self.mspbe_trace() if self._has_m else np.zeros((0, 0), dtype=self.dtype)
-        learned = {"theta": theta, "w": w, "m": m, "e": self._traces(), **numbers}
+        traces = self._rule.TRACES
+        learned = {"theta": theta, "w": w, "m": m, **numbers, **{name: self._trace(name) for name in traces}}
         if not self._has_w:
             del learned["w"]
         learned |= {"gamma_t": np.ones(self.n_demons), "lam_t": np.ones(self.n_demons)}
-        if span.numbers.size:  # a rule with numbers needs e, gamma and lambda apart
+        if span.numbers.size or self._has_second:  # such a rule needs its traces, gamma and lambda apart
             learned |= {name: self._of_demons(getattr(span, name)) for name in ("gamma_t", "lam_t")}
             learned["numbers"] = span.numbers.reshape(-1, self.layout.n_lanes)[:, self.layout.lane]
-            decay = (learned["gamma_t"] * learned["lam_t"])[:, None]
-            learned["e"] = np.where(decay > 0, learned["e"] / np.where(decay > 0, decay, 1), 0)
+            for name in traces:
+                decay = learned["gamma_t"] * learned["lam_t"]
+                if span.has_dutch and name == traces[-1]:
+                    decay = decay * learned["numbers"][self._rule.numbers.index("rho")]
+                decay = decay[:, None]
+                learned[name] = np.where(decay > 0, learned[name] / np.where(decay > 0, decay, 1), 0)
         tiles = self._feature_of[self._span.active[self._clock[NOW] % (self.batch + 1)]]
         return learned, self._is_aside[self.layout.lane], tiles
 
-    def _traces(self) -> Reals:
-        """Return v_t = c_t (phi_t + v_{t-1}), which is gamma_{t+1} lambda_{t+1} e_t, of the latest step, by demon."""
+    def _trace(self, name: str) -> Reals:
+        """Return v_t = c_t (phi_t + v_{t-1}) of the latest step, by demon: gamma_{t+1} lambda_{t+1} e_t.
+
+        The second trace has its own decays or factors of phi; the last of three also has rho_t.
+        """
         span, now = self._span, int(self._clock[NOW])
+        is_first, is_last = name == self._rule.TRACES[0], name == self._rule.TRACES[-1]
+        decays = span.second if span.has_difference and is_last else span.c
+        sources = span.factor if span.has_source or (span.has_dutch and not is_first) else np.zeros(0)
+        sources = span.second if span.has_dutch and is_last else sources
         e = np.zeros((self.n_demons, self.n_features), dtype=self.dtype)
         for b in range(self.layout.n_blocks):
             times = np.arange(span.tail_from[self.layout.flush_group[b]], now)
-            (c,) = rows_of(span.c, self.layout, b, span.c.size // self.layout.n_lanes)
+            (c,) = rows_of(decays, self.layout, b, span.c.size // self.layout.n_lanes)
             factor = np.cumprod(c[times % len(c)][::-1], axis=0)[::-1]
-            if span.has_source:
-                factor = factor * rows_of(span.factor, self.layout, b, len(c))[0][times % len(c)]
+            if sources.size:
+                factor = factor * rows_of(sources, self.layout, b, len(c))[0][times % len(c)]
             bits = span.bits[times % len(span.bits)].view(np.uint8)
             phi = np.unpackbits(bits, axis=1, bitorder="little")[:, : self._clock[N_ROWS]]
             demon = self.layout.demon[self.layout.start[b] : self.layout.start[b + 1]]
@@ -678,7 +700,7 @@ class SpanEngine:
         own = [self._rows(name, b) for name in _ROWS]
         own += [
             rows_of(a, self.layout, b, a.size // self.layout.n_lanes)
-            for a in (span.c, span.factor, span.d, span.h, span.q)
+            for a in (span.c, span.factor, span.second, span.d, span.h, span.q, span.extra)
             if a.size
         ]
         for rows in own:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +14,13 @@ import numpy as np
 import pytest
 
 from horde_agent import cli
-from horde_agent.cli import heavy_traces
+from horde_agent.cli import heavy_traces, unsafe_rules
 from horde_agent.gvf import GVF, Channel
 from horde_agent.horde import Horde
 from horde_agent.interface import Interface
 from horde_agent.life.observers import Progress
 from horde_agent.life.student import relearn
-from horde_agent.policies import ConstantAction, StickyRandom
+from horde_agent.policies import Behaviour, ConstantAction, StickyRandom
 from horde_agent.questions import excursions
 from horde_agent.record import read
 from tests.agent.doubles import ToyBody
@@ -212,6 +213,19 @@ def test_plain_traces_are_warned_of_by_time_scale() -> None:
         "the traces of 2 questions at gamma 0.95, lambda 0.9 have infinite variance: the second moment is multiplied "
         "by 1.218 per step",
     ]
+
+
+def test_a_step_that_removes_more_than_the_error_is_warned_of() -> None:
+    """The largest ratio of a constant action is 1 / .1 = 10 under the sticky behaviour; that of the behaviour is 1."""
+    questions = [GVF(f"{k}", ConstantAction(k, 5), Channel(0), continuation=0.5) for k in range(3)]
+    questions.append(GVF("own", Behaviour(), Channel(0), continuation=0.5, algorithm="intentional_td:eta=0.9"))
+    assert unsafe_rules(questions, "intentional_td", "clipped", StickyRandom(5)) == []
+    (warning,) = unsafe_rules(questions, "intentional_td:eta=0.2", "clipped", StickyRandom(5))
+    assert re.search(r"eta = 0.2 .* '0' and 2 others, 10, .* at most 0.1", warning)
+    (warning,) = unsafe_rules(
+        [replace(questions[0], continuation=0.95, algorithm="etd")], "gtd", "clipped", StickyRandom(5)
+    )
+    assert "etd" in warning
 
 
 def test_any_gymnasium_environment_can_be_learned_from(elsewhere: Path) -> None:

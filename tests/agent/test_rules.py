@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import importlib.util
+import logging
 from typing import Any
 
+import numba
 import numpy as np
 import pytest
 from numpy.typing import NDArray
@@ -12,6 +14,7 @@ from numpy.typing import NDArray
 from horde_agent import GVF, Channel, ConstantAction, Horde
 from horde_agent.kernels import rules
 from horde_agent.learning import LearnerConfig, PlainEngine, Signals, SpanEngine
+from horde_agent.learning import rules as learning_rules
 from horde_agent.learning.layout import NEWCOMER, DemonMapping
 from tests.agent.shared import REFERENCE
 
@@ -53,7 +56,7 @@ class OneDemon:
         config = LearnerConfig(trace_rule=trace_rule, algorithm=algorithm, parameters=given, dtype="float64")
         self.engine = PlainEngine(ONE, n, parameters.get("alpha", 0.0), parameters.get("alpha_w", 0.0), config)
 
-    def phi(self, tiles: NDArray[np.int64]) -> NDArray[np.float64]:
+    def phi(self, tiles: NDArray[np.int64]) -> Any:
         """Return the feature vector of some tiles."""
         return np.bincount(tiles, minlength=self.n).astype(np.float64)
 
@@ -64,8 +67,8 @@ class OneDemon:
             self.is_first = False
         interest = step.interest_t if self.entry == "etd_interest" else 1.0
         numbers = (step.rho, step.gamma_tp1, step.lam_tp1, step.c_tp1, step.z_tp1, step.b)
-        signals = Signals(*(np.full(1, x) for x in numbers), interest_t=np.full(1, interest))
-        self.engine.learn(self.phi(step.tiles_tp1), signals)
+        self.signals = Signals(*(np.full(1, x) for x in numbers), interest_t=np.full(1, interest))
+        self.engine.learn(self.phi(step.tiles_tp1), self.signals)
 
     @property
     def theta(self) -> Any:
@@ -96,6 +99,9 @@ def test_a_rule_gives_the_known_answers_in_every_setting(entry: str) -> None:
 # ---- both engines ---------------------------------------------------------------------------------------------------
 
 SPAN_RULES = [name for name in rules.names() if rules.rule(name).SPAN is not None]
+FAST = ("gtd", "tdrc")  # each rule of the span engine compiles for half a minute
+MARKS = {name: () if name in FAST else pytest.mark.slow for name in SPAN_RULES}
+IS_INTERPRETED = bool(numba.config.DISABLE_JIT)  # type: ignore[attr-defined]
 PARAMETERS: dict[str, dict[str, float]] = {"vtrace": {"rho_bar": 1.2}, "tdrc": {"beta": 2.0}}
 GROUP = np.array([0] * 20 + [1] * 18 + [2] * 3)  # two policies with blocks of their own, which can be idle
 N = 30
@@ -114,9 +120,9 @@ class Stream:
     With several streams, another one may be selected after each event.
     """
 
-    def __init__(self, seed: int, engines: list[Any], n_streams: int = 1) -> None:
+    def __init__(self, seed: int, engines: list[Any], n_streams: int = 1, group: Any = GROUP) -> None:
         self.stream, self.n_streams, self.tiles_of = 0, n_streams, dict[int, Any]()
-        self.rng, self.engines, self.group = np.random.default_rng(seed), engines, GROUP.copy()
+        self.rng, self.engines, self.group = np.random.default_rng(seed), engines, group.copy()
         self.is_followed, self.tiles = np.ones(3, dtype=bool), np.arange(5)
         self.begin()
 
@@ -192,11 +198,11 @@ class Stream:
                 self.select()
 
 
-def new_engine(kind: str, config: LearnerConfig, batch: int = 1) -> Any:
-    """Return an engine of the demons of GROUP, whose buffers are short."""
+def new_engine(kind: str, config: LearnerConfig, batch: int = 1, group: Any = GROUP) -> Any:
+    """Return an engine of the demons of some groups, whose buffers are short."""
     if kind == "plain":
-        return PlainEngine(GROUP, N, 0.02, 0.03, config)
-    return SpanEngine(GROUP, N, 0.02, 0.03, config, batch=batch, period=7, widest=16, largest_decay=0.81)
+        return PlainEngine(group, N, 0.02, 0.03, config)
+    return SpanEngine(group, N, 0.02, 0.03, config, batch=batch, period=7, widest=16, largest_decay=0.81)
 
 
 def assert_alike(one: Any, other: Any, when: str) -> None:
@@ -217,8 +223,6 @@ def assert_alike(one: Any, other: Any, when: str) -> None:
         np.testing.assert_allclose(got, want, rtol=0, atol=1e-11 * scale, err_msg=f"{name} {when}")
 
 
-FAST = ("gtd", "tdrc")  # each rule of the span engine compiles for half a minute
-MARKS = {name: () if name in FAST else pytest.mark.slow for name in SPAN_RULES}
 SETTINGS = [
     pytest.param(name, trace_rule, w_rule, marks=MARKS[name])
     for name in SPAN_RULES
@@ -257,6 +261,80 @@ def test_the_span_engine_learns_from_several_streams_what_the_plain_engine_does(
         stream.take(13)
         assert_alike(span, plain, f"after {13 * (k + 1)} events")
     assert len(stream.tiles_of) == 3
+
+
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=pytest.mark.kernels if IS_INTERPRETED else MARKS[name]) for name in SPAN_RULES],
+)
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")  # interpreted, NumPy warns of inf - inf
+def test_the_plain_engine_takes_over_every_trace(name: str) -> None:
+    """After random events, among them gaps and changes of the stream, it continues from what the other learned."""
+    group, config = np.array([0] * 3 + [1] * 3 + [2] * 2), config_of(name)
+    plain, span = (new_engine(kind, config, 3, group) for kind in ("plain", "span"))
+    stream = Stream(5, [plain, span], 2, group)
+    stream.take(60)
+    assert_alike(span, plain, "before the change of engine")
+    taken = PlainEngine(stream.group, N, 0.02, 0.03, config, policy=getattr(stream, "policies", None))
+    taken.take_over(*span.in_full())
+    stream.engines = [plain, taken]
+    for _ in range(8):
+        stream.learn()
+        assert_alike(taken, plain, "after the change of engine")
+
+
+class TwoEngines(OneDemon):
+    """The span engine beside the plain one, on the steps of the reference data with other tiles.
+
+    The span engine cannot have the reference's features: a tile that is named twice makes |phi|^2 = 8 in three states
+    and 6 in the others, and features of 0 and 1, of which the same number is active in each state, have one |phi|^2.
+    Here the second name of a tile is another tile.
+    """
+
+    def __init__(self, entry: str, parameters: dict[str, float], n: int) -> None:
+        super().__init__(entry, parameters, 2 * n)
+        sizes = (parameters.get(name, 0.0) for name in ("alpha", "alpha_w"))
+        self.span = SpanEngine(ONE, 2 * n, *sizes, self.engine.config, period=16)
+
+    def phi(self, tiles: NDArray[np.int64]) -> Any:
+        """Return the tiles, in which the second one of a name is another one."""
+        is_second = np.array([tile in tiles[:i] for i, tile in enumerate(tiles)])
+        return tiles + self.n // 2 * is_second
+
+    def learn(self, step: Any) -> None:
+        """Take a step with both engines."""
+        if self.is_first:
+            self.span.begin(self.phi(step.tiles_t))
+            self.engine.begin(self.phi(step.tiles_t))
+            self.is_first = False
+        super().learn(step)
+        self.span.learn(self.phi(step.tiles_tp1), self.signals)
+
+    @property
+    def theta(self) -> Any:
+        """Primary weights, (2, n): plain, span."""
+        return np.stack([engine.weights()[0][0] for engine in (self.engine, self.span)])
+
+    @property
+    def w(self) -> Any:
+        """Secondary weights, (2, n)."""
+        return np.stack([engine.weights()[1][0] for engine in (self.engine, self.span)])
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [pytest.param(name, marks=MARKS[VARIANTS.get(name, name)]) for name in (*SPAN_RULES, *VARIANTS)],
+)
+def test_the_span_engine_equals_the_plain_one_on_the_streams_of_the_known_answers(entry: str) -> None:
+    """In all eleven settings, at 1e-9 of the largest weight; the plain engine gives the known answers (see above)."""
+    reference = golden()
+    with np.load(reference.FILE) as file:
+        stored = dict(file)
+    for policy, lam in reference.SETTINGS:
+        for rows in reference.run(stored, TwoEngines, entry, policy, lam).values():
+            want, got = rows[:, 0], rows[:, 1]
+            assert np.abs(want).max() > 1e-4
+            np.testing.assert_allclose(got, want, rtol=0, atol=1e-9 * np.abs(want).max())
 
 
 @pytest.mark.parametrize("n_streams", [1, 3])
@@ -358,22 +436,50 @@ class SmallMDP:
             self.m = {key.split("/", 2)[2]: file[key] for key in file.files if key.startswith(f"mdp/{mdp}/")}
         self.n, self.has_w = self.m["Phi"].shape[1], "w" in rules.rule(config.algorithm).vectors
         self.engine = PlainEngine(ONE, self.n, alpha, alpha_w, config)
+        self.e = rules.rule(config.algorithm).vectors.index("e")
 
-    def change(self, theta: Any, w: Any) -> tuple[Any, Any]:
-        """Return the expected changes of theta and w, each (n,)."""
+    def expect_traces(self, backup: str, lam: float) -> Any:
+        """Return M_t phi_t and E[z_t | s_t] in each state by the matrices of the reference, each (n_states, n)."""
+        m, d = self.m, self.m["d_b"]
+        weight, cut, _ = self.reference.shares(m, backup, lam)
+        under = lambda share: np.einsum("sa,ast->st", m["b"] * share, m["P"])  # noqa: E731
+        emphasis = np.ones(d.size)
+        if backup == "etd":
+            emphasis = lam + (1 - lam) * np.linalg.solve(np.eye(d.size) - m["gamma"][:, None] * under(weight).T, d) / d
+        source = emphasis[:, None] * m["Phi"]
+        z = np.linalg.solve((np.eye(d.size) - under(cut) * m["gamma"]).T, d[:, None] * source)
+        return emphasis, source, z / d[:, None]
+
+    def change(self, theta: Any, w: Any, lam: float = 0.0, traces: Any = None) -> tuple[Any, Any, Any]:
+        """Return the expected changes of theta and w, each (n,), and of the next traces, times d(s'), (n_states, n).
+
+        `traces` are those of `expect_traces`; the trace from before the step is then such that they result.
+        """
         m, engine, total = self.m, self.engine, [np.zeros(self.n), np.zeros(self.n)]
+        later = np.zeros(m["Phi"].shape)
         for a, s, s1 in np.argwhere((m["P"] > 0) & (m["b"].T[:, :, None] > 0)):
             engine.reset_weights(theta[None])
             if self.has_w:
                 engine._demons.vectors[0] = w
             engine.begin(m["Phi"][s].astype(float))
-            rho = m["pi"][s, a] / m["b"][s, a]
-            numbers = (rho, m["gamma"][s1], 0.0, m["R"][a, s, s1], m["z"][s1], m["b"][s, a])
+            rho, of = m["pi"][s, a] / m["b"][s, a], engine._demons
+            if traces is not None:
+                emphasis, source, z = traces
+                of.vectors[self.e, 0], of.alive[:], of.gamma_t[:], of.lam_t[:] = (
+                    (z[s] - source[s]) / lam,
+                    True,
+                    1.0,
+                    lam,
+                )
+                if engine.config.algorithm == "etd":  # F_t is 1 and what rho gamma F adds
+                    of.numbers[:, 0] = (emphasis[s] - lam) / (1 - lam) - 1.0, 1.0
+            numbers = (rho, m["gamma"][s1], lam, m["R"][a, s, s1], m["z"][s1], m["b"][s, a])
             engine.learn(m["Phi"][s1].astype(float), Signals(*(np.full(1, float(x)) for x in numbers)))
             weight = m["d_b"][s] * m["b"][s, a] * m["P"][a, s, s1]
             for sums, before, after in zip(total, (theta, w), engine.weights(), strict=True):
                 sums += weight * (after[0] - before)
-        return total[0], total[1]
+            later[s1] += weight * of.gamma_t[0] * of.lam_t[0] * engine.traces()[0]
+        return total[0], total[1], later
 
 
 @pytest.mark.parametrize("name", ["td", "gtd", "gtd2", "tdrc"])
@@ -400,10 +506,32 @@ def test_the_expected_update_is_0_at_the_fixed_point(name: str, parameters: dict
     """Five states, lambda 0, w = 0: gradient rules share TD's fixed point; V-trace with a finite rho_bar does not."""
     small = SmallMDP("five", config_of(name, parameters=parameters), 0.01, 0.01)
     zero, points = np.zeros(small.n), {key: small.m[f"{key}/0.0/theta"] for key in ("td", "vtrace_both")}
-    changes = {key: np.abs(small.change(theta, zero)).max() for key, theta in points.items()}
+    changes = {key: np.abs(small.change(theta, zero)[:2]).max() for key, theta in points.items()}
     other = next(key for key in points if key != entry)
     assert changes[entry] < 1e-15
     assert changes[other] > 1e-6
+
+
+@pytest.mark.parametrize("lam", [0.4, 0.9])
+@pytest.mark.parametrize(
+    ("name", "settings", "entry"),
+    [(name, {"trace_rule": "plain"}, "td") for name in ("td", "gtd", "gtd2", "tdrc", "htd")]
+    + [(name, {"trace_rule": "clipped"}, "clipped") for name in ("td", "gtd")]
+    + [("vtrace", {}, "clipped"), ("vtrace", {"parameters": {"rho_bar": 1.0}}, "vtrace_both")]
+    + [("tree_backup", {}, "tree_backup"), ("abtd", {"parameters": {"psi": 1.05}}, "abtd")]
+    + [("etd", {"trace_rule": "plain"}, "etd")],
+)
+def test_fixed_points_with_traces(name: str, settings: dict[str, Any], entry: str, lam: float) -> None:
+    """The rule's trace keeps its expectation, and at the fixed point neither theta nor w moves, if w = 0."""
+    small = SmallMDP("five", config_of(name, **{"parameters": {}} | settings), 0.01, 0.01)
+    theta, zero = small.m[f"{entry}/{lam}/theta"], np.zeros(small.n)
+    traces = small.expect_traces(entry, lam)
+    of_theta, of_w, later = small.change(theta, zero, lam, traces)
+    _, source, z = traces
+    np.testing.assert_allclose(later / small.m["d_b"][:, None] + source, z, rtol=0, atol=1e-13)
+    assert max(np.abs(of_theta).max(), np.abs(of_w).max()) < 1e-14
+    elsewhere = small.change(theta + 0.1, zero, lam, traces)
+    assert max(np.abs(change).max() for change in elsewhere[:2]) > 1e-5
 
 
 # ---- invalid input, and several rules in one Horde ------------------------------------------------------------------
@@ -422,11 +550,34 @@ def test_the_expected_update_is_0_at_the_fixed_point(name: str, parameters: dict
         ({"algorithm": "etd", "trace_rule": "capped"}, "etd.*capped"),
         ({"algorithm": "htd", "w_rule": "importance-weighted"}, "htd.*w_rule"),
         ({"algorithm": "intentional_td", "parameters": {"eta": 1.5}}, "eta"),
+        ({"algorithm": "swift_td", "engine": "span"}, "swift_td.*engine"),
+        ({"trace_rule": "capped", "engine": "span"}, "capped.*engine"),
     ],
 )
 def test_a_rule_refuses_what_it_cannot_do(settings: dict[str, Any], words: str) -> None:
     with pytest.raises(ValueError, match=words):
         LearnerConfig(**settings)
+
+
+@pytest.mark.parametrize(
+    ("settings", "word"),
+    [
+        ({"algorithm": "gtd2", "secondary_ratio": 0.009}, "secondary_ratio"),
+        ({"secondary_ratio": 0.0009}, "secondary_ratio"),
+        ({"algorithm": "intentional_td", "parameters": {"realised": 1.0}}, "realised"),
+        ({}, ""),
+        ({"algorithm": "gtd2"}, ""),
+        ({"algorithm": "tdrc", "secondary_ratio": 0.001}, ""),
+    ],
+)
+def test_an_unsafe_setting_is_warned_of_once(
+    settings: dict[str, Any], word: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    learning_rules._warn_once.cache_clear()
+    with caplog.at_level(logging.WARNING):
+        for _ in range(2):
+            LearnerConfig(**settings)
+    assert [word in record.message for record in caplog.records] == [True] * bool(word)
 
 
 def test_tdc_is_gtd() -> None:
@@ -452,7 +603,7 @@ def live(hordes: list[Horde], rng: np.random.Generator, n_steps: int) -> None:
             horde.learn(action, 0.5, observation, tiles)
 
 
-def horde_of(algorithms: list[str | None], engine: Any = "span", mode: Any = "eager") -> Horde:
+def horde_of(algorithms: list[str | None], engine: Any = "auto", mode: Any = "eager") -> Horde:
     """Return a Horde with a question for each algorithm, named by its place."""
     questions = [question(str(i), algorithm) for i, algorithm in enumerate(algorithms)]
     config = LearnerConfig(dtype="float64", engine=engine)
@@ -493,6 +644,8 @@ def test_a_mixed_horde_adds_removes_and_restores_to_the_bit() -> None:
 def test_a_question_cannot_have_an_unknown_rule_or_an_unused_interest() -> None:
     with pytest.raises(ValueError, match=r"question '0': algorithm .*'sarsa'"):
         horde_of(["sarsa"])
+    with pytest.raises(ValueError, match=r"question '0': .*tidbd.*engine"):
+        horde_of(["tidbd", None], engine="span")
     with pytest.raises(ValueError, match=r"question 'x': .*interest"):
         Horde([question("x", None, interest=2.0)], n_features=N, n_active=5)
     with pytest.raises(ValueError, match=r"question 'x': interest"):

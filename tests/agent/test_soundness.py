@@ -362,10 +362,14 @@ def test_the_sum_of_probabilities_is_checked_only_every_64_steps() -> None:
     assert len(checks) == 1 + 10
 
 
-@pytest.mark.parametrize("b", [0.0, -0.1, 1.1, np.nan, 1e-31, 5e-324])
-def test_an_impossible_probability_of_the_action_is_refused(b: float) -> None:
-    """1 / b must be finite, in float32 too."""
-    horde = make([ask("x")])
-    horde.begin(np.zeros(3), np.arange(4))
+@IN_ALL
+@pytest.mark.parametrize("b", [0.0, -0.1, 1.1, np.nan, np.inf, 1e-31, 5e-324])
+def test_a_step_with_an_impossible_probability_is_refused_and_changes_nothing(b: float, engine: Any, mode: Any) -> None:
+    """1 / b must be finite, in float32 too; learning continues to the bit as without the call."""
+    horde, twin = (make(siblings(2), engine, mode) for _ in range(2))
+    life = RandomLife(horde, twin)
+    life.run(20)
     with pytest.raises(ValueError, match="probability"):
-        horde.learn(0, b, np.zeros(3), np.arange(4))
+        horde.learn(0, b, np.ones(4), np.arange(4))
+    life.run(5)
+    assert_same_weights(horde, twin)

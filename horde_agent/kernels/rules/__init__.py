@@ -11,8 +11,8 @@ A rule is a module with
     SPAN: how it differs from TD(lambda) in the span engine, which otherwise does not support it: names of the
         `SpanArrays` that are 1, and "never_rests" if its numbers change where rho = 0
     on_lanes(rule, span, lane, rho, delta, is_finite, zero): an `inner_kernel` for "has_lanes", which returns the
-        multiple of e_t for theta (delta), the factor of phi in the trace or of w in the step, and, with "adds_phi",
-        the multiple of -phi_t for theta
+        multiple of e_t for theta (delta), the factor of phi in the trace or of w in the step, the multiple of -phi_t
+        for theta, and a and b of the second trace y_t = a y_{t-1} + b phi_t; 0 in the place of what it does not have
 
 and, if it differs from the default in `_DEFAULTS`, any of the other names there. To add a rule, copy `gtd.py` to a new
 file in this folder; no registration is needed.
@@ -58,7 +58,7 @@ TRACE_RULES = {
 @inner_kernel
 def _moves_as_td(_: Any, _span: Any, _lane: int, _rho: Any, delta: Any, _is_finite: Any, zero: Any) -> Any:
     """Return the numbers of TD(lambda)."""
-    return delta, zero + 1.0, zero
+    return delta, zero + 1.0, zero, zero, zero
 
 
 _DEFAULTS: dict[str, Any] = {
@@ -68,7 +68,8 @@ _DEFAULTS: dict[str, Any] = {
     "CAN_CAP": False,  # can have the trace rule "capped"
     "CAN_WEIGHT": True,  # can have the w rule "importance-weighted"
     "FINDS_POLICY": False,  # learns action values: `kernels/control.py`
-    "WARNS": {},  # questions that a parameter's value raises: {name: ("(0, 1]", "what happens outside")}
+    "WARNS": {},  # of parameters, and of secondary_ratio: {name: ("(0, 1]", "what happens outside: remedy")}
+    "TIMES_RHO": "",  # a parameter whose product with the largest ratio is safe up to 1
     "RANGES": {},
     "SPAN": None,
     "IGNORES_STEP_SIZE": False,

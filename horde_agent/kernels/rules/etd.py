@@ -51,4 +51,4 @@ def on_lanes(_: ETD, span: Any, lane: int, rho: Any, delta: Any, is_finite: Any,
     follow_on = follow_on + interest
     store(span.numbers, lane, follow_on)
     store(span.numbers, n + lane, rho)
-    return delta, lam * interest + (1.0 - lam) * follow_on, zero
+    return delta, lam * interest + (1.0 - lam) * follow_on, zero, zero, zero

@@ -23,6 +23,7 @@ from horde_agent.kernels._jit import inner_kernel
 from horde_agent.kernels.plain import Demons, Step
 
 WEIGHTS = ("w",)
+WARNS = {"secondary_ratio": ("[.001, inf)", "is off-policy TD in disguise: raise it")}
 CAN_CAP = True
 SPAN = ("has_w",)
 

@@ -22,6 +22,7 @@ from horde_agent.kernels.plain import Demons, Step
 
 WEIGHTS = ("w",)
 SECONDARY_RATIO = 0.1
+WARNS = {"secondary_ratio": ("[.01, inf)", "is off-policy TD in disguise: raise it")}
 CAN_CAP = True
 SPAN = ("has_w", "follows_w")
 

@@ -13,16 +13,19 @@ Source: Hackman (2012); White & White (2016).
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from horde_agent.kernels import plain
 from horde_agent.kernels._jit import inner_kernel
 from horde_agent.kernels.plain import Demons, Step
+from horde_agent.kernels.vectors import load
 
 WEIGHTS = ("w",)
 TRACES = ("e", "zb")
 SECONDARY_RATIO = 0.1
+WARNS = {"secondary_ratio": ("[.01, inf)", "is off-policy TD in disguise: raise it")}
 CAN_WEIGHT = False
+SPAN = ("has_w", "has_difference", "has_lanes", "never_rests")
 
 
 class HTD(NamedTuple):
@@ -48,3 +51,9 @@ def learn(_: HTD, i: int, demons: Demons, step: Step) -> None:
     plain.add(w, alpha_w * zb_w * gamma, step.phi_tp1)
     plain.flag_w(i, demons, zb_w)
     plain.finish(i, demons, step, delta, e, e_w)
+
+
+@inner_kernel
+def on_lanes(_: HTD, span: Any, lane: int, rho: Any, delta: Any, is_finite: Any, zero: Any) -> Any:  # noqa: ARG001
+    """Return delta, and the decay and the factor of zb: gamma_t lambda_t and 1."""
+    return delta, zero + 1.0, zero, load(span.gamma_t, lane, zero) * load(span.lam_t, lane, zero), zero + 1.0

@@ -24,7 +24,8 @@ from horde_agent.kernels.plain import Demons, Step
 from horde_agent.kernels.vectors import choose, load, square_root
 
 RANGES = {"eta": "(0, 1]", "clip": "(0, inf)", "clip_decay": "[0, 1)", "realised": "[0, 1]"}
-WARNS = {"realised": ("[0, 0]", "cancels rho if the target policy is stochastic, and learns another value")}
+WARNS = {"realised": ("[0, 0]", "cancels rho if the target policy is stochastic, and learns another value: omit it")}
+TIMES_RHO = "eta"
 NUMBERS = ("sigma", "n_sigma", "delta2", "n_delta2")
 SPAN = ("has_lanes", "never_rests")
 IGNORES_STEP_SIZE = True
@@ -76,4 +77,4 @@ def on_lanes(rule: IntentionalTD, span: Any, lane: int, rho: Any, delta: Any, is
     delta = choose(delta > limit, limit, delta)
     delta = choose(delta < 0.0 - limit, 0.0 - limit, delta)
     size = square_root(sigma * norm)
-    return rule.eta * delta / choose(size > 1e-8, size, zero + 1e-8), zero + 1.0, zero
+    return rule.eta * delta / choose(size > 1e-8, size, zero + 1e-8), zero + 1.0, zero, zero, zero

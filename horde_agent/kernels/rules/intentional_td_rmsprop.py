@@ -19,6 +19,7 @@ from horde_agent.kernels._jit import inner_kernel
 from horde_agent.kernels.plain import Demons, Step
 from horde_agent.kernels.rules import intentional_td
 
+TIMES_RHO = "eta"
 RANGES = {"eta": "(0, 1]", "clip": "(0, inf)", "clip_decay": "[0, 1)", "beta2": "[0, 1)"}
 IGNORES_STEP_SIZE = True
 WEIGHTS = ("v", "scale")

@@ -59,4 +59,5 @@ def learn(rule: TDRC, i: int, demons: Demons, step: Step) -> None:
 def on_lanes(rule: TDRC, span: Any, lane: int, rho: Any, delta: Any, is_finite: Any, zero: Any) -> Any:
     """Return delta and 1 - alpha_w beta, the latter with beta times rho under "importance-weighted"."""
     weight = zero + 1.0 if span.every_step else rho
-    return delta, choose(is_finite, 1.0 - rule.beta * load(span.alpha_w, lane, zero) * weight, zero + 1.0), zero
+    factor = choose(is_finite, 1.0 - rule.beta * load(span.alpha_w, lane, zero) * weight, zero + 1.0)
+    return delta, factor, zero, zero, zero

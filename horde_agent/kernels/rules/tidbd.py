@@ -25,7 +25,7 @@ from horde_agent.kernels.plain import Demons, Step
 
 WEIGHTS = ("beta", "h")
 RANGES = {"meta": "[0, 1]"}
-WARNS = {"meta": ("[0, .1]", "lets step sizes run away")}
+WARNS = {"meta": ("[0, .1]", "lets step sizes run away: lower it")}
 
 
 class TIDBD(NamedTuple):

@@ -16,17 +16,20 @@ Source: van Hasselt, Mahmood & Sutton (2014).
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from horde_agent.kernels import plain
 from horde_agent.kernels._jit import inner_kernel
 from horde_agent.kernels.plain import Demons, Step
 from horde_agent.kernels.rules import true_online_td
+from horde_agent.kernels.vectors import load, store
 
 WEIGHTS = ("w",)
 TRACES = ("f", "e", "h")
 TRACE_NUMBERS = ("dv", "rho")
 SECONDARY_RATIO = 0.1
+WARNS = {"secondary_ratio": ("[.01, inf)", "is off-policy TD in disguise: raise it")}
+SPAN = ("has_w", "has_dutch", "has_lanes")
 
 
 class TrueOnlineGTD(NamedTuple):
@@ -55,3 +58,14 @@ def learn(_: TrueOnlineGTD, i: int, demons: Demons, step: Step) -> None:
     demons.numbers[0, i], demons.numbers[1, i] = plain.dot(theta, step.phi_tp1) - before, rho
     plain.flag_w(i, demons, q)
     plain.finish(i, demons, step, delta, f, f_w)
+
+
+@inner_kernel
+def on_lanes(_: TrueOnlineGTD, span: Any, lane: int, rho: Any, delta: Any, is_finite: Any, zero: Any) -> Any:  # noqa: ARG001
+    """Return delta, kappa of e, rho dv, and the decay and the factor of h."""
+    n, decay = span.policy.shape[0], load(span.gamma_t, lane, zero) * load(span.lam_t, lane, zero)
+    of_h = load(span.numbers, n + lane, zero) * decay
+    kappa = 1.0 - load(span.alpha, lane, zero) * rho * decay * load(span.x_phi, lane, zero)
+    kappa_h = 1.0 - load(span.alpha_w, lane, zero) * of_h * load(span.y_phi, lane, zero)
+    store(span.numbers, n + lane, rho)
+    return delta, kappa, rho * load(span.numbers, lane, zero), of_h, kappa_h

@@ -54,4 +54,4 @@ def on_lanes(_: TrueOnlineTD, span: Any, lane: int, rho: Any, delta: Any, is_fin
     """Return delta + dv, kappa, and rho dv."""
     dv, decay = load(span.numbers, lane, zero), load(span.gamma_t, lane, zero) * load(span.lam_t, lane, zero)
     kappa = 1.0 - load(span.alpha, lane, zero) * rho * decay * load(span.e_phi, lane, zero)
-    return delta + dv, kappa, rho * dv
+    return delta + dv, kappa, rho * dv, zero, zero

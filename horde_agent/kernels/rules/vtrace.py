@@ -27,7 +27,9 @@ from horde_agent.kernels.vectors import choose
 
 TRACE_RULE = "clipped"
 RANGES = {"c_bar": "(0, inf)", "rho_bar": "(0, inf]"}
-WARNS = {"rho_bar": ("[inf, inf]", "evaluates the policy proportional to min(rho_bar b, pi), not the target policy")}
+WARNS = {
+    "rho_bar": ("[inf, inf]", "evaluates the policy proportional to min(rho_bar b, pi), not the target policy: omit it")
+}
 SPAN = ("has_lanes",)
 
 
@@ -48,4 +50,4 @@ def learn(rule: VTrace, i: int, demons: Demons, step: Step) -> None:
 def on_lanes(rule: VTrace, span: Any, lane: int, rho: Any, delta: Any, is_finite: Any, zero: Any) -> Any:  # noqa: ARG001
     """Return delta min(1, rho_bar / rho)."""
     cut = choose(rho > rule.rho_bar, rule.rho_bar / choose(rho > 0.0, rho, zero + 1.0), zero + 1.0)
-    return delta * cut, zero + 1.0, zero
+    return delta * cut, zero + 1.0, zero, zero, zero

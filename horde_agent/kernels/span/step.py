@@ -19,6 +19,15 @@ inner products of the trace, which have recursions of their own (`learn`):
     |e_t|^2       = rho_t^2 (|phi_t|^2 + 2 g_t e_{t-1}.phi_t + g_t^2 |e_{t-1}|^2)
     e_t.phi_{t+1} = rho_t (G(t, t+1) + g_t e_{t-1}.phi_{t+1})
 
+Some rules have a second trace y_t = a_t y_{t-1} + b_t phi_t, which the same scan includes:
+
+    e_t.y_t       = rho_t (y_t.phi_t + g_t (b_t e_{t-1}.phi_t + a_t e_{t-1}.y_{t-1}))
+
+"has_difference": a_t = g_t and b_t = 1. phi_k - gamma_{k+1} phi_{k+1} replaces the phi_k of w and the phi_{k+1} of
+    theta, with q_k = y_k.w_k and h_k = q_k - e_k.w_k.
+"has_dutch": a_{t+1} = c_t. x is a trace like e with a factor of phi_k. With p_k = `extra`, theta moves by
+    (d_k + p_k) x_k / rho_k - p_k phi_k and w by d_k y_k in the place of d_k e_k / rho_k.
+
 Source: the updates are those of White, Modayil & Sutton (2012), GTD(lambda), as in `learning/plain`, reordered.
 """
 
@@ -43,46 +52,80 @@ from horde_agent.types import Reals
 
 
 @inner_kernel
-def scan(span: SpanArrays, b: int, lane: int, now: int, overlap: Reals, zero: Any) -> tuple[Any, Any, Any, Any]:
+def enter(span: SpanArrays, at: int, common: Any, v: Any, y: Any, x: Any, zero: Any) -> tuple[Any, Any, Any]:
+    """Return e.phi / rho, y.phi and x.phi / rho at a step with phi_k.phi = `common`; `at` is its place in the rings."""
+    u = multiply_add(load(span.factor, at, zero), common, v) if span.has_source else v + common
+    if span.has_difference:
+        y = y + common
+    if span.has_dutch:
+        y = multiply_add(load(span.second, at, zero), common, y)
+        x = multiply_add(load(span.factor, at, zero), common, x)
+    return u, y, x
+
+
+@inner_kernel
+def leave(span: SpanArrays, at: int, u: Any, y: Any, x: Any, zero: Any) -> tuple[Any, Any, Any]:
+    """Return the results of `enter`, decayed to the next step."""
+    c = load(span.c, at, zero)
+    if span.has_difference:
+        y = load(span.second, at, zero) * y
+    if span.has_dutch:
+        y, x = c * y, c * x
+    return c * u, y, x
+
+
+@inner_kernel
+def scan(
+    span: SpanArrays, b: int, lane: int, now: int, overlap: Reals, zero: Any
+) -> tuple[Any, Any, Any, Any, Any, Any]:
     """Sum the steps before `now` against a feature vector, given its overlaps from `clock[OLDEST]` on, shape (T,).
 
     Returns:
-        g e.phi, sum d u, sum h G, sum q G for the lanes from `lane` on in block b; for a rule that shrinks w, the last
-        is the sum of d u - q G, each times the factors of w after it.
+        g e.phi, the same of y and x, sum d u, sum h G, sum q G for the lanes from `lane` on in block b. For a rule that
+        shrinks w the last is the sum of d u - q G, each times the factors of w after it; with "has_dutch" it is the sum
+        of q G - d y.phi.
     """
     g, mask, oldest = span.flush_group[b], span.bits.shape[0] - 1, span.clock[OLDEST]
     start, n_lanes = span.start[b], span.policy.shape[0]
     width, c_places, places = span.start[b + 1] - start, span.c.shape[0] // n_lanes, span.d.shape[0] // n_lanes
     in_c, in_rest, since = c_places * start + lane - start, places * start + lane - start, span.flushed_at[g]
-    v, d_sum, h_sum, q_sum = zero, zero, zero, zero
+    v, y, x, d_sum, h_sum, q_sum = zero, zero, zero, zero, zero, zero
     for k in range(span.tail_from[g], since):
         in_ring = in_c + (k & (c_places - 1)) * width
-        if span.has_source:
-            v = load(span.c, in_ring, zero) * multiply_add(load(span.factor, in_ring, zero), overlap[k - oldest], v)
-        else:
-            v = load(span.c, in_ring, zero) * (v + overlap[k - oldest])
+        u, y, x = enter(span, in_ring, overlap[k - oldest], v, y, x, zero)
+        v, y, x = leave(span, in_ring, u, y, x, zero)
     for k in range(since, now):
         kind = span.kind[g, k & mask]
         if kind == IDLE:
-            v = zero
+            v, y, x = zero, zero, zero
             continue
         at, common = in_rest + (k - since) * width, overlap[k - oldest]
         in_ring = in_c + (k & (c_places - 1)) * width
         if span.shrinks_w:
-            q_sum = load(span.factor, in_ring, zero) * q_sum - load(span.q, at, zero) * common
+            q_sum = multiply_add(load(span.factor, in_ring, zero), q_sum, zero - load(span.q, at, zero) * common)
+        elif span.has_difference:
+            difference = common - load(span.extra, at, zero) * overlap[k + 1 - oldest]
+            q_sum = multiply_add(load(span.q, at, zero), difference, q_sum)
+            h_sum = multiply_add(load(span.h, at, zero), difference, h_sum)
         elif span.has_w + span.adds_phi:
             q_sum = multiply_add(load(span.q, at, zero), common, q_sum)
         if kind == DECAYS:
-            v = zero
+            v, y, x = zero, zero, zero
             continue
-        u = multiply_add(load(span.factor, in_ring, zero), common, v) if span.has_source else v + common
-        d_sum = multiply_add(load(span.d, at, zero), u, d_sum)
+        u, y, x = enter(span, in_ring, common, v, y, x, zero)
+        d = load(span.d, at, zero)
+        if span.has_dutch:
+            p = load(span.extra, at, zero)
+            d_sum = multiply_add(d + p, x, d_sum) - p * common
+            q_sum = q_sum - d * y
+        else:
+            d_sum = multiply_add(d, u, d_sum)
         if span.shrinks_w:
-            q_sum = multiply_add(load(span.d, at, zero), u, q_sum)
-        if span.has_w:
+            q_sum = multiply_add(d, u, q_sum)
+        if span.has_w and not span.has_difference:
             h_sum = multiply_add(load(span.h, at, zero), overlap[k + 1 - oldest], h_sum)
-        v = load(span.c, in_ring, zero) * u
-    return v, d_sum, h_sum, q_sum
+        v, y, x = leave(span, in_ring, u, y, x, zero)
+    return v, y, x, d_sum, h_sum, q_sum
 
 
 @inner_kernel
@@ -133,7 +176,7 @@ def load_signals(span: SpanArrays, first: int, last: int, slot: int) -> None:
 @inner_kernel
 def predict_lanes(span: SpanArrays, b: int, lane: int, now: int, overlap: Reals, zero: Any) -> None:
     """Update the prediction and the pending sums to `now`, given overlaps, (T,); the base is up to date."""
-    _, d_sum, h_sum, q_sum = scan(span, b, lane, now, overlap, zero)
+    _, _, _, d_sum, h_sum, q_sum = scan(span, b, lane, now, overlap, zero)
     store(span.d_sum, lane, d_sum)
     store(span.h_sum, lane, h_sum)
     store(span.q_sum, lane, q_sum)
@@ -148,6 +191,11 @@ def end_trace(span: SpanArrays, lane: int, zero: Any) -> None:
     store(span.e_w, lane, zero)
     store(span.e_e, lane, zero)
     store(span.e_sum, lane, zero)
+    if span.has_second:
+        store(span.y_phi, lane, zero)
+        store(span.y_w, lane, zero)
+        store(span.e_y, lane, zero)
+        store(span.x_phi, lane, zero)
     for k in range(span.n_numbers, span.numbers.shape[0] // span.policy.shape[0]):
         store(span.numbers, k * span.policy.shape[0] + lane, zero)
 
@@ -177,12 +225,14 @@ def learn(span: SpanArrays, b: int, lane: int, now: int, overlap: Reals, zero: A
     q = load(span.d_sum, lane, zero) - load(span.q_sum, lane, zero)
     if span.shrinks_w:
         q = load(span.q_sum, lane, zero)
+    if span.has_dutch:
+        q = zero - load(span.q_sum, lane, zero)
     if span.has_w:
         w_left = load(span.w_left, lane, zero) if span.shrinks_w else zero + 1.0
         q = multiply_add(alpha_w, q, load(span.base_w, lane, zero) * w_left)
     else:
         q = zero
-    g_e_phi, d_sum, h_sum, q_sum = scan(span, b, lane, now, overlap, zero)
+    g_e_phi, y, x, d_sum, h_sum, q_sum = scan(span, b, lane, now, overlap, zero)
     v = multiply_add(alpha, theta_sum(span, d_sum, h_sum, q_sum), load(span.base, lane, zero))
 
     is_finite = absolute(rho + gamma + lam + c_tp1) <= span.max_finite
@@ -191,7 +241,7 @@ def learn(span: SpanArrays, b: int, lane: int, now: int, overlap: Reals, zero: A
     rho, gamma, lam = choose(is_finite, rho, zero), choose(is_finite, gamma, zero), choose(is_finite, lam, zero)
     q = choose(is_finite, q, zero)
     delta = choose(is_finite, c_tp1 + gamma * v - load(span.prediction, lane, zero), zero)
-    factor, at_phi, change = zero + 1.0, zero, zero
+    factor, at_phi, change, y_decay, y_factor = zero + 1.0, zero, zero, zero, zero
     if kind == LEARNS:
         g_t = load(span.gamma_t, lane, zero) * load(span.lam_t, lane, zero)
         e_sum = rho * (1.0 + g_t * load(span.e_sum, lane, zero))
@@ -200,10 +250,13 @@ def learn(span: SpanArrays, b: int, lane: int, now: int, overlap: Reals, zero: A
         store(span.td_error, lane, delta)
         delta = choose(is_small, delta, zero)
         if span.has_lanes:
-            delta, factor, at_phi = on_lanes(span.rule, span, lane, rho, delta, is_finite, zero)
+            delta, factor, at_phi, y_decay, y_factor = on_lanes(span.rule, span, lane, rho, delta, is_finite, zero)
         source = factor if span.has_source else zero + 1.0
         if span.has_source:
             e_sum = rho * (absolute(source) + g_t * load(span.e_sum, lane, zero))
+        if span.has_dutch:
+            source_of_both = choose(absolute(factor) > 1.0, absolute(factor), zero + 1.0)
+            e_sum = rho * (source_of_both + g_t * load(span.e_sum, lane, zero))
         e_phi = load(span.e_phi, lane, zero)
         e_w = zero
         if span.has_w:
@@ -215,17 +268,35 @@ def learn(span: SpanArrays, b: int, lane: int, now: int, overlap: Reals, zero: A
             q = q * rho
         if span.adds_phi:
             q = at_phi
+        of_w, at_e, y_phi_t, y_phi_tp1, e_y = delta * e_e, e_phi_t, zero, zero, zero
+        if span.has_second:
+            y_phi_t, y_phi_tp1 = y_factor * norm + y_decay * load(span.y_phi, lane, zero), y_factor * common + y
+            e_y = rho * (y_phi_t + g_t * (y_factor * e_phi + y_decay * load(span.e_y, lane, zero)))
+            store(span.y_phi, lane, y_phi_tp1)
+            store(span.e_y, lane, e_y)
+        if span.has_difference:
+            q, at_e = choose(is_finite, q + y_decay * load(span.y_w, lane, zero), zero), e_phi_t - gamma * e_phi_tp1
+            h = q - e_w
+            store(span.y_w, lane, q + alpha_w * (delta * e_y - q * (y_phi_t - gamma * y_phi_tp1)))
+        if span.has_dutch:
+            of_w = rho * delta * e_y
         estimate = load(span.mspbe, lane, zero)
         if span.has_w:
             estimate = estimate + span.one_over_tau * (delta * e_w - estimate)
             if span.shrinks_w:
                 e_w = factor * e_w
-            e_w = e_w + alpha_w * (delta * e_e - q * e_phi_t)
-        change = delta * e_phi_tp1
-        d_sum, h_sum = d_sum + change, h_sum + h * norm
-        moved = alpha * theta_sum(span, change, h * norm, q * common)
+            e_w = e_w + alpha_w * (of_w - q * at_e)
+        change, h_change = delta * e_phi_tp1, h * norm
+        if span.has_difference:
+            h_change = h * (common - gamma * norm)
+        if span.has_dutch:
+            change = (rho * delta + at_phi) * (factor * common + x) - at_phi * common
+            q_sum = q_sum - rho * delta * y_phi_tp1
+            store(span.x_phi, lane, rho * (factor * common + x))
+        d_sum, h_sum = d_sum + change, h_sum + h_change
+        moved = alpha * theta_sum(span, change, h_change, q * common)
         v = v + moved
-        if span.adds_phi:
+        if span.adds_phi + span.has_dutch:
             store(span.numbers, span.n_numbers * span.policy.shape[0] + lane, moved)
         store(span.e_phi, lane, e_phi_tp1)
         store(span.e_w, lane, e_w)
@@ -237,6 +308,10 @@ def learn(span: SpanArrays, b: int, lane: int, now: int, overlap: Reals, zero: A
         flag(span, lane, is_small, zero)
         flag(span, lane, absolute(v + estimate + e_w) <= span.max_finite, zero)
         store_step(span, b, lane, now, rho * (gamma * lam), rho * delta, h, q)
+        if span.has_difference:
+            store_second(span, b, lane, now, gamma * lam, gamma)
+        if span.has_dutch:
+            store_second(span, b, lane, now, y_factor, at_phi)
     else:
         end_trace(span, lane, zero)
         store(span.td_error, lane, choose(absolute(delta) <= span.max_finite, delta, zero))
@@ -246,8 +321,10 @@ def learn(span: SpanArrays, b: int, lane: int, now: int, overlap: Reals, zero: A
             q = zero
         else:
             store_q(span, b, lane, now, q)
+            if span.follows_w:
+                v = v + alpha * (q * common)
             if span.shrinks_w:
-                _, factor, _ = on_lanes(span.rule, span, lane, zero, zero, is_finite, zero)
+                _, factor, _, _, _ = on_lanes(span.rule, span, lane, zero, zero, is_finite, zero)
         flag(span, lane, absolute(v + q) <= span.max_finite, zero)
     store(span.prediction, lane, v)
     store(span.d_sum, lane, d_sum)
@@ -255,9 +332,11 @@ def learn(span: SpanArrays, b: int, lane: int, now: int, overlap: Reals, zero: A
     if span.shrinks_w:
         store(span.q_sum, lane, factor * q_sum + (change - q * common))
         store(span.w_left, lane, factor * load(span.w_left, lane, zero))
+    elif span.has_difference:
+        store(span.q_sum, lane, q_sum + q * (common - gamma * norm))
     else:
         store(span.q_sum, lane, multiply_add(q, common, q_sum))
-    if span.has_source + span.shrinks_w:
+    if span.has_source + span.shrinks_w + span.has_dutch:
         store_factor(span, b, lane, now, factor)
     store(span.gamma_t, lane, gamma)
     store(span.lam_t, lane, lam)
@@ -281,6 +360,16 @@ def store_step(span: SpanArrays, b: int, lane: int, now: int, c: Any, d: Any, h:
         store(span.h, at, h)
     if span.has_w + span.adds_phi:
         store(span.q, at, q)
+
+
+@inner_kernel
+def store_second(span: SpanArrays, b: int, lane: int, now: int, of_y: Any, extra: Any) -> None:
+    """Store a step's numbers of a rule with a second trace: `second`, as long as c, and `extra`, as long as d."""
+    start, n_lanes = span.start[b], span.policy.shape[0]
+    width, c_places, places = span.start[b + 1] - start, span.c.shape[0] // n_lanes, span.d.shape[0] // n_lanes
+    at = places * start + lane - start + (now - span.flushed_at[span.flush_group[b]]) * width
+    store(span.second, c_places * start + lane - start + (now & (c_places - 1)) * width, of_y)
+    store(span.extra, at, extra)
 
 
 @inner_kernel
@@ -308,6 +397,18 @@ def tail_needed(span: SpanArrays, b: int, lane: int, now: int, top: Reals, zero:
     so that a dropped tail stays below `drop_below`. Under "plain" it may grow again, and only a tail of exactly 0 is
     dropped.
     """
+    longest = tail_of(span, b, lane, now, (span.c, top), span.drop_below, zero)
+    if span.has_difference:
+        longest = max(longest, tail_of(span, b, lane, now, (span.second, top), span.drop_second_below, zero))
+    return int(longest)
+
+
+@inner_kernel
+def tail_of(
+    span: SpanArrays, b: int, lane: int, now: int, how: tuple[Reals, Reals], drop_below: float, zero: Any
+) -> int:
+    """Return the same of one trace; `how`: the ring of its decays, of the shape of c, and `top`, any shape."""
+    decays, top = how
     g, mask, n = span.flush_group[b], span.bits.shape[0] - 1, lanes_of(zero)
     start, c_places = span.start[b], span.c.shape[0] // span.policy.shape[0]
     width, first, since = span.start[b + 1] - start, now, span.flushed_at[g]
@@ -317,10 +418,12 @@ def tail_needed(span: SpanArrays, b: int, lane: int, now: int, top: Reals, zero:
     for k in range(first, now):
         in_ring = in_c + (k & (c_places - 1)) * width
         source = absolute(load(span.factor, in_ring, zero)) if span.has_source else zero + 1.0
-        reach = load(span.c, in_ring, zero) * (source + reach)
+        if span.has_dutch:
+            source = source + absolute(load(span.factor, in_ring, zero)) + absolute(load(span.second, in_ring, zero))
+        reach = load(decays, in_ring, zero) * (source + reach)
         store(top, (k - first) * n, reach)
     reach, k = zero + 1.0, now - 1
-    while k >= first and any_true(reach * load(top, (k - first) * n, zero) > span.drop_below):
-        reach = reach * load(span.c, in_c + (k & (c_places - 1)) * width, zero)
+    while k >= first and any_true(reach * load(top, (k - first) * n, zero) > drop_below):
+        reach = reach * load(decays, in_c + (k & (c_places - 1)) * width, zero)
         k -= 1
     return int(now - 1 - k)

@@ -366,7 +366,7 @@ def sum_bases(span: SpanArrays, active: Integers) -> None:
 def add_pending(span: SpanArrays, b: int, lane: int, how: tuple[Reals, Reals], zero: Any) -> None:
     """Add pending updates to predictions from the weights as written; `how`: overlaps (T,), predictions (L,)."""
     overlap, out = how
-    _, d_sum, h_sum, q_sum = scan(span, b, lane, span.clock[NOW], overlap, zero)
+    _, _, _, d_sum, h_sum, q_sum = scan(span, b, lane, span.clock[NOW], overlap, zero)
     change = theta_sum(span, d_sum, h_sum, q_sum)
     store(out, lane, multiply_add(load(span.alpha, lane, zero), change, load(out, lane, zero)))
 

@@ -155,13 +155,27 @@ def tabulate(span: SpanArrays, b: int, lane: int, now: int, table: Reals, zero: 
             s, s_m = s + d, multiply_add(d, span.m_step[time & mask], s_m)
             s_w = multiply_add(d, later, s_w)
             after = (place[time + 1 - first] + 1) * n
-            if span.has_w:
+            if span.has_dutch:
+                s = s + load(span.extra, at, zero)
+            if span.has_difference:
+                gamma, h = load(span.extra, at, zero), load(span.h, at, zero)
+                in_after = alpha_w * (gamma * load(span.q, at, zero))
+                store(table, after, load(table, after, zero) + alpha * (gamma * h))
+                store(table, of_w + after, load(table, of_w + after, zero) + in_after)
+            elif span.has_w:
                 store(table, after, load(table, after, zero) - alpha * load(span.h, at, zero))
         if time >= since and kind != IDLE and span.has_w + span.adds_phi:
             q = load(span.q, at, zero)
         in_theta, in_w = s, s - q
-        if span.has_source:
+        if span.has_source + span.has_dutch:
             in_theta = s * load(span.factor, in_ring, zero)
+        if span.has_dutch:
+            in_w = s_w * load(span.second, in_ring, zero) - q
+        if time >= since and kind == LEARNS:
+            if span.has_dutch:
+                in_theta = in_theta - load(span.extra, at, zero)
+            if span.has_difference:
+                in_theta = s - load(span.h, at, zero)
         if span.adds_phi:
             in_theta = in_theta - q
         if span.follows_w:
@@ -243,7 +257,17 @@ def write_lanes(
 
 @inner_kernel
 def sum_trace_lanes(span: SpanArrays, b: int, lane: int, thread: int, zero: Any) -> None:
-    """Compute e.w of some lanes from their tail, if other streams have changed w since; no update is pending.
+    """Compute e.w, and y.w of a second trace without rho, of some lanes from their tail; no update is pending."""
+    g_t = load(span.gamma_t, lane, zero) * load(span.lam_t, lane, zero)
+    store(span.e_w, lane, product_of_trace(span, b, lane, span.c, thread, zero) / choose(g_t > 0.0, g_t, zero + 1.0))
+    if span.has_difference:
+        y_w = product_of_trace(span, b, lane, span.second, thread, zero)
+        store(span.y_w, lane, y_w / choose(g_t > 0.0, g_t, zero + 1.0))
+
+
+@inner_kernel
+def product_of_trace(span: SpanArrays, b: int, lane: int, decays: Reals, thread: int, zero: Any) -> Any:
+    """Return g_t e_{t-1}.w_t of some lanes, given the ring of the trace's decays, of the shape of c.
 
     g_t e_{t-1} = sum_k c_k ... c_{t-1} phi_k, times the factors of phi_k: its rows follow from runs as in `write_runs`.
     """
@@ -254,7 +278,7 @@ def sum_trace_lanes(span: SpanArrays, b: int, lane: int, thread: int, zero: Any)
         store(table, k * n, zero)
     for time in range(span.clock[NOW] - 1, first - 1, -1):
         in_ring = c_places * start + lane - start + (time & (c_places - 1)) * width
-        v = load(span.c, in_ring, zero) * v
+        v = load(decays, in_ring, zero) * v
         source = load(span.factor, in_ring, zero) if span.has_source else zero + 1.0
         store(table, (place[time - first] + 1) * n, v * source)
     total, e_w = zero, zero
@@ -268,8 +292,7 @@ def sum_trace_lanes(span: SpanArrays, b: int, lane: int, thread: int, zero: Any)
             e = e + (load(table, ends[i + 1] * n, zero) - load(table, ends[i] * n, zero))
         row = load(span.w, row_at(span.run_row[FLUSH, j], in_w, width, stride_of(span)), zero)
         e_w = multiply_add(e, row, e_w)
-    g_t = load(span.gamma_t, lane, zero) * load(span.lam_t, lane, zero)
-    store(span.e_w, lane, e_w / choose(g_t > 0.0, g_t, zero + 1.0))
+    return e_w
 
 
 sum_trace = over_block(sum_trace_lanes)

@@ -19,7 +19,7 @@ from horde_agent.cluster import AnyHorde
 from horde_agent.gvf import GVF
 from horde_agent.horde import Horde
 from horde_agent.interface import Interface
-from horde_agent.learning.rules import TRACE_RULES, W_RULES, LearnerConfig
+from horde_agent.learning.rules import PAPER_CONFIG, TRACE_RULES, W_RULES, LearnerConfig, parse_algorithm
 from horde_agent.life.excursions import ExcursionConfig
 from horde_agent.life.life import Life
 from horde_agent.life.student import encoder
@@ -92,20 +92,24 @@ def _alone(question: GVF) -> Policy:
     return policy
 
 
-def warm(env: gymnasium.Env[Any, Any]) -> float:
+def warm(env: gymnasium.Env[Any, Any], algorithm: str = PAPER_CONFIG.algorithm) -> float:
     """Compile all kernels of `horde learn` into numba's cache.
 
     A short run with the default questions, then two learning steps for every other rule and family of questions.
 
     Args:
         env: The environment; it stays open.
+        algorithm: Update rule, with its parameters, whose kernels are compiled too.
 
     Returns:
         The duration in seconds.
+
+    Raises:
+        ValueError: If there is no such rule, or it finds policies.
     """
     began = time.perf_counter()
     interface = Interface.of(env)
-    hordes = _hordes(interface)
+    hordes = _hordes(interface, algorithm)
     rng, behaviour = np.random.default_rng(0), StickyRandom(len(interface.actions))
     with Life(env, next(hordes), behaviour, rng, interface=interface, excursions=_OFTEN) as life:
         life.run(_STEPS)
@@ -114,9 +118,10 @@ def warm(env: gymnasium.Env[Any, Any]) -> float:
     return time.perf_counter() - began
 
 
-def _hordes(interface: Interface) -> Iterator[Horde]:
+def _hordes(interface: Interface, algorithm: str) -> Iterator[Horde]:
     """Yield a Horde of every kind that `horde learn` makes, the default first."""
-    coder = interface.coder
+    coder, (name, parameters) = interface.coder, parse_algorithm(algorithm)
+    own = LearnerConfig(algorithm=name, parameters=parameters)
     families: list[list[GVF]] = [
         questions.excursions(interface),
         questions.nexting(interface),
@@ -125,3 +130,5 @@ def _hordes(interface: Interface) -> Iterator[Horde]:
     for family, trace_rule, w_rule in itertools.product(families, TRACE_RULES, W_RULES):
         config: Any = LearnerConfig(trace_rule=trace_rule, w_rule=w_rule)  # type: ignore[arg-type]
         yield Horde(family, n_features=coder.n_features, n_active=coder.n_active, config=config)
+    for family in families if own != PAPER_CONFIG else []:
+        yield Horde(family, n_features=coder.n_features, n_active=coder.n_active, config=own)

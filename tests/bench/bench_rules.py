@@ -1,0 +1,44 @@
+"""CPU time of a step of each update rule on the span engine, over that of the default rule, by turns."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from horde_agent import GVF, Horde, LearnerConfig
+from horde_agent.bench import workload
+from horde_agent.kernels import rules
+
+CHUNK, N_CHUNKS, N_SETTLING = 64, 30, 4  # steps between two flushes; chunks that do not count at first
+
+
+def cost_of_rules(questions: Sequence[GVF], stream: workload.Stream) -> dict[str, Any]:
+    """Return the CPU time of a step of the default rule in ms, and the ratios of the other rules.
+
+    Each is that of its fastest chunk of steps: other programs on the machine only add to it.
+    """
+    names = [name for name in rules.names() if rules.rule(name).SPAN is not None]
+    hordes = {}
+    for name in names:
+        config = LearnerConfig(algorithm=name)
+        hordes[name] = Horde(questions, n_features=stream.n_features, n_active=stream.n_active, config=config)
+        hordes[name].begin(stream.sensors[0], stream.tiles[0])
+    spent: dict[str, list[float]] = {name: [] for name in names}
+    for k in range(N_CHUNKS):
+        for name in names if k % 2 else reversed(names):
+            began, horde = time.process_time(), hordes[name]
+            for t in range(k * CHUNK, (k + 1) * CHUNK):
+                now = stream.sensors[t + 1], stream.tiles[t + 1]
+                horde.learn(int(stream.actions[t]), float(stream.probabilities[t]), *now)
+            spent[name].append(1e3 * (time.process_time() - began) / CHUNK)
+    least = {name: min(of_chunks[N_SETTLING:]) for name, of_chunks in spent.items()}
+    default = least[LearnerConfig().algorithm]
+    return {"ms_per_step": round(default, 3), **{name: round(ms / default, 3) for name, ms in least.items()}}
+
+
+def main() -> dict[str, Any]:
+    """Measure the 795 questions about constant actions and 1,000 about Gibbs policies."""
+    stream = workload.stream(CHUNK * N_CHUNKS + 1)
+    asked = {"795": workload.constant_action_questions(), "1000": workload.gibbs_questions(1_000)}
+    return {name: cost_of_rules(questions, stream) for name, questions in asked.items()}
