@@ -14,6 +14,7 @@ import numpy as np
 from horde_agent.horde import LearnerConfig
 from horde_agent.life.observers import sound_demons
 from horde_agent.measures.online import UDE, UnbiasedTrace, rupee_beta0
+from horde_agent.problems.baird import baird as star_problem
 from horde_agent.questions import PAPER_LAMBDA, excursions
 from horde_agent.record import read
 from horde_agent.reproduce.chain import problem as chain
@@ -157,17 +158,16 @@ class Announced(NamedTuple):
 def baird(seed: int, n_steps: int = BAIRD_STEPS) -> Announced:
     """Run TD on Baird's star until a weight exceeds 1e3; the start of a measure is its mean in the first 100 steps.
 
-    Source: Baird (1995), in the form of Ghiassian et al. (2020): 7 states, 8 features, rho = 7 or 0, rewards 0.
+    Source: Baird (1995), in the form of Ghiassian et al. (2020); rho is 7 or 0, and every reward 0.
     """
-    phi = np.hstack([np.ones((7, 1)), np.diag([2.0] * 6 + [0.0])[:, :6], np.zeros((7, 1))])
-    phi[6, [0, 7]] = 2.0, 1.0
-    rng, theta = np.random.default_rng([seed, 9]), np.array([1.0] * 7 + [10.0])
-    runs = Runs(np.tile(theta, (BAIRD_RUNS, 1)), BAIRD_ALPHA, 0.0, square=5.0)
+    rng, star = np.random.default_rng([seed, 9]), star_problem()
+    assert star.weights is not None, "TD starts away from the solution"
+    runs = Runs(np.tile(star.weights, (BAIRD_RUNS, 1)), BAIRD_ALPHA, 0.0, square=5.0)
     state, seen = np.full(BAIRD_RUNS, 6), []
     for _ in range(n_steps):
         is_solid = rng.random(BAIRD_RUNS) < 1.0 / 7.0
         reached = np.where(is_solid, 6, rng.integers(6, size=BAIRD_RUNS))
-        runs.learn(phi[state], phi[reached], 0.0, BAIRD_GAMMA, np.where(is_solid, 7.0, 0.0))
+        runs.learn(star.features[state], star.features[reached], 0.0, BAIRD_GAMMA, np.where(is_solid, 7.0, 0.0))
         state = reached
         seen.append((np.abs(runs.theta).max(axis=1), runs.rupee, runs.ude))
         if seen[-1][0].min() > LARGEST_WEIGHT:
