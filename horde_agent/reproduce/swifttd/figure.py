@@ -8,16 +8,16 @@ import numpy as np
 
 from horde_agent.reproduce.figure import new_canvas, save, style_axes
 from horde_agent.reproduce.result import Figure
-from horde_agent.reproduce.swifttd.claims import medians
-from horde_agent.reproduce.swifttd.problem import LARGE, METAS, RIVALS, SWIFT, Data
+from horde_agent.reproduce.swifttd.claims import best_rivals, medians
+from horde_agent.reproduce.swifttd.problem import LARGE, METAS, SWIFT, Data
 from horde_agent.runs.showing.pictures import COLOURS
 
 
 def pictures(data: Data, folder: Path) -> list[Figure]:
     """Draw the median NMSE over the step size: of the rivals in all lives, and of SwiftTD's grid in the first."""
     canvas, (left, right) = new_canvas(9.0, 3.2, 2)
-    for colour, rule in zip(COLOURS, dict.fromkeys(rival.rule for rival in RIVALS), strict=False):
-        mine = [rival for rival in RIVALS if rival.rule == rule]
+    for colour, rule in zip(COLOURS, best_rivals(data), strict=False):
+        mine = [v for v in data.scores if v.rule == rule]
         left.plot(
             [v.step_size for v in mine], [np.mean(medians(data, v)) for v in mine], "o-", color=colour, label=rule
         )

@@ -61,7 +61,7 @@ RIVALS = [Variant(rule, size) for rule in ("td", "true_online_td", "gtd") for si
 
 
 class Size(NamedTuple):
-    """Steps learned from, those of the grid of SwiftTD's parameters, and the distance between two sensors.
+    """Steps learned from, those of the grid of parameters, and the distance between two sensors and two settings.
 
     The plain engine, SwiftTD's only one, takes about 0.1 ms a question and step: all 53 sensors would take an hour.
     """
@@ -69,9 +69,10 @@ class Size(NamedTuple):
     steps: int
     fewer: int
     stride: int
+    thin: int
 
 
-SIZES = {"paper": Size(18_000, 6_000, 16), "quick": Size(250, 100, 16)}
+SIZES = {"paper": Size(18_000, 6_000, 16, 1), "quick": Size(250, 100, 16, 2)}
 
 
 class LiveCoder:
@@ -170,9 +171,10 @@ def lives(study: Study) -> list[LifeSpec]:
 def gather(study: Study) -> Data:
     """Learn from the lives by every variant."""
     size, paths = SIZES[study.scale], simulate_lives(study, lives(study))
-    variants = [SWIFT, NOISY, *PARTS.values(), *RIVALS]
+    rivals = RIVALS[:: size.thin]
+    variants = [SWIFT, NOISY, *PARTS.values(), *rivals]
     plans = [(v, seed, path, size.steps) for v in variants for seed, path in zip(study.seeds, paths, strict=True)]
-    tried = [*GRID, LARGE, *(rival for rival in RIVALS if rival.rule == "td")]
+    tried = [*GRID[:: size.thin], LARGE, *(rival for rival in rivals if rival.rule == "td")]
     plans += [(v, study.seeds[0], paths[0], size.fewer) for v in tried]
     jobs = [
         Job(
