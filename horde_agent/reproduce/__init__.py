@@ -20,7 +20,10 @@ __all__ = ["EXPERIMENTS", "FURTHER", "GROUPS", "LATER", "SCALES", "ReproduceConf
 EXPERIMENTS = ("chain", "excursions", "reset", "policies", "loop")
 """The experiments' folders, in the order of the paper; `loop` is the feedback of its first figure."""
 
-LATER: tuple[str, ...] = ("tdrc", "nexting", "collision", "rooms", "curiosity", "conditioning", "swifttd", "measures")
+LATER: tuple[str, ...] = (
+    *("tdrc", "nexting", "collision", "rooms", "curiosity", "conditioning", "swifttd", "measures"),
+    "horde2011",
+)
 """Experiments of later papers: run by name, or together by `later`."""
 
 FURTHER = ("league", *LATER)
@@ -44,8 +47,8 @@ class ReproduceConfig:
             and 10,000 Gibbs policies), `loop` (predictions fed back as features), or `all` of these; `league` (every
             update rule on the 795 questions); `tdrc`, `collision`, `rooms` (rules on small problems), `nexting` (2,160
             predictions at four time scales), `curiosity` (surprise drives the behaviour), `conditioning` (memory by
-            traces and by predictions fed back), `swifttd` (a step size per weight) or `measures` (RUPEE and UDE); or
-            `later`, all experiments of later papers.
+            traces and by predictions fed back), `swifttd` (a step size per weight), `measures` (RUPEE and UDE) or
+            `horde2011` (times, and a policy that seeks the light); or `later`, all experiments of later papers.
         scale: `quick` (under a minute once compiled: shorter lives, the same code) or `paper` (lives as long as the
             paper's).
         seeds: Number of lives, seeded 0, 1, ...

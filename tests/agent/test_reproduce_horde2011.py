@@ -1,0 +1,157 @@
+"""Experiment `horde2011`: the behaviours, the measured times, and the verdicts."""
+
+from __future__ import annotations
+
+from itertools import groupby, pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from horde_agent import cli
+from horde_agent.reproduce.horde2011 import problem
+from horde_agent.reproduce.horde2011.claims import EXPERIMENT, gaps_closed, late_means
+from horde_agent.reproduce.horde2011.problem import (
+    LONGEST_BOUT,
+    LONGEST_TEST,
+    N_HEADINGS,
+    REST_STEPS,
+    SPIN_STEPS,
+    Data,
+    Size,
+    Spinner,
+    Stops,
+    Wanderer,
+    Wandering,
+    light_seeker,
+    until_obstacle,
+    until_rest,
+)
+from horde_agent.reproduce.result import Result
+from tests.agent.shared import robot_interface
+
+ROBOT = robot_interface()
+NO_TILES = np.zeros(0, dtype=np.int64)
+
+
+def seen(**readings: float) -> np.ndarray:
+    """Return an observation of .5 but for some channels."""
+    observation = np.full(len(ROBOT.channels), 0.5)
+    for name, value in readings.items():
+        observation[ROBOT.index(name)] = value
+    return observation
+
+
+def test_the_wanderer_is_sticky_and_ends_a_bout_after_one_second() -> None:
+    """It repeats with probability .6; after ten steps each other action has .1 / .4."""
+    wanderer, rng = Wanderer(5), np.random.default_rng(0)
+    drawn = [wanderer.draw(rng) for _ in range(30_000)]
+    bouts = [list(bout) for _, bout in groupby(drawn, key=lambda pair: pair[0])]
+    lengths = np.array([len(bout) for bout in bouts])
+    assert lengths.max() == LONGEST_BOUT
+    assert lengths.mean() == pytest.approx((1 - 0.6**10) / 0.4, abs=0.06)
+    first = {round(bout[0][1], 9) for before, bout in pairwise(bouts) if len(before) == LONGEST_BOUT}
+    assert first == {0.25}
+    assert {round(b, 9) for bout in bouts[1:] for _, b in bout[1:]} == {0.6}
+
+
+def test_the_spinner_stops_until_the_robot_rests() -> None:
+    """Spinning takes 15 steps in a direction drawn; here the robot rests 5 steps after each spin."""
+    spinner, rng, turning = Spinner(ROBOT), np.random.default_rng(0), 0
+    drawn = []
+    for _ in range(400):
+        pair = spinner.draw(rng, seen(rotational_velocity=0.6 if turning else 0.5), NO_TILES)
+        turning = 5 if pair[0] != spinner.stop else max(turning - 1, 0)
+        drawn.append(pair)
+    bouts = [list(bout) for _, bout in groupby(drawn, key=lambda pair: pair[0] == spinner.stop)]
+    assert {len(bout) for bout in bouts[1:-1:2]} == {SPIN_STEPS}
+    assert {len(bout) for bout in bouts[2:-1:2]} == {5 + REST_STEPS}
+    assert all([b for _, b in bout] == [0.5] + [1.0] * (SPIN_STEPS - 1) for bout in bouts[1:-1:2])
+    assert {bout[0][0] for bout in bouts[1::2]} == {2, 3}
+
+
+def test_continuations_end_at_the_obstacle_and_at_rest() -> None:
+    """Rotational velocity is scaled from -5.4..5.4 rad/s: .1 rad/s is .5 + .1 / 10.8."""
+    goes_on, moves = until_obstacle(ROBOT), until_rest(ROBOT)
+    assert [goes_on(seen(ir_distance_0=near), NO_TILES) for near in (0.59, 0.61)] == [1.0, 0.0]
+    rates = [0.5 + rate / 10.8 for rate in (-0.11, -0.09, 0.09, 0.11)]
+    assert [moves(seen(rotational_velocity=rate), NO_TILES) for rate in rates] == [1.0, 0.0, 0.0, 1.0]
+
+
+@pytest.mark.parametrize(
+    ("readings", "action"),
+    [
+        ({"light_0": 0.9, "ir_distance_0": 0.2}, "forward"),
+        ({"light_0": 0.9, "ir_distance_0": 0.8}, "stop"),
+        ({"light_1": 0.9}, "rotate_counterclockwise"),
+        ({"light_3": 0.9}, "rotate_clockwise"),
+    ],
+)
+def test_the_seeker_written_by_hand_turns_to_the_light_and_drives(readings: dict[str, float], action: str) -> None:
+    assert light_seeker(ROBOT).probabilities(seen(**readings), NO_TILES)[ROBOT.actions.index(action)] == 1.0
+
+
+def stops(predicted: tuple[float, float, float] = (13.0, 7.5, 4.5), *, slow: bool = False) -> Stops:
+    """Return 800 stops on each floor, of 13, 7.5 and 4.5 steps; `slow`: predictions lag 300 stops after each change."""
+    floor = np.repeat(np.arange(3), 800)
+    time, found = np.array([13.0, 7.5, 4.5])[floor], np.array(predicted)[floor]
+    if slow:
+        for k in (800, 1_600):
+            found[k : k + 300] = found[k - 1]
+    return Stops(found, time, floor, 10)  # type: ignore[arg-type]
+
+
+def test_a_floors_stops_are_judged_late_and_gaps_200_stops_after_a_change() -> None:
+    np.testing.assert_allclose(late_means(stops((12.0, 8.0, 4.0))), [[12, 13], [8, 7.5], [4, 4.5]])
+    np.testing.assert_allclose(gaps_closed(stops()), [1.0, 1.0])
+    np.testing.assert_allclose(gaps_closed(stops(slow=True)), [0.0, 0.0], atol=1e-12)
+
+
+def wandering(
+    *, error: float = 0.0, fall: float = 1.0, light: tuple[float, float, float] = (0.5, 0.5, 0.2), growth: float = 1.0
+) -> Wandering:
+    """Return a life with 40 approaches of 10 to 49 steps, and 40 runs whose value is their return."""
+    time = np.arange(10, 50)
+    predicted = np.full((40, LONGEST_TEST), np.nan)
+    for row, n in zip(predicted, time, strict=True):
+        row[:n] = n + error - fall * np.arange(n)
+    returns = np.column_stack([np.arange(40.0), np.zeros((40, 2))])
+    ms = np.where(np.arange(60) < 30, 1.0, growth)
+    heading = np.arange(40) % N_HEADINGS
+    return Wandering(ms, np.array([10, 9]), time, predicted, np.tile(light, (40, 1)), returns, np.arange(40.0), heading)
+
+
+def verdicts(life: Wandering, of_stops: Stops) -> list[bool]:
+    data = Data([life] * 3, [of_stops] * 3, Size(61_200, 40))
+    return [claim.verdict == "reproduced" for claim in EXPERIMENT.judge(data)]
+
+
+def test_all_claims_hold_by_lives_that_fulfil_their_rules() -> None:
+    assert verdicts(wandering(), stops()) == [True] * 5
+
+
+@pytest.mark.parametrize(
+    ("life", "of_stops", "wrong"),
+    [
+        (wandering(error=9.0), stops(), 0),
+        (wandering(fall=-1.0), stops(), 0),
+        (wandering(), stops((13.0, 7.5, 6.0)), 1),
+        (wandering(), stops(slow=True), 1),
+        (wandering(light=(0.44, 0.5, 0.2)), stops(), 2),
+        (wandering(light=(0.5, 0.5, 0.4)), stops(), 2),
+        (wandering()._replace(value=np.zeros(40) - np.arange(40)), stops(), 2),
+        (wandering(), stops()._replace(longest=11), 3),
+        (wandering(growth=1.06), stops(), 4),
+    ],
+)
+def test_a_life_that_breaks_a_rule_spoils_its_claim_alone(life: Wandering, of_stops: Stops, wrong: int) -> None:
+    assert verdicts(life, of_stops) == [k != wrong for k in range(5)]
+
+
+@pytest.mark.sim
+def test_the_quick_experiment_judges_every_claim_and_draws(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(problem.SIZES, "quick", Size(1_200, 8))
+    assert cli.main(["reproduce", "horde2011", "--scale", "quick", "--out", str(tmp_path)]) == 0
+    result = Result.read(tmp_path / "horde2011" / "result.json")
+    assert len(result.claims) == 5
+    assert (tmp_path / "horde2011" / "horde2011.png").stat().st_size > 10_000
