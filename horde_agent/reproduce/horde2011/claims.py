@@ -45,6 +45,20 @@ def _obstacle(data: Data) -> Finding:
         f"Without an obstacle within {problem.LONGEST_TEST} steps, left out: {missed} of "
         f"{len(data.wanderings) * data.size.tests}.",
         [error.mean <= MOST_NMSRE, share.mean >= LEAST_SHARE],
+        _obstacle_cause(data),
+    )
+
+
+def _obstacle_cause(data: Data) -> str:
+    """Return what differs, measured: bias and correlation of the predictions, and the shortest times."""
+    met = [life.time > 0 for life in data.wanderings]
+    pairs = [(life.time[m], life.predicted[m, 0]) for life, m in zip(data.wanderings, met, strict=True)]
+    bias = join((f"{(predicted - times).mean():.1f}" for times, predicted in pairs))
+    correlation = join((f"{np.corrcoef(times, predicted)[0, 1]:.2f}" for times, predicted in pairs))
+    at_once = np.mean([np.mean(times == 1) for times, _ in pairs])
+    return (
+        f"By life, mean error {bias} steps, correlation with the time {correlation}; {at_once:.0%} of the excursions "
+        "begin at an obstacle."
     )
 
 
