@@ -1,6 +1,6 @@
 """One, 4 and 16 robots that share a Horde: NMSRE against the time of one robot and against wall time.
 
-    python -m tests.bench.robots --steps 60000 --out runs/robots
+    python -m tests.bench.robots --steps 30000 --out runs/robots
 
 All runs have as many steps in total. Speeds are measured in short runs by turns, because the load changes.
 """
@@ -18,7 +18,7 @@ import numpy as np
 
 from horde_agent import cli
 
-ROBOTS, ROUNDS, SHORT = (1, 4, 16), 3, 3_000
+ROBOTS, ROUNDS, SHORT = (1, 4, 16), 3, 2_000
 N_POINTS = 24
 COLUMNS = ("robots", "s_of_one_robot", "wall_s", "median_nmsre", "mean_nmsre", "steps_per_s")
 
@@ -74,13 +74,13 @@ def draw(rows: list[tuple[float, ...]], path: Path) -> None:
 def main() -> None:
     """Run all, and write robots.csv and robots.png."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--steps", type=int, default=60_000)
+    parser.add_argument("--steps", type=int, default=30_000)
     parser.add_argument("--out", type=Path, default=Path("runs/robots"))
     asked = parser.parse_args()
     asked.out.mkdir(parents=True, exist_ok=True)
-    speed, rows = speeds(asked.out), []
-    for n in ROBOTS:
-        rows += curve(run(n, asked.steps, asked.out / f"robots-{n}"), n, speed[n])
+    folders = {n: run(n, asked.steps, asked.out / f"robots-{n}") for n in ROBOTS}
+    speed = speeds(asked.out)
+    rows = [row for n in ROBOTS for row in curve(folders[n], n, speed[n])]
     with (asked.out / "robots.csv").open("w", newline="") as file:
         csv.writer(file).writerows([COLUMNS, *([f"{value:.4g}" for value in row] for row in rows)])
     draw(rows, asked.out / "robots.png")
