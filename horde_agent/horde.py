@@ -326,7 +326,7 @@ class Horde:
 
         Streams have separate traces and current states, and share everything else. Each transition is one update, from
         the weights that the transitions before it have left, of whichever stream: so the result depends on their order.
-        A change of streams takes about as long as 2 steps.
+        A change of streams takes as long as some 60 steps, 3 ms for 795 questions: take turns of many steps.
 
         Args:
             stream: Its number, from 0, the first one; call `begin` after the first selection of any other.

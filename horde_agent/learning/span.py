@@ -491,8 +491,7 @@ class SpanEngine:
     def select_stream(self, stream: int) -> None:
         """Learn from another stream from now on: `Engine.select_stream`.
 
-        Pending updates are written, and e.w is summed again, because other streams have changed w: this takes about as
-        long as 2 steps.
+        Pending updates are written, and e.w is summed again, because other streams have changed w.
         """
         if stream == self.stream:
             return

@@ -1,58 +1,92 @@
-"""One, 4 and 16 robots that share a Horde: NMSRE against the time of one robot and against wall time.
+"""One, 4 and 16 robots that share a Horde: NMSRE against the time of one robot and against processor time.
 
-    python -m tests.bench.robots --steps 30000 --out runs/robots
+    NUMBA_NUM_THREADS=1 python -m tests.bench.robots --steps 40000 --out runs/robots
 
-All runs have as many steps in total. Speeds are measured in short runs by turns, because the load changes.
+The NMSRE is that of the current weights on the test excursions of another life, the same for all. Processor time is
+that of simulation and learning on one core, without the tests: unlike wall time it does not depend on the load.
 """
 
 from __future__ import annotations
 
 import argparse
 import csv
-import json
-from itertools import pairwise
+import time
 from pathlib import Path
-from statistics import median
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from horde_agent import cli
+from horde_agent.horde import Horde
+from horde_agent.interface import Interface
+from horde_agent.life.bodies import make_body
+from horde_agent.life.robots import Robots
+from horde_agent.life.student import encoder
+from horde_agent.measures.nmsre import NO_VARIANCE
+from horde_agent.policies import StickyRandom
+from horde_agent.questions import excursions
+from horde_agent.record import Phase, Recorder
+from horde_agent.types import Floats, Integers
 
-ROBOTS, ROUNDS, SHORT = (1, 4, 16), 3, 2_000
-N_POINTS = 24
-COLUMNS = ("robots", "s_of_one_robot", "wall_s", "median_nmsre", "mean_nmsre", "steps_per_s")
-
-
-def run(n: int, steps: int, out: Path) -> Path:
-    """Run `horde learn`, unless it was run before, and return its folder."""
-    words = f"learn --physics planar --seed 0 --snapshot-every never --steps {steps} --robots {n} --out {out}"
-    if not (out / "summary.json").exists() and cli.main(words.split()):
-        raise SystemExit(f"{out} failed")
-    return out
-
-
-def speeds(out: Path) -> dict[int, float]:
-    """Return the steps per second of each number of robots: medians of short runs."""
-    found: dict[int, list[float]] = {n: [] for n in ROBOTS}
-    for k in range(ROUNDS):
-        for n in ROBOTS:
-            summary = run(n, SHORT, out / f"speed-{n}-{k}") / "summary.json"
-            found[n].append(json.loads(summary.read_text())["steps_per_s"])
-    return {n: median(of_n) for n, of_n in found.items()}
+ROBOTS, N_POINTS, FIRST, N_TEST_STEPS, TEST_SEED = (1, 4, 16), 14, 500, 20_000, 1_000
+COLUMNS = ("robots", "s_of_one_robot", "processor_s", "median_nmsre", "mean_nmsre")
 
 
-def curve(folder: Path, n: int, steps_per_s: float) -> list[tuple[float, ...]]:
-    """Return rows of COLUMNS: medians over the tests of equal ratios of time."""
-    with (folder / "learning_curve.csv").open() as file:
-        rows = [[float(row[name]) for name in ("step", "median_nmsre", "mean_nmsre")] for row in csv.DictReader(file)]
-    table, edges = np.array(rows), np.geomspace(600, rows[-1][0], N_POINTS + 1)
-    found = []
-    for low, high in pairwise(edges):
-        part = table[(table[:, 0] > low) & (table[:, 0] <= high)]
-        if len(part):
-            _, of_median, of_mean = np.median(part, axis=0)
-            found.append((n, high / n / 10, high / steps_per_s, of_median, of_mean, steps_per_s))
+class Tests(NamedTuple):
+    """Tests of one policy: demons (n,), tiles (n_tests, n_active) at which they begin, and returns (n_tests, n)."""
+
+    demons: Integers
+    tiles: Integers
+    returns: Floats
+
+
+def robots(seeds: list[int], recorder: Recorder | None = None) -> Robots:
+    """Return robots that have not begun, with a Horde of the 795 questions."""
+    envs = [make_body("simulator", physics="planar") for _ in seeds]
+    interface = Interface.of(envs[0])
+    size: dict[str, Any] = {"n_features": interface.coder.n_features, "n_active": interface.coder.n_active}
+    horde = Horde(excursions(interface), **size, mode="deferred")
+    behaviours = [StickyRandom(len(interface.actions)) for _ in seeds]
+    rngs = [np.random.default_rng(seed) for seed in seeds]
+    return Robots(envs, horde, behaviours, rngs, interface=interface, recorder=recorder)
+
+
+def tests() -> list[Tests]:
+    """Return the excursions of a life of its own."""
+    interface = Interface.of(make_body("simulator", physics="planar"))
+    recorder = Recorder(len(interface.channels))
+    with robots([TEST_SEED], recorder) as life:
+        life.run(N_TEST_STEPS)
+    rows, found = recorder.stream().rows, []
+    rows = rows[rows["phase"] == Phase.EXCURSION]
+    for outcomes in life.student.errors.table.outcomes():
+        policy, steps, _, returns = outcomes
+        observations = rows["observation"][np.searchsorted(rows["step"], steps)]
+        found.append(Tests(policy.demons, np.array([encoder(interface)(x) for x in observations]), returns))
     return found
+
+
+def nmsre(horde: Horde, on: list[Tests]) -> Floats:
+    """Return the mean squared error over the variance of the returns, of the questions whose returns vary."""
+    found = []
+    for test in on:
+        predictions = np.array([horde.predict(tiles)[test.demons] for tiles in test.tiles])
+        variance = test.returns.var(axis=0)
+        varies = variance > NO_VARIANCE
+        found.append(((predictions - test.returns) ** 2).mean(axis=0)[varies] / variance[varies])
+    return np.concatenate(found)
+
+
+def curve(n: int, n_steps: int, on: list[Tests]) -> list[tuple[float, ...]]:
+    """Return rows of COLUMNS for `n` robots with the seeds 0..n - 1."""
+    rows, processor_s = [], 0.0
+    with robots(list(range(n))) as life:
+        for step in np.geomspace(FIRST, n_steps, N_POINTS).round().astype(int).tolist():
+            began = time.process_time()
+            life.run(step - life.steps)
+            processor_s += time.process_time() - began
+            scores = nmsre(life.horde, on)
+            rows.append((n, step / n / 10, processor_s, float(np.median(scores)), float(scores.mean())))
+    return rows
 
 
 def draw(rows: list[tuple[float, ...]], path: Path) -> None:
@@ -61,11 +95,11 @@ def draw(rows: list[tuple[float, ...]], path: Path) -> None:
 
     figure, axes = pyplot.subplots(1, 2, figsize=(9, 2.8), sharey=True, layout="constrained")
     for n in ROBOTS:
-        _, of_robot, wall, score, *_ = np.array([row for row in rows if row[0] == n]).T
-        for axis, x in zip(axes, (of_robot, wall), strict=True):
+        _, of_robot, processor, score, _ = np.array([row for row in rows if row[0] == n]).T
+        for axis, x in zip(axes, (of_robot, processor), strict=True):
             axis.semilogx(x, score, label=f"{n} robot{'s' * (n > 1)}")
-    for axis, label in zip(axes, ("time of one robot (s)", "wall time (s)"), strict=True):
-        axis.set(xlabel=label, ylim=(0, 1))
+    for axis, label in zip(axes, ("time of one robot (s)", "processor time (s)"), strict=True):
+        axis.set(xlabel=label)
     axes[0].set_ylabel("median NMSRE")
     axes[0].legend(frameon=False)
     figure.savefig(path, dpi=80)
@@ -74,13 +108,12 @@ def draw(rows: list[tuple[float, ...]], path: Path) -> None:
 def main() -> None:
     """Run all, and write robots.csv and robots.png."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--steps", type=int, default=30_000)
+    parser.add_argument("--steps", type=int, default=40_000)
     parser.add_argument("--out", type=Path, default=Path("runs/robots"))
     asked = parser.parse_args()
     asked.out.mkdir(parents=True, exist_ok=True)
-    folders = {n: run(n, asked.steps, asked.out / f"robots-{n}") for n in ROBOTS}
-    speed = speeds(asked.out)
-    rows = [row for n in ROBOTS for row in curve(folders[n], n, speed[n])]
+    on = tests()
+    rows = [row for n in ROBOTS for row in curve(n, asked.steps, on)]
     with (asked.out / "robots.csv").open("w", newline="") as file:
         csv.writer(file).writerows([COLUMNS, *([f"{value:.4g}" for value in row] for row in rows)])
     draw(rows, asked.out / "robots.png")
