@@ -1,6 +1,6 @@
 """One, 4 and 16 robots that share a Horde: NMSRE against the time of one robot and against processor time.
 
-    NUMBA_NUM_THREADS=1 python -m tests.bench.robots --steps 40000 --out runs/robots
+    NUMBA_NUM_THREADS=1 python -m tests.bench.robots --steps 24000 --out runs/robots
 
 The NMSRE is that of the current weights on the test excursions of another life, the same for all. Processor time is
 that of simulation and learning on one core, without the tests: unlike wall time it does not depend on the load.
@@ -27,7 +27,7 @@ from horde_agent.questions import excursions
 from horde_agent.record import Phase, Recorder
 from horde_agent.types import Floats, Integers
 
-ROBOTS, N_POINTS, FIRST, N_TEST_STEPS, TEST_SEED = (1, 4, 16), 14, 500, 20_000, 1_000
+ROBOTS, N_POINTS, FIRST, N_TEST_STEPS, TEST_SEED = (1, 4, 16), 12, 500, 12_000, 1_000
 COLUMNS = ("robots", "s_of_one_robot", "processor_s", "median_nmsre", "mean_nmsre")
 
 
@@ -108,7 +108,7 @@ def draw(rows: list[tuple[float, ...]], path: Path) -> None:
 def main() -> None:
     """Run all, and write robots.csv and robots.png."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--steps", type=int, default=40_000)
+    parser.add_argument("--steps", type=int, default=24_000)
     parser.add_argument("--out", type=Path, default=Path("runs/robots"))
     asked = parser.parse_args()
     asked.out.mkdir(parents=True, exist_ok=True)
