@@ -150,7 +150,7 @@ def test_a_life_that_breaks_a_rule_spoils_its_claim_alone(life: Wandering, of_st
 
 @pytest.mark.sim
 def test_the_quick_experiment_judges_every_claim_and_draws(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(problem.SIZES, "quick", Size(1_200, 8))
+    monkeypatch.setitem(problem.SIZES, "quick", Size(600, 8))
     assert cli.main(["reproduce", "horde2011", "--scale", "quick", "--out", str(tmp_path)]) == 0
     result = Result.read(tmp_path / "horde2011" / "result.json")
     assert len(result.claims) == 5

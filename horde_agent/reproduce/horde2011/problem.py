@@ -49,8 +49,13 @@ class Size(NamedTuple):
     life: int
     tests: int
 
+    @property
+    def block(self) -> int:
+        """Steps over which the cost of a step is averaged."""
+        return min(1_000, self.life // 6)
 
-SIZES = {"paper": Size(61_200, 200), "quick": Size(2_400, 16)}
+
+SIZES = {"paper": Size(61_200, 200), "quick": Size(900, 16)}
 
 # ---- the life that wanders ------------------------------------------------------------------------------------------
 
@@ -111,7 +116,7 @@ class Wandering(NamedTuple):
     """A life that wanders, and n test excursions of either kind after it.
 
     Attributes:
-        ms: Processor time per step, means over 1,000 steps, in milliseconds.
+        ms: Processor time per step, means over `Size.block` steps, in milliseconds.
         longest: Longest stretches of steps in which the behaviour took the target policy's action: forward, light.
         time: Steps until the obstacle, 0 if it was not met within `LONGEST_TEST` steps, shape (n,).
         predicted: Prediction at each step of going forward, NaN after the obstacle, shape (n, LONGEST_TEST).
@@ -134,8 +139,8 @@ class Wandering(NamedTuple):
 class Stretches(LifeHooks):
     """Measures the cost of steps, and how long the behaviour takes the actions of target policies."""
 
-    def __init__(self, horde: Horde, forward: int) -> None:
-        self._horde = horde
+    def __init__(self, horde: Horde, forward: int, block: int) -> None:
+        self._horde, self._block = horde, block
         self._forward, self._began = forward, time.process_time()
         self.ms: list[float] = []
         self._now, self.longest = np.zeros(2, dtype=np.int64), np.zeros(2, dtype=np.int64)
@@ -149,9 +154,9 @@ class Stretches(LifeHooks):
         is_taken = np.array([row.action == self._forward, row.action == int(values.argmax())])
         self._now = np.where(is_taken, self._now + 1, 0)
         self.longest = np.maximum(self.longest, self._now)
-        if life.steps % 1_000 == 0:
+        if life.steps % self._block == 0:
             now = time.process_time()
-            self.ms.append(now - self._began)
+            self.ms.append(1e3 * (now - self._began) / self._block)
             self._began = now
 
 
@@ -227,7 +232,7 @@ def wander(seed: int, size: Size) -> Wandering:
     ]
     config = LearnerConfig(step_size=STEP_SIZE)
     horde = Horde(asked, n_features=coder.n_features, n_active=coder.n_active, config=config)
-    cost, rng = Stretches(horde, forward), np.random.default_rng(seed)
+    cost, rng = Stretches(horde, forward, size.block), np.random.default_rng(seed)
     _live(env, horde, Wanderer(n), rng, interface, cost, size.life)
     tester = Tester(env, horde, interface, rng)
     approaches = [tester.approach() for _ in range(size.tests)]
@@ -239,7 +244,7 @@ def wander(seed: int, size: Size) -> Wandering:
     env.close()
     times, predicted = (np.array(column) for column in zip(*approaches, strict=True))
     value, light, returns = (np.array(column) for column in zip(*runs, strict=True))
-    return Wandering(1e3 * np.array(cost.ms) / 1_000, cost.longest, times, predicted, light, returns, value, headings)
+    return Wandering(np.array(cost.ms), cost.longest, times, predicted, light, returns, value, headings)
 
 
 def _live(
