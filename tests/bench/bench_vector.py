@@ -108,7 +108,7 @@ def ppo(n_robots: int, n_rollouts: int = 3) -> dict[str, float]:
         env: Any = BatchVecEnv(inner)
     else:
         env = inner = gym.make(PEN, physics="planar", **arguments)
-    n_steps = max(8_192 // max(n_robots, 1), 1)
+    n_steps = max(2_048 // max(n_robots, 1), 1)
     model = PPO("MlpPolicy", env, n_steps=n_steps, batch_size=256 if n_robots else 64, seed=0, device="cpu")
     model.learn(n_steps * max(n_robots, 1))  # compiles, and starts threads
     timed = Timed(inner)
