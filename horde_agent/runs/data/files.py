@@ -88,8 +88,10 @@ def read_parquet(file: Path, names: Sequence[str]) -> Iterator[Chunk]:
         wanted = [name if name in there else name.rpartition("_")[0] for name in names]
         if lacking := [name for name, found in zip(names, wanted, strict=True) if found not in there]:
             raise BadInput(f"{file} has no column {lacking[0]!r}; there are {', '.join(there)}")
-        for batch in opened.iter_batches(_READ_ROWS, columns=list(dict.fromkeys(wanted)), use_threads=False):
-            yield as_chunk(batch)
+        columns = list(dict.fromkeys(wanted))
+        for group in range(opened.num_row_groups):  # one reader for all groups would keep what it has read
+            for batch in opened.iter_batches(_READ_ROWS, [group], columns, use_threads=False):
+                yield as_chunk(batch)
 
 
 def _read_csv(file: Path, names: Sequence[str]) -> Iterator[Chunk]:
