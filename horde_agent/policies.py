@@ -287,7 +287,7 @@ class Gaussian:
         return float(density / observation[self.b]) if observation[self.b] > 0.0 else np.nan
 
     def probabilities(self, observation: NDArray[Any], tiles: Tiles) -> Floats:  # noqa: ARG002
-        """Return [1.0]: these data have one discrete action."""
+        """Return [1.0], shape (1,): these data have one discrete action."""
         return np.ones(1)
 
 

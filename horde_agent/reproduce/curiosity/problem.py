@@ -83,7 +83,7 @@ class Bouts:
         self._action, self._left = stop, STOP_STEPS
 
     def draw(self, rng: np.random.Generator, observation: Floats, tiles: Tiles) -> tuple[int, float]:  # noqa: ARG002
-        """Return the next action and its probability."""
+        """Return the next action and its probability; `observation` of shape (n_channels,), `tiles` (n_active,)."""
         b = 1.0
         if self._left == 0 and self._action == self.stop:
             self._action, self._left = self._rotations[int(rng.integers(2))], ROTATE_STEPS
@@ -112,7 +112,7 @@ class Curious:
         self.drive, self.followed = np.zeros(2), NORMAL
 
     def draw(self, rng: np.random.Generator, observation: Floats, tiles: Tiles) -> tuple[int, float]:
-        """Return the next action and its probability."""
+        """Return the next action and its probability; `observation` of shape (n_channels,), `tiles` (n_active,)."""
         first = int(self.drive.argmax())
         self.followed = first if self.drive[first] > self.threshold else NORMAL
         if self.followed == NORMAL:

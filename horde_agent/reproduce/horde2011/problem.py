@@ -71,7 +71,7 @@ class Wanderer(StickyRandom):
         observation: NDArray[Any] | None = None,  # noqa: ARG002
         tiles: Tiles | None = None,  # noqa: ARG002
     ) -> tuple[int, float]:
-        """Return the next action and its probability."""
+        """Return the next action and its probability; `observation` of shape (n_channels,), `tiles` (n_active,)."""
         p, last = self.probabilities(), self.last_action
         if last is not None and self._n >= LONGEST_BOUT:
             p[last] = 0.0
@@ -82,7 +82,7 @@ class Wanderer(StickyRandom):
 
 
 def one_per_step(_observation: Floats, _tiles: Tiles) -> float:
-    """Return the cumulant of a time: 1 per step."""
+    """Return the cumulant of a time: 1 per step, whatever the observation, (n_channels,), and tiles, (n_active,)."""
     return 1.0
 
 
@@ -273,7 +273,7 @@ class Spinner:
         self._action, self._left, self._n_rested = self.stop, 0, 0
 
     def draw(self, rng: np.random.Generator, observation: Floats, tiles: Tiles) -> tuple[int, float]:
-        """Return the next action and its probability."""
+        """Return the next action and its probability; `observation` of shape (n_channels,), `tiles` (n_active,)."""
         if self._left > 0:
             self._left -= 1
             return self._action, 1.0

@@ -123,7 +123,7 @@ def _read_npz(file: Path) -> Iterator[Chunk]:
 
 
 def parts(arrays: Mapping[str, NDArray[Any]], where: str) -> Iterator[Chunk]:
-    """Yield arrays of the same length in parts of `CHUNK_ROWS` rows.
+    """Yield arrays of shape (n_rows, ...) in parts of `CHUNK_ROWS` rows.
 
     Raises:
         BadInput: If their lengths differ.
