@@ -227,7 +227,8 @@ SETTINGS = [
     pytest.param(name, trace_rule, w_rule, marks=MARKS[name])
     for name in SPAN_RULES
     for trace_rule in ([rules.rule(name).TRACE_RULE] if rules.rule(name).TRACE_RULE else ["clipped", "plain", "abtd"])
-    for w_rule in (["every-step", "importance-weighted"] if "w" in rules.rule(name).vectors else ["every-step"])
+    for w_rule in ["every-step"]
+    + ["importance-weighted"] * ("w" in rules.rule(name).vectors and rules.rule(name).CAN_WEIGHT)
 ]
 
 
