@@ -81,5 +81,7 @@ for seed in range(SEEDS):
                 f"{horde.names[demon]:14s} {returns.mean():6.3f} +- {interval(returns):.3f} ({len(returns)} excursions)"
             )
 for name, of_seeds in means.items():
+    if not of_seeds:
+        continue  # a short life without a test of this policy
     print(f"{name:14s} {np.mean(of_seeds):6.3f} +- {interval(of_seeds):.3f} over {SEEDS} seeds")
 env.close()

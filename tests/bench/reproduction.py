@@ -20,7 +20,7 @@ from pathlib import Path
 from PIL import Image
 
 from horde_agent.life.timing import duration
-from horde_agent.reproduce import EXPERIMENTS, LATER
+from horde_agent.reproduce import EXPERIMENTS, FURTHER, LATER
 from horde_agent.reproduce.result import Cell, Claim, Result, Table
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
@@ -33,7 +33,7 @@ def main(words: Sequence[str]) -> int:
     out, page, readme = Path(words[0]), DOCS / "results.md", DOCS.parent / "README.md"
     text = page.read_text(encoding="utf-8")
     results = [Result.read(path) for name in EXPERIMENTS if (path := out / name / "result.json").is_file()]
-    later = [Result.read(path) for name in LATER if (path := out / name / "result.json").is_file()]
+    later = [Result.read(path) for name in FURTHER if (path := out / name / "result.json").is_file()]
     text = filled(text, "facts", facts(out, results)) if results else text
     for result in later:
         copied(out, result)

@@ -183,6 +183,11 @@ class Data(NamedTuple):
         return [score.of_every(stride) for score in self.defaults[DEFAULT]]
 
 
+def gains_over(of_default: Sequence[Score], scores: Sequence[Score]) -> list[float]:
+    """Return the default rule's error minus a rule's in each life; both scores are of the same questions."""
+    return [other.error - score.error for other, score in zip(of_default, scores, strict=True)]
+
+
 def lives(study: Study) -> list[LifeSpec]:
     """Return the life for tuning and those reported."""
     size = SIZES[study.scale]
