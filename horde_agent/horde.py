@@ -344,7 +344,7 @@ class Horde:
             ...     horde.select_stream(step % 2)
             ...     predictions = horde.learn(0, 1.0, np.ones(1), np.array([step % 2]))
             >>> [horde.predict(np.array([tile])).round(1).tolist() for tile in range(3)]
-            [[1.6], [1.6], [0.0]]
+            [[2.0], [2.0], [0.0]]
         """
         stream = whole_number("stream", stream, 0)
         if stream == self.stream:

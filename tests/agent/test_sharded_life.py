@@ -278,5 +278,5 @@ def test_shards_have_the_public_methods_of_a_horde() -> None:
 
     missing = {name for name in vars(Horde) if not name.startswith("_")} - set(dir(ShardedHorde))
     one_process = {"action_values", "config_of"}  # shards refuse a rule per question, and questions that find policies
-    one_process |= {"select_stream"}  # and several streams
+    one_process |= {"select_stream", "step_sizes"}  # and several streams, and a step size per weight
     assert missing == {"new_rupee", "signals", "mspbe_trace", "twin", "copy_for_stream", "merge", *one_process}

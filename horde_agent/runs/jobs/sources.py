@@ -29,7 +29,6 @@ from horde_agent.life.timing import Durations
 from horde_agent.measures.return_errors import ReturnErrors
 from horde_agent.policies import BehaviourPolicy, EpsilonGreedy, Follow, StickyRandom
 from horde_agent.record import DRIVES, Flag, Phase, Recorder, Stream, read_in_parts, row_dtype
-from horde_agent.record.recorder import SEGMENT_S
 from horde_agent.record.rows import FORMAT, read_end
 from horde_agent.record.segments import read_header, started_files
 from horde_agent.runs.config import LOG_PASSES, BadInput, seconds
@@ -365,9 +364,16 @@ def tests_of(run: Run) -> ExcursionConfig:
 
 
 def new_recorder(
-    run: Run, env: gymnasium.Env[Any, Any], errors: ReturnErrors, *, has_tests: bool, segment_s: float = SEGMENT_S
+    run: Run, env: gymnasium.Env[Any, Any], errors: ReturnErrors, *, has_tests: bool, **segments: Any
 ) -> Recorder:
     """Create the recording, with a description of the robot in its header, and the table of excursions.
+
+    Args:
+        run: The run that is recorded.
+        env: Its robot.
+        errors: Records the excursions.
+        has_tests: Whether there are excursions.
+        **segments: `Recorder`'s `segment_s` or `segment_bytes`.
 
     Raises:
         BadInput: If the disk has too little free space, or the folder cannot be written.
@@ -382,7 +388,7 @@ def new_recorder(
     facts = record_header(env, interface) | {"tests_excursions": has_tests}
     facts |= {"robots": config.robots} if config.robots > 1 else {}
     try:
-        recorder = Recorder(len(interface.channels), folder.life, facts, segment_s=segment_s)
+        recorder = Recorder(len(interface.channels), folder.life, facts, **segments)
         errors.record_to(folder.excursions)
     except OSError as error:
         raise BadInput(unwritable(folder.path, error)) from None
