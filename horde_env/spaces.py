@@ -52,23 +52,29 @@ def discrete_request(action: Any, requests: Floats) -> Floats:
     return np.asarray(requests[index])
 
 
-def velocity_request(action: Any, largest: Floats) -> Floats:
-    """Return the request (m/s, m/s, rad/s) of shares of the largest one along its nonzero axes, shape (n_axes,).
+def velocity_request(action: Any, largest: Floats, n: int | None = None) -> Floats:
+    """Return the request (m/s, m/s, rad/s) of shares of the largest one along its nonzero axes, shape (3,).
+
+    Args:
+        action: Shares in [-1, 1], shape (n_axes,); of n robots, (n, n_axes).
+        largest: The largest request, shape (3,).
+        n: Number of robots, for requests of shape (n, 3); None for one robot.
 
     Raises:
-        ValueError: If `action` is not n_axes numbers in [-1, 1].
+        ValueError: If `action` is not n_axes numbers in [-1, 1] per robot.
     """
     axes = np.flatnonzero(largest)
+    shape = axes.shape if n is None else (n, axes.size)
     try:
         shares = np.asarray(action, dtype=np.float64)
     except (TypeError, ValueError):
-        shares = np.full(axes.size, np.nan)
+        shares = np.full(shape, np.nan)
     # Written so that NaN fails it.
-    if shares.shape != axes.shape or not (np.abs(shares) <= 1.0).all():
-        number = NUMBERS[axes.size]
+    if shares.shape != shape or not (np.abs(shares) <= 1.0).all():
+        number = NUMBERS[axes.size] if n is None else f"{n} times {NUMBERS[axes.size]}"
         raise ValueError(f"action must be {number} shares of the largest request in [-1, 1], not {action!r}")
-    request = np.zeros(largest.size)
-    request[axes] = shares * largest[axes]
+    request = np.zeros((*shape[:-1], largest.size))
+    request[..., axes] = shares * largest[axes]
     return request
 
 
@@ -83,18 +89,6 @@ def discrete_requests(actions: Any, n: int, requests: Floats) -> Floats:
     if not is_fine:
         raise ValueError(f"actions must be {n} integers from 0 to {len(requests) - 1}, not {actions!r}")
     return np.asarray(requests[found])
-
-
-def velocity_requests(actions: Any, n: int, largest: Floats) -> Floats:
-    """Return the requests of the shares of `n` robots, as `velocity_request`; shape (n, 3).
-
-    Raises:
-        ValueError: If `actions` are not n times n_axes numbers in [-1, 1].
-    """
-    found = np.asarray(actions)
-    if found.shape[:1] != (n,):
-        raise ValueError(f"actions must be {n} times the shares of a request, one row per robot; not {actions!r}")
-    return np.stack([velocity_request(action, largest) for action in found])
 
 
 def reset_options(options: dict[str, Any] | None, can_do: list[str]) -> tuple[str | None, float]:

@@ -8,6 +8,7 @@ Source: Rafiee, Abbas, Ghiassian, Kumaraswamy, Sutton, Ludvig & White (2023), Ad
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from itertools import combinations
 from typing import Any
 
@@ -32,7 +33,7 @@ tilings = 1
 """
 
 
-class Conditioning(gymnasium.Env[Signals, np.int64]):
+class Conditioning(gymnasium.Env[Signals, np.int64], ABC):
     """A stream of trials; a subclass draws their CS and distractors.
 
     The observation has one number for each stimulus, 1 while it is on: the US, the CS, the distractors. The reward is
@@ -65,12 +66,13 @@ class Conditioning(gymnasium.Env[Signals, np.int64]):
         switch_on(rows[:, 0], (start + isi)[has_us], US_STEPS)
         return rows
 
+    @abstractmethod
     def _draw_cs(self, rng: np.random.Generator, rows: Signals, start: Integers) -> Bools:
         """Switch on the CS of trials that begin at `start`, (n_trials,); return which trials have a US."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _draw_distractors(self, rng: np.random.Generator, rows: Signals, start: Integers) -> None:
-        raise NotImplementedError
+        """Switch on the distractors in `rows`, shape (n_steps, n_distractors)."""
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from horde_env.backend import Floats, Observation
 from horde_env.env import PenEnv
-from horde_env.spaces import discrete_requests, velocity_requests
+from horde_env.spaces import discrete_requests, velocity_request
 
 Bools = NDArray[np.bool_]
 Step = tuple[Observation, Floats, Bools, Bools, dict[str, Any]]
@@ -187,7 +187,7 @@ class PenVectorEnv(VectorEnv[Observation, Any, Any]):
         """Return each robot's request, m/s, m/s, rad/s, shape (num_envs, 3)."""
         if self.env.action_type == "discrete":
             return discrete_requests(actions, self.num_envs, self.env.robot.requests)
-        return velocity_requests(actions, self.num_envs, self.env.robot.largest_request)
+        return velocity_request(actions, self.env.robot.largest_request, self.num_envs)
 
     def _infos(self, mask: Bools) -> dict[str, Any]:
         """Return the infos of the robots in the mask, in Gymnasium's form."""

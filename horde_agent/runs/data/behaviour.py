@@ -124,7 +124,6 @@ def estimate_behaviour(rows: Rows, interface: Interface) -> tuple[LogisticPolicy
     n_actions, coder = len(interface.actions), interface.coder
     weights = np.zeros((coder.n_features, n_actions))
     squares, mean, n_means = np.zeros_like(weights), np.zeros_like(weights), 0
-    held_out: list[tuple[Floats, Integers]] = []
     n_rows = n_passes = 0
     counts = np.ones(n_actions)
     while n_passes == 0 or (n_passes < _MOST_PASSES and n_passes * n_rows < _ENOUGH_ROWS):
