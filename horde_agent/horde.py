@@ -202,7 +202,7 @@ class Horde:
     def _engine_of_rule(self, algorithm: str, mapping: DemonMapping) -> Engine:
         """Return an engine without weights for some demons of a rule."""
         config = self.config_of(algorithm)
-        if not config.bounds_trace and config.engine == "auto":  # beside others, an engine cannot change to plain later
+        if not config.bounds_trace and config.engine == "auto":  # engines of a mixed Horde cannot change to plain
             config = replace(config, engine="plain")
         return self._engine_by(config, mapping.group, mapping.cumulant)
 

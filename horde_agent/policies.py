@@ -238,8 +238,8 @@ class PolicyFunction:
 class Gaussian:
     """A target policy over a continuous action: independent normal distributions, for data with the density b.
 
-    Such data have the numbers of the action and its density under the behaviour as channels; as discrete action they
-    have 0 alone, with probability 1. The ratio is rho = pi(a|s) / b.
+    Such data have the numbers of the action and its density under the behaviour as channels; their only discrete action
+    is 0, with probability 1. The ratio is rho = pi(a|s) / b.
 
     Args:
         mean: Mean of each number, shape (n,), or a function of (observation, tiles) that returns it.

@@ -1,4 +1,4 @@
-"""The Collision problem: forward to the wall, or turn away. Source: Ghiassian & Sutton (2021), arXiv 2106.00922."""
+"""The Collision problem: forward to the wall, or turn. Source: Ghiassian & Sutton (2021), arXiv 2106.00922."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ class Question(NamedTuple):
     """A prediction about S states and N actions.
 
     Attributes:
-        target: Target policy, shape (S, N); zeros where it is not defined.
+        target: Target policy, shape (S, N); zeros in states without one.
         reward: Cumulant of an action, shape (N, S).
         gamma: Continuation at the state reached, shape (S,).
     """
@@ -27,7 +27,7 @@ class Question(NamedTuple):
 
     @property
     def is_defined(self) -> Bools:
-        """Whether the target policy is defined in each state, shape (S,): nothing is learned elsewhere."""
+        """True for states in which the target policy is defined, shape (S,); nothing is learned in others."""
         return np.asarray(self.target.sum(axis=1) > 0)
 
 

@@ -69,7 +69,7 @@ class Flag(IntEnum):
     STALE = 16
     """No new packet came: it repeats the one before it."""
     TURN = 32
-    """The row before it is another robot's; it follows from the last row of its own robot."""
+    """The preceding row is another robot's; this one follows the last row of the same robot."""
 
 
 BROKEN: int = Flag.GAP | Flag.NOT_APPLIED | Flag.STALE

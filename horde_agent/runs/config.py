@@ -349,9 +349,7 @@ def _check_body(config: LearnConfig) -> None:
     _one_of("robot", config.robot, tuple(ROBOTS))
     _one_of("backend", config.backend, BACKENDS)
     if (config.backend == "gymnasium") != (config.env is not None):
-        wrong = (
-            f"--backend {config.backend} has a body of its own" if config.env else "--backend gymnasium needs --env ID"
-        )
+        wrong = f"--backend {config.backend} has its own body" if config.env else "--backend gymnasium needs --env ID"
         raise BadInput(f"{wrong}; name the environment by --env alone")
     if config.data is not None and config.minari is not None:
         raise BadInput(f"--minari {config.minari} and --data {config.data} are two data sets: give one")

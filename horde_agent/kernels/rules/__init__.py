@@ -12,7 +12,7 @@ A rule is a module with
         `SpanArrays` that are 1, and "never_rests" if its numbers change where rho = 0
     on_lanes(rule, span, lane, rho, delta, is_finite, zero): an `inner_kernel` for "has_lanes", which returns the
         multiple of e_t for theta (delta), the factor of phi in the trace or of w in the step, the multiple of -phi_t
-        for theta, and a and b of the second trace y_t = a y_{t-1} + b phi_t; 0 in the place of what it does not have
+        for theta, and a and b of the second trace y_t = a y_{t-1} + b phi_t; 0 for those that it does not have
 
 and, if it differs from the default in `_DEFAULTS`, any of the other names there. To add a rule, copy `gtd.py` to a new
 file in this folder; no registration is needed.
@@ -82,7 +82,7 @@ _DEFAULTS: dict[str, Any] = {
 
 
 class Rule:
-    """A rule's module, with defaults for what it does not define.
+    """A rule's module, with defaults for missing names.
 
     Args:
         name: The name of its file.

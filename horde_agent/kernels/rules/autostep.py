@@ -28,7 +28,7 @@ from horde_agent.kernels.plain import Demons, Step
 WEIGHTS = ("beta", "h", "v")
 TRACES = ("e", "d")
 RANGES = {"meta": "[0, 1]", "tau": "[1, inf)"}
-WARNS = {"meta": ("[0, .1]", "lets step sizes run away: lower it")}
+WARNS = {"meta": ("[0, .1]", "lets step sizes grow without bound: lower it")}
 
 
 class Autostep(NamedTuple):

@@ -31,7 +31,7 @@ from horde_agent.types import Reals
 WEIGHTS = ("beta", "h", "h_old")
 TRACES = ("e", "p", "zb", "dtheta", "a", "u")
 RANGES = {"eta": "(0, inf]", "decay": "(0, 1]", "meta": "[0, 1]"}
-WARNS = {"meta": ("[0, .1]", "lets step sizes run away: lower it")}
+WARNS = {"meta": ("[0, .1]", "lets step sizes grow without bound: lower it")}
 STEP_SIZE = 0.01
 _SMALLEST = 1e-10
 _NEGLIGIBLE = 1e-30  # trace entries below it are 0: numbers near float32's smallest never decay to 0, and are slow

@@ -6,7 +6,7 @@
 exp(beta) starts at alpha. Plain engine only: the factor of a weight depends on the weight and the step.
 
 Parameter: meta = .01 in [0, 1], warned about above .1.
-Weakness: very sensitive to meta and to the scale of the cumulant; with heavy traces step sizes run away. Published on
+Weakness: very sensitive to meta and to the scale of the cumulant; with heavy traces step sizes diverge. Published on
 policy; rho is placed here as derived: inside the trace, and once in the meta-gradient.
 Identities: `td` if meta = 0.
 
@@ -25,7 +25,7 @@ from horde_agent.kernels.plain import Demons, Step
 
 WEIGHTS = ("beta", "h")
 RANGES = {"meta": "[0, 1]"}
-WARNS = {"meta": ("[0, .1]", "lets step sizes run away: lower it")}
+WARNS = {"meta": ("[0, .1]", "lets step sizes grow without bound: lower it")}
 
 
 class TIDBD(NamedTuple):

@@ -89,13 +89,13 @@ def read_parquet(file: Path, names: Sequence[str]) -> Iterator[Chunk]:
         if lacking := [name for name, found in zip(names, wanted, strict=True) if found not in there]:
             raise BadInput(f"{file} has no column {lacking[0]!r}; there are {', '.join(there)}")
         columns = list(dict.fromkeys(wanted))
-        for group in range(opened.num_row_groups):  # one reader for all groups would keep what it has read
+        for group in range(opened.num_row_groups):  # one reader for all groups would keep the earlier groups in memory
             for batch in opened.iter_batches(_READ_ROWS, [group], columns, use_threads=False):
                 yield as_chunk(batch)
 
 
 def _read_csv(file: Path, names: Sequence[str]) -> Iterator[Chunk]:
-    """Yield columns of a CSV file in short parts, NaN for what is no number.
+    """Yield columns of a CSV file in short parts, NaN for cells that are not numbers.
 
     Raises:
         BadInput: If a column is missing.
