@@ -77,7 +77,7 @@ def facts(out: Path, results: Sequence[Result]) -> list[str]:
 def verdicts_on_later(results: Sequence[Result]) -> list[str]:
     """Return the table of verdicts of all experiments of later papers, after renewing the rows of these in its CSV."""
     path = DOCS / "results" / "later.csv"
-    header = ("experiment", "reproduced", "partly", "not", "seeds")
+    header = ("experiment", "reproduced", "partly", "not", "seeds", "wall time")
     rows: dict[str, Sequence[Cell]] = {}
     if path.is_file():
         with path.open(newline="", encoding="utf-8") as file:
@@ -85,7 +85,7 @@ def verdicts_on_later(results: Sequence[Result]) -> list[str]:
     for result in results:
         verdicts = [claim.verdict.split()[0] for claim in result.claims]
         counts = (verdicts.count(kind) for kind in ("reproduced", "partly", "not"))
-        rows[result.name] = (result.name, *counts, result.settings.get("seeds"))
+        rows[result.name] = (result.name, *counts, result.settings.get("seeds"), duration(result.seconds))
     ordered = [rows[name] for name in LATER if name in rows]
     _written(path, "", header, ordered)
     linked = [(*map(str, row), f"[claims](results/{row[0]}-claims.csv)") for row in ordered]
