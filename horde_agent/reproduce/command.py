@@ -37,9 +37,9 @@ def run(config: ReproduceConfig) -> Path:
     """
     config = resolve(config, (*EXPERIMENTS, *FURTHER))
     names = {"all": EXPERIMENTS, "later": LATER}.get(config.experiment, (config.experiment,))
-    experiments = {name: load(name) for name in names}
     if importlib.util.find_spec("matplotlib") is None:
         raise BadInput(NO_FIGURES)
+    experiments = {name: load(name) for name in names}
     assert config.out is not None, "the config is resolved"
     assert config.seeds is not None
     scale: Any = config.scale
@@ -93,11 +93,7 @@ def say(words: str) -> None:
 
 
 def _claim_folder(study: Study) -> None:
-    """Create the folder, or check that it belongs to this reproduction.
-
-    Raises:
-        BadInput: If it holds a reproduction with other settings, or something else.
-    """
+    """Create the folder, or check that it belongs to this reproduction."""
     note = study.out / "settings.json"
     asked: dict[str, Any] = {
         "scale": study.scale,
@@ -119,11 +115,7 @@ def _claim_folder(study: Study) -> None:
 
 
 def _finished_result(out: Path, name: str) -> Result | None:
-    """Return an experiment's stored result, or None.
-
-    Raises:
-        BadInput: If it cannot be read.
-    """
+    """Return an experiment's stored result, or None."""
     path = out / name / "result.json"
     try:
         return Result.read(path) if path.is_file() else None

@@ -1,20 +1,19 @@
 """The frame of an experiment: its measurements, the rules by which its claims are judged, tables and figures.
 
-An experiment is a folder: problem.py measures, claims.py states the claims and ends with its `Experiment`, figure.py
-draws.
+An experiment is a folder: problem.py measures; claims.py judges the claims, draws, and ends with its `Experiment`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from importlib import import_module
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from numpy.typing import ArrayLike
 
 from horde_agent.reproduce.lives import LifeSpec
-from horde_agent.reproduce.result import Cell, Claim, Result, Table, mean_ci, verdict
+from horde_agent.reproduce.result import Cell, Claim, Figure, Result, Table, mean_ci, verdict
 from horde_agent.reproduce.study import Study
 
 
@@ -39,20 +38,45 @@ def finding_of_means(values: Mapping[str, ArrayLike], holds: Callable[[float], b
     return Finding(f"{before}{said}.", [holds(mean.mean) for mean in means.values()])
 
 
+Judge = Callable[[Any], Finding | None]
+"""Takes the data of an experiment; returns the finding, or None if the data say nothing about the claim."""
+
+
 class ClaimRule(NamedTuple):
     """One claim, with the rule and the function that judge it.
 
     Attributes:
         text, source, paper: As in `Claim`.
         rule: As in `Claim`; may hold fields of the data, as in "{data.change_at}".
-        judge: Takes the data; returns the finding, or None if the data say nothing about the claim.
+        judge: The function.
     """
 
     text: str
     source: str
     paper: str
     rule: str
-    judge: Callable[[Any], Finding | None]
+    judge: Judge
+
+
+class Claims(list[ClaimRule]):
+    """Claims in the order of the paper; `add` decorates the function that judges one.
+
+    Args:
+        source: As in `Claim`, unless `add` names another one.
+    """
+
+    def __init__(self, source: str) -> None:
+        super().__init__()
+        self._source = source
+
+    def add(self, text: str, paper: str, rule: str, source: str = "") -> Callable[[Judge], Judge]:
+        """Return the decorator of a claim's function; arguments as in `ClaimRule`."""
+
+        def decorate(judge: Judge) -> Judge:
+            self.append(ClaimRule(text, source or self._source, paper, rule, judge))
+            return judge
+
+        return decorate
 
 
 @dataclass(frozen=True)
@@ -64,6 +88,7 @@ class Experiment:
         title: A heading for people.
         gather: Measures, or reads cached results; its result is the `data` that everything else takes.
         rules: Of the claims, in the order of the paper.
+        pictures: Draws the figures into a folder and returns their entries.
         tables: The tables, in the order in which they are read.
         settings: Everything needed to repeat it.
         remarks: Sentences about how to read the result; may hold fields of the data, as a rule may.
@@ -74,6 +99,7 @@ class Experiment:
     title: str
     gather: Callable[[Study], Any]
     rules: Sequence[ClaimRule]
+    pictures: Callable[[Any, Path], list[Figure]]
     tables: Callable[[Any], list[Table]]
     settings: Callable[[Study, Any], dict[str, Cell]]
     remarks: Sequence[str]
@@ -82,13 +108,11 @@ class Experiment:
     def run(self, study: Study) -> Result:
         """Measure, judge the claims and draw the figures."""
         data = self.gather(study)
-        # matplotlib is loaded here, after the work, and only in the process that draws.
-        figures = import_module(f"horde_agent.reproduce.{self.name}.figure").pictures(data, study.folder(self.name))
         return Result(
             self.name,
             self.title,
             self.judge(data),
-            figures,
+            self.pictures(data, study.folder(self.name)),
             self.tables(data),
             settings=self.settings(study, data),
             remarks=[remark.format(data=data) for remark in self.remarks],

@@ -4,53 +4,32 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
 
 from horde_agent.reproduce.result import Figure
 from horde_agent.reproduce.sweeps import Sweep
+from horde_agent.runs.showing import pictures
+from horde_agent.runs.showing.pictures import COLOURS, DPI, new_canvas, style_axes
 
-
-def new_canvas(width: float, height: float, n: int = 1, **options: Any) -> tuple[Canvas, list[Axes]]:
-    """Return an empty picture, width x height inches, with `n` panels side by side; options as of `subplots`."""
-    canvas = Canvas(figsize=(width, height), dpi=130, layout="constrained")
-    return canvas, list(canvas.subplots(1, n, squeeze=False, **options)[0])
-
-
-def style_axes(axes: Axes, title: str = "", *, legend: bool | dict[str, Any] = False, **labels: Any) -> None:
-    """Give axes a title, a legend, labels and scales, no frame at the top and right, and a light grid below the data.
-
-    Args:
-        axes: The axes.
-        title: Shown above them.
-        legend: Whether to show a legend, or its options.
-        labels: As of `Axes.set`.
-    """
-    axes.set(**labels)
-    axes.set_title(title, fontsize=10)
-    if legend is not False:
-        axes.legend(**{"frameon": False, "fontsize": 8, **(legend if isinstance(legend, dict) else {})})
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.grid(visible=True, color="0.92", linewidth=0.8)
-    axes.set_axisbelow(True)
+__all__ = ["COLOURS", "new_canvas", "save", "sensitivity", "style_axes"]
 
 
 def save(canvas: Canvas, path: Path, caption: str) -> Figure:
     """Write a picture as PNG without a time stamp, and return its entry for the result."""
-    canvas.savefig(path, metadata={"Software": None})
+    pictures.save(canvas, path)
     return Figure(path.name, caption)
 
 
-def sensitivity(found: Mapping[str, Sweep], highest: float = 0.7) -> Canvas:
+def sensitivity(found: Mapping[str, Sweep]) -> Canvas:
     """Return a picture of the areas over alpha: a row for each sweep by name, a panel for each lambda, a line per rule.
 
-    Lines end at areas above `highest`.
+    Lines end at areas above .7.
     """
+    highest = 0.7
     grid = next(iter(found.values())).grid
-    canvas = Canvas(figsize=(2.4 * len(grid.lambdas) + 2.0, 2.7 * len(found)), dpi=130, layout="constrained")
+    canvas = Canvas(figsize=(2.4 * len(grid.lambdas) + 2.0, 2.7 * len(found)), dpi=DPI, layout="constrained")
     panels = canvas.subplots(len(found), len(grid.lambdas), squeeze=False, sharex=True, sharey=True)
     for row, (title, sweep) in zip(panels, found.items(), strict=True):
         areas = sweep.errors["area"].mean(axis=(0, -1))

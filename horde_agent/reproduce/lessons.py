@@ -70,18 +70,17 @@ class TrainingData:
         self.test_row = starts[is_whole]
         self.test_action = stream.rows["action"][self.test_row].astype(np.int64)
 
-    def returns(self, channel: Integers, gamma: Floats, rows: Integers, n_terms: int = HORIZON) -> Floats:
-        """Return sum_{k < n_terms} gamma^k c_{t+k+1} from each of `rows`, shape (n_rows, n).
+    def returns(self, channel: Integers, gamma: Floats, rows: Integers) -> Floats:
+        """Return sum_{k < HORIZON} gamma^k c_{t+k+1} from each of `rows`, shape (n_rows, n).
 
         Args:
             channel: The observation channel that is each question's cumulant, shape (n,).
             gamma: Their constant continuations, shape (n,).
             rows: From where; the rows after them must all belong to the same excursion.
-            n_terms: Terms of the return.
         """
         observation = self.stream.rows["observation"]
         found = TruncatedReturn(len(rows), len(channel))
-        for k in range(n_terms):
+        for k in range(HORIZON):
             found.add(observation[rows + k + 1][:, channel], gamma)
         return found.value
 
@@ -155,10 +154,7 @@ def _tested_demons(lessons: TrainingData, horde: Horde) -> dict[int, Integers]:
 def outcomes(lessons: TrainingData, questions: Sequence[GVF], predictions: Floats) -> list[Outcomes]:
     """Return each policy's excursions with their predictions and returns; a policy without one is left out.
 
-    Args:
-        lessons: The life.
-        questions: The questions learned.
-        predictions: As returned by `predict_at_tests`, of the same shape.
+    Predictions are those of `predict_at_tests`, of the same shape.
     """
     made = []
     step = lessons.stream.rows["step"].astype(np.int64)
@@ -174,11 +170,7 @@ def outcomes(lessons: TrainingData, questions: Sequence[GVF], predictions: Float
 def latest_nmsre(lessons: TrainingData, questions: Sequence[GVF], predictions: Floats, at: Integers) -> Floats:
     """Return each question's NMSRE of the latest test at some learning steps, NaN before it, (n_at, n_questions).
 
-    Args:
-        lessons: The life.
-        questions: The questions learned.
-        predictions: As returned by `predict_at_tests`, of the same shape.
-        at: Numbers of updates, increasing, shape (n_at,).
+    Predictions are those of `predict_at_tests`, of the same shape; `at` are increasing numbers of updates, (n_at,).
     """
     step = lessons.stream.rows["step"].astype(np.int64)
     n_learned = dict(zip(step[lessons.test_row].tolist(), lessons.n_learned[lessons.test_row].tolist(), strict=True))

@@ -91,7 +91,6 @@ _NO_SEGMENTS_S = 1e9
 
 
 def _record(env: gymnasium.Env[Any, Any], path: Path, wanted: LifeSpec, on_progress: OnProgress) -> None:
-    """Run the robot and record it."""
     interface = Interface.of(env)
     coder = interface.coder
     asked = _few_questions(interface, wanted.kind)

@@ -107,7 +107,6 @@ def _text(cell: Cell) -> str:
 
 
 def _markdown(facts: Mapping[str, Cell], results: Sequence[Result]) -> str:
-    """Return the claims, figures and tables as Markdown."""
     lines = [f"# {PAPER}: claims and measurements", ""]
     lines += [f"* {name}: {_text(value)}" for name, value in facts.items()]
     lines += ["", SHORT_LIVES] if facts.get("scale") == "quick" else []

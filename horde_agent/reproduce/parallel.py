@@ -97,10 +97,6 @@ def run_here(jobs: Sequence[Job], say: Callable[[str], None]) -> list[Any]:
     """Run jobs one after another in this process and return their results in order.
 
     A single job uses all threads; several use one each, as in worker processes, and so compile the same kernels.
-
-    Args:
-        jobs: The work.
-        say: Takes a line of progress every ten seconds.
     """
     progress, results, n_threads = _Progress(jobs, say), [], numba.get_num_threads()
     numba.set_num_threads(n_threads if len(jobs) == 1 else 1)
@@ -172,7 +168,6 @@ def _exit_with_parent() -> None:
 
 
 def _run(k: int, job: Job) -> Any:
-    """Run job k in a worker."""
     gc.collect()  # frees the last job's reference cycles
     sent = -_SEND_EVERY_S
 

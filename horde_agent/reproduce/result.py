@@ -69,27 +69,17 @@ class Table:
 
 @dataclass
 class Result:
-    """Result of an experiment.
+    """Result of an experiment."""
 
-    Attributes:
-        name: Of the experiment, as in the command.
-        title: A heading for people.
-        claims, figures, tables: In the order in which they are read.
-        seconds: Wall-clock time, set by the command; cached work is not counted.
-        settings: Everything needed to repeat it: sizes, step sizes, seeds.
-        remarks: Sentences about how to read the result.
-        versions: Of the program and its libraries, set by the command.
-    """
-
-    name: str
-    title: str
-    claims: list[Claim] = field(default_factory=list)
-    figures: list[Figure] = field(default_factory=list)
-    tables: list[Table] = field(default_factory=list)
-    seconds: float = 0.0
-    settings: dict[str, Cell] = field(default_factory=dict)
-    remarks: list[str] = field(default_factory=list)
-    versions: dict[str, str] = field(default_factory=dict)
+    name: str  # of the experiment, as in the command
+    title: str  # a heading for people
+    claims: list[Claim] = field(default_factory=list)  # in the order in which they are read
+    figures: list[Figure] = field(default_factory=list)  # in this order too
+    tables: list[Table] = field(default_factory=list)  # in this order too
+    seconds: float = 0.0  # wall-clock time, set by the command; cached work is not counted
+    settings: dict[str, Cell] = field(default_factory=dict)  # everything needed to repeat it: sizes, step sizes, seeds
+    remarks: list[str] = field(default_factory=list)  # sentences about how to read the result
+    versions: dict[str, str] = field(default_factory=dict)  # of the program and its libraries, set by the command
 
     def write(self, path: Path) -> None:
         """Write the result as JSON; numbers that are not finite become null."""
@@ -130,12 +120,11 @@ def join(values: Iterable[object], form: str = "") -> str:
     return ", ".join(format(value, form) for value in values)
 
 
-def mean_ci(values: ArrayLike, level: float = 0.95) -> Mean:
-    """Return the mean of independent runs (seeds) with its confidence interval by Student's t.
+def mean_ci(values: ArrayLike) -> Mean:
+    """Return the mean of independent runs (seeds) with its 95 % confidence interval by Student's t.
 
     Args:
         values: One per run, shape (n,), n at least 1.
-        level: Probability that such an interval holds the true mean.
 
     Raises:
         ValueError: If there is no value.
@@ -150,7 +139,7 @@ def mean_ci(values: ArrayLike, level: float = 0.95) -> Mean:
     if v.size == 1:
         return Mean(float(v[0]), math.nan, 1)
     spread = float(v.std(ddof=1)) / math.sqrt(v.size)
-    return Mean(float(v.mean()), student_t(v.size - 1, level) * spread, v.size)
+    return Mean(float(v.mean()), student_t(v.size - 1) * spread, v.size)
 
 
 @cache

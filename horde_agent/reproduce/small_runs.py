@@ -40,23 +40,14 @@ _EPSILON = 1e-8  # of AdaGrad
 
 @dataclass(frozen=True)
 class Variant:
-    """An update rule as an experiment uses it.
+    """An update rule as an experiment uses it."""
 
-    Attributes:
-        algorithm: Its file in `kernels/rules`.
-        parameters: Its parameters that differ from the defaults.
-        ratio: alpha_w / alpha.
-        mode: `PLAIN`, `ADAGRAD` or `EXTRAGRADIENT`.
-        beta: Decay of the follow-on trace of ETD(lambda, beta) over gamma.
-        psi_max: The largest psi of ABTD, whose zeta takes the place of lambda; 0 for other rules.
-    """
-
-    algorithm: str
-    parameters: dict[str, float] = field(default_factory=dict)
-    ratio: float = 1.0
-    mode: int = PLAIN
-    beta: float = 1.0
-    psi_max: float = 0.0
+    algorithm: str  # its file in `kernels/rules`
+    parameters: dict[str, float] = field(default_factory=dict)  # its parameters that differ from the defaults
+    ratio: float = 1.0  # alpha_w / alpha
+    mode: int = PLAIN  # `PLAIN`, `ADAGRAD` or `EXTRAGRADIENT`
+    beta: float = 1.0  # decay of the follow-on trace of ETD(lambda, beta) over gamma
+    psi_max: float = 0.0  # the largest psi of ABTD, whose zeta takes the place of lambda; 0 for other rules
 
     def config(self, zeta: float = 0.0) -> LearnerConfig:
         """Return the learner's options.
@@ -72,16 +63,11 @@ class Variant:
 
 
 class Batch(NamedTuple):
-    """d learners of one variant, the same number for each question.
+    """d learners of one variant, the same number for each question."""
 
-    Attributes:
-        variant: Their rule.
-        step_size, lam: alpha, and lambda or zeta, of the learners of a question, each of shape (d / Q,).
-    """
-
-    variant: Variant
-    step_size: Floats
-    lam: Floats
+    variant: Variant  # their rule
+    step_size: Floats  # alpha of the learners of a question, shape (d / Q,)
+    lam: Floats  # their lambda or zeta, shape (d / Q,)
 
 
 class Error(NamedTuple):
@@ -99,21 +85,13 @@ class Scores(NamedTuple):
 
 
 class Runs(NamedTuple):
-    """How an experiment runs.
+    """How an experiment runs."""
 
-    Attributes:
-        build: Returns the problem, whose features may be random.
-        error: Returns its error.
-        steps: Length of a run, T.
-        every: Steps from one evaluation of the errors to the next; the first is after the first step.
-        share_last: Share of the evaluations that count as the last; at least one does.
-    """
-
-    build: Callable[[np.random.Generator], Problem]
-    error: Callable[[Problem], Error]
-    steps: int
-    every: int
-    share_last: float = 0.0
+    build: Callable[[np.random.Generator], Problem]  # returns the problem, whose features may be random
+    error: Callable[[Problem], Error]  # returns its error
+    steps: int  # length of a run, T
+    every: int  # steps from one evaluation of the errors to the next; the first is after the first step
+    share_last: float = 0.0  # share of the evaluations that count as the last; at least one does
 
 
 def value_error(problem: Problem) -> Error:

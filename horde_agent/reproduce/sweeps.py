@@ -18,17 +18,11 @@ TUNING_SEED = 100
 
 
 class Grid(NamedTuple):
-    """What is tried.
+    """What is tried."""
 
-    Attributes:
-        variants: The rules by name.
-        alphas: Step sizes, shape (A,), increasing.
-        lambdas: Trace decays, shape (L,); zeta of ABTD.
-    """
-
-    variants: Mapping[str, Variant]
-    alphas: Floats
-    lambdas: tuple[float, ...]
+    variants: Mapping[str, Variant]  # the rules by name
+    alphas: Floats  # step sizes, shape (A,), increasing
+    lambdas: tuple[float, ...]  # trace decays, shape (L,); zeta of ABTD
 
     def batches(self) -> list[Batch]:
         """Return a batch of L A learners for each rule."""
@@ -37,20 +31,13 @@ class Grid(NamedTuple):
 
 
 class Best(NamedTuple):
-    """The best setting of a rule, and its error.
+    """The best setting of a rule, and its error."""
 
-    Attributes:
-        lam, alpha: The setting, chosen on the tuning runs.
-        of_seeds: Its mean error of each seed, shape (n_seeds,).
-        median: Its median error over all runs.
-        is_on_rim: Whether alpha is the smallest or largest of the grid.
-    """
-
-    lam: float
-    alpha: float
-    of_seeds: Floats
-    median: float
-    is_on_rim: bool
+    lam: float  # chosen on the tuning runs
+    alpha: float  # the same
+    of_seeds: Floats  # its mean error of each seed, shape (n_seeds,)
+    median: float  # its median error over all runs
+    is_on_rim: bool  # whether alpha is the smallest or largest of the grid
 
     @property
     def mean(self) -> float:
@@ -59,17 +46,11 @@ class Best(NamedTuple):
 
 
 class Sweep(NamedTuple):
-    """Errors over a grid; "area" is the mean over all steps, "last" that over the last ones.
+    """Errors over a grid; "area" is the mean over all steps, "last" that over the last ones."""
 
-    Attributes:
-        grid: What was tried.
-        errors: By kind, shape (n_seeds, V, L, A, n_runs) for V rules.
-        tuning: Means of the tuning runs by kind, shape (V, L, A).
-    """
-
-    grid: Grid
-    errors: dict[str, Floats]
-    tuning: dict[str, Floats]
+    grid: Grid  # what was tried
+    errors: dict[str, Floats]  # by kind, shape (n_seeds, V, L, A, n_runs) for V rules
+    tuning: dict[str, Floats]  # means of the tuning runs by kind, shape (V, L, A)
 
     def best(self, rule: str, lam: float | None = None, kind: str = "area") -> Best:
         """Return the best setting of a rule, or the best alpha for one lambda."""

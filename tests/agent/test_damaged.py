@@ -22,7 +22,7 @@ Damage = Callable[[Path], None]
 @pytest.fixture
 def run(toy_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A copy to be damaged; its pictures are composed, but not painted, which takes the longest."""
-    monkeypatch.setattr(pictures, "_save", lambda _figure, path: path.write_bytes(b""))
+    monkeypatch.setattr(pictures, "save", lambda _figure, path: path.write_bytes(b""))
     return Path(shutil.copytree(toy_run, tmp_path / "run", ignore=shutil.ignore_patterns("*.png", "report.html")))
 
 

@@ -237,7 +237,7 @@ def test_the_bold_line_is_the_mean_and_the_dashed_one_the_median_of_the_sound(
 ) -> None:
     """As many tests as every policy had: two. Of four demons one was set aside; of three the median is no mean."""
     drawn: list[Any] = []
-    monkeypatch.setattr(pictures, "_save", lambda figure, _path: drawn.append(figure))
+    monkeypatch.setattr(pictures, "save", lambda figure, _path: drawn.append(figure))
     tests = [outcomes(0, [0, 1, 3], 3), outcomes(1, [2], 2)]
     sound = np.array([True, False, True, True])
     through = table_of(tests, 4)
@@ -259,7 +259,7 @@ def test_diverged_demons_are_those_of_a_complete_table_of_questions() -> None:
 def test_the_mspbe_is_drawn_over_hours_of_the_robot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """36,000 steps of .1 s are one hour."""
     drawn: list[Any] = []
-    monkeypatch.setattr(pictures, "_save", lambda figure, _path: drawn.append(figure))
+    monkeypatch.setattr(pictures, "save", lambda figure, _path: drawn.append(figure))
     pictures.mspbe_picture(np.array([0.0, 36_000.0]), np.array([0.0, 0.5]), 0.1, tmp_path / "x.png")
     assert drawn[0].axes[0].lines[0].get_xdata().tolist() == [0.0, 1.0]
     assert drawn[0].axes[0].lines[0].get_ydata().tolist() == [0.0, 0.5]

@@ -17,7 +17,7 @@ from horde_agent.problems.rooms import rooms
 from horde_agent.problems.walk import random_walk
 from horde_agent.reproduce import LATER, command
 from horde_agent.reproduce.collision import claims as collision_claims
-from horde_agent.reproduce.collision.problem import LAMBDAS, VARIANTS
+from horde_agent.reproduce.collision.claims import LAMBDAS, VARIANTS
 from horde_agent.reproduce.result import Result
 from horde_agent.reproduce.rooms import claims as rooms_claims
 from horde_agent.reproduce.small_runs import (

@@ -5,12 +5,30 @@ Figures and verdicts use the mean of 100 runs, as in the paper. Source: White, M
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
+from matplotlib.axes import Axes
 
 from horde_agent.reproduce.chain import problem
-from horde_agent.reproduce.chain.problem import BEFORE, CHANGED, GAMMAS, ONLINE, TAU, TAUS, Curves, Data, fit, likeness
-from horde_agent.reproduce.experiment import ClaimRule, Experiment, Finding
-from horde_agent.reproduce.result import Cell, Table, join, mean_ci, student_t
+from horde_agent.reproduce.chain.problem import (
+    BEFORE,
+    CHANGE_AFTER,
+    CHANGED,
+    GAMMAS,
+    N_EPISODES,
+    N_RUNS,
+    ONLINE,
+    TAU,
+    TAUS,
+    Curves,
+    Data,
+    fit,
+    likeness,
+)
+from horde_agent.reproduce.experiment import Claims, Experiment, Finding
+from horde_agent.reproduce.figure import COLOURS, new_canvas, save, style_axes
+from horde_agent.reproduce.result import Cell, Figure, Table, join, mean_ci, student_t
 from horde_agent.reproduce.study import Study
 
 EPISODES_SHOWN = (1, 10, 100, 500, 1000, 1001, 1050, 1200, 2000)
@@ -62,6 +80,15 @@ class Judged:
         )
 
 
+CLAIMS = Claims("section 6")
+
+
+@CLAIMS.add(
+    "Both online estimates match the profile and the magnitude of the true MSPBE.",
+    "an accurate estimate, matching profile and magnitude",
+    f"{_ACCEPTED}, in episodes 200-1000, and the same ratio in episodes 1-199; each for both estimates.",
+    source="section 6, chain figure, left",
+)
 def _tracking(data: Data) -> Finding:
     judged = Judged(data)
     said = "; ".join(
@@ -76,6 +103,12 @@ def _tracking(data: Data) -> Finding:
     )
 
 
+@CLAIMS.add(
+    "The online estimates react to a change of theta like the true MSPBE, and track it closely.",
+    "all react similarly; the online estimates track the true and sample MSPBE closely",
+    f"{_ACCEPTED}, in episodes 1001-2000; a peak of at least {LEAST_JUMP:g} of the true jump; each for both.",
+    source="section 6, chain figure, right",
+)
 def _change(data: Data) -> Finding:
     judged = Judged(data)
     jump = judged.mean("true", "peak")
@@ -92,6 +125,12 @@ def _change(data: Data) -> Finding:
     )
 
 
+@CLAIMS.add(
+    "The online estimates cannot track the true MSPBE better than the sample MSPBE.",
+    "the sample MSPBE represents the best possible sample-based estimate",
+    "The sample MSPBE's relative root mean square error is no larger than either estimate's, in either half, "
+    f"at tau {TAU} and at each one's best tau.",
+)
 def _sample(data: Data) -> Finding:
     judged, numbers, names = Judged(data), ("error", "error_changed"), ("sample", *ONLINE)
     best = {
@@ -115,6 +154,12 @@ def _sample(data: Data) -> Finding:
     )
 
 
+@CLAIMS.add(
+    "Both estimates are zero at first, since w takes time to adapt.",
+    "both MSPBE estimates are initially at zero",
+    "Both are exactly 0 in every run before the first step, and below the true area in episodes 1-199.",
+    source="section 6 (said of the robot, true of the chain)",
+)
 def _start(data: Data) -> Finding:
     judged = Judged(data)
     zero = all(c.starts_at_zero for c in judged.curves)
@@ -125,6 +170,11 @@ def _start(data: Data) -> Finding:
     )
 
 
+@CLAIMS.add(
+    "The scalar estimate, one number, shows the same trend as the vector estimate.",
+    "very similar trends: the error can be estimated with minimal storage",
+    f"Correlation at least 0.9, ratio of areas {_AREA}; before and after the change.",
+)
 def _scalar(data: Data) -> Finding:
     curves = Judged(data).curves
     like = {
@@ -160,44 +210,65 @@ def _gap(curves: list[Curves]) -> str:
     )
 
 
-RULES = [
-    ClaimRule(
-        "Both online estimates match the profile and the magnitude of the true MSPBE.",
-        "section 6, chain figure, left",
-        "an accurate estimate, matching profile and magnitude",
-        f"{_ACCEPTED}, in episodes 200-1000, and the same ratio in episodes 1-199; each for both estimates.",
-        _tracking,
-    ),
-    ClaimRule(
-        "The online estimates react to a change of theta like the true MSPBE, and track it closely.",
-        "section 6, chain figure, right",
-        "all react similarly; the online estimates track the true and sample MSPBE closely",
-        f"{_ACCEPTED}, in episodes 1001-2000; a peak of at least {LEAST_JUMP:g} of the true jump; each for both.",
-        _change,
-    ),
-    ClaimRule(
-        "The online estimates cannot track the true MSPBE better than the sample MSPBE.",
-        "section 6",
-        "the sample MSPBE represents the best possible sample-based estimate",
-        "The sample MSPBE's relative root mean square error is no larger than either estimate's, in either half, "
-        f"at tau {TAU} and at each one's best tau.",
-        _sample,
-    ),
-    ClaimRule(
-        "Both estimates are zero at first, since w takes time to adapt.",
-        "section 6 (said of the robot, true of the chain)",
-        "both MSPBE estimates are initially at zero",
-        "Both are exactly 0 in every run before the first step, and below the true area in episodes 1-199.",
-        _start,
-    ),
-    ClaimRule(
-        "The scalar estimate, one number, shows the same trend as the vector estimate.",
-        "section 6",
-        "very similar trends: the error can be estimated with minimal storage",
-        f"Correlation at least 0.9, ratio of areas {_AREA}; before and after the change.",
-        _scalar,
-    ),
-]
+# ---- figures --------------------------------------------------------------------------------------------------------
+
+
+_LOOKS = {
+    "true": ("black", 2.2),
+    "sample": (COLOURS[5], 1.0),
+    "vector": (COLOURS[0], 1.4),
+    "scalar": (COLOURS[1], 1.4),
+}
+_SAMPLE_TAU = 100
+
+
+def pictures(data: Data, folder: Path) -> list[Figure]:
+    """Draw the first seed's curves of each gamma and return the figures' entries."""
+    first = {gamma: next(curves for (g, _), curves in data.items() if g == gamma) for gamma in GAMMAS}
+    return [_picture(curves, gamma, folder / f"gamma-{gamma:g}.png") for gamma, curves in first.items()]
+
+
+def _picture(curves: Curves, gamma: float, path: Path) -> Figure:
+    canvas, (left, middle, right) = new_canvas(13.0, 4.2, 3)
+    true = curves.at("true")
+    _draw(left, curves, 0, CHANGE_AFTER)
+    top = 1.8 * true[: CHANGE_AFTER + 1].max()
+    style_axes(left, "tracking", legend=True, xlabel="episode", ylabel="MSPBE", ylim=(-0.001, top))
+    _draw(middle, curves, CHANGE_AFTER - 100, N_EPISODES)
+    top = 1.1 * true[CHANGED].max()
+    style_axes(middle, f"theta := U[0, 1] after episode {CHANGE_AFTER:,}", xlabel="episode", ylim=(-0.001, top))
+    _draw_taus(right, curves)
+    return save(
+        canvas,
+        path,
+        f"Means of {N_RUNS} runs at gamma {gamma:g}, bands of two standard errors. Left: the first {CHANGE_AFTER:,} "
+        "episodes. Middle: theta is drawn anew, w and the estimates are kept. The estimates have tau = "
+        f"{TAU} steps, the sample MSPBE tau = {_SAMPLE_TAU} (at {TAU} it lies above the panels). Right: root mean "
+        "square difference from the true curve, relative to it, against tau; before the change and, dashed, after it.",
+    )
+
+
+def _draw(axes: Axes, curves: Curves, first: int, last: int) -> None:
+    x = np.arange(first, last + 1)
+    for name, (colour, width) in _LOOKS.items():
+        tau = _SAMPLE_TAU if name == "sample" else TAU
+        mean, error = (values[first : last + 1] for values in (curves.at(name, tau), curves.error_at(name, tau)))
+        axes.plot(x, mean, color=colour, linewidth=width, label=name if name == "true" else f"{name}, tau {tau}")
+        axes.fill_between(x, mean - 2 * error, mean + 2 * error, color=colour, alpha=0.15, linewidth=0)
+    axes.set_xlim(first, last)
+
+
+def _draw_taus(axes: Axes, curves: Curves) -> None:
+    for name in ("sample", "vector", "scalar"):
+        fits = [fit(curves.at(name, tau), curves.at("true")) for tau in TAUS]
+        colour = _LOOKS[name][0]
+        axes.plot(TAUS, [f.error for f in fits], "o-", color=colour, markersize=3, label=name)
+        axes.plot(TAUS, [f.error_changed for f in fits], "o--", color=colour, markersize=3)
+    axes.plot([], [], "k--", linewidth=1.0, label="after the change")
+    axes.axvline(TAU, color="0.6", linewidth=0.9, linestyle=":")
+    labels = {"xlabel": "tau (steps)", "ylabel": "error relative to the true curve"}
+    style_axes(axes, "sensitivity to tau", legend=True, xscale="log", yscale="log", **labels)
+
 
 # ---- tables ---------------------------------------------------------------------------------------------------------
 
@@ -286,16 +357,11 @@ def settings(study: Study, _data: Data) -> dict[str, Cell]:
     }
 
 
+REMARKS = [
+    "The paper gives neither gamma nor the time constant tau of the estimates' traces. Judged is gamma 0.9 at "
+    f"tau = {TAU} steps (an episode has {problem.steps_per_episode():.1f} steps in the mean); gamma 1 and "
+    "other taus are shown too."
+]
 EXPERIMENT = Experiment(
-    "chain",
-    "The MSPBE estimates on a small chain",
-    problem.gather,
-    RULES,
-    tables,
-    settings,
-    remarks=[
-        "The paper gives neither gamma nor the time constant tau of the estimates' traces. Judged is gamma 0.9 at "
-        f"tau = {TAU} steps (an episode has {problem.steps_per_episode():.1f} steps in the mean); gamma 1 and "
-        "other taus are shown too."
-    ],
+    "chain", "The MSPBE estimates on a small chain", problem.gather, CLAIMS, pictures, tables, settings, REMARKS
 )

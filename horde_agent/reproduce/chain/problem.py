@@ -331,12 +331,11 @@ def _relative_error(curve: Floats, true: Floats) -> float:
     return float(np.sqrt(((curve - true) ** 2).mean() / (true**2).mean()))
 
 
-def mean_curves(on_progress: OnProgress, seed: int, gamma: float, n_runs: int = N_RUNS) -> Curves:
+def mean_curves(_on_progress: OnProgress, seed: int, gamma: float) -> Curves:
     """Learn in independent runs and return their means; a job for a worker process."""
-    del on_progress  # it takes seconds
-    runs = learn(seed, gamma, n_runs)
+    runs = learn(seed, gamma)
     mean = {name: values.mean(axis=0) for name, values in runs.items()}
-    error = {name: values.std(axis=0, ddof=1) / np.sqrt(n_runs) for name, values in runs.items()}
+    error = {name: values.std(axis=0, ddof=1) / np.sqrt(N_RUNS) for name, values in runs.items()}
     return Curves(mean, error, not any(runs[name][:, 0].any() for name in ONLINE))
 
 

@@ -54,17 +54,11 @@ SIZES = {"paper": Size(200_000, 100_000, 10), "quick": Size(12_000, 6_000, 1)}
 
 
 class Representation(NamedTuple):
-    """Real-valued features beside a bias and the stimuli.
+    """Real-valued features beside a bias and the stimuli."""
 
-    Attributes:
-        decays: Of traces that are 1 at the onset of a stimulus; "gamma^2" is that of the microstimuli.
-        n_bases: Radial bases of a trace, at 1/n, 2/n, ..., 1; the trace itself if 0.
-        step_size: Of Adam; .0005, .001 and .01 were tried on the seeds `TUNED_ON`.
-    """
-
-    decays: tuple[float, ...] = ()
-    n_bases: int = 0
-    step_size: float = 0.001
+    decays: tuple[float, ...] = ()  # of traces that are 1 at the onset of a stimulus; the microstimuli's is gamma^2
+    n_bases: int = 0  # radial bases of a trace, at 1/n, 2/n, ..., 1; the trace itself if 0
+    step_size: float = 0.001  # of Adam; .0005, .001 and .01 were tried on the seeds `TUNED_ON`
 
 
 BASE_WIDTH = 0.08
@@ -201,24 +195,16 @@ def interface_of(env: Conditioning, variant: str) -> Interface:
 
 
 class LoopLearner(NamedTuple):
-    """D demons over n tiles, and arrays that a step is computed in.
+    """D demons over n tiles, and arrays that a step is computed in."""
 
-    Attributes:
-        theta, e: Weights and traces, shape (D, n).
-        gamma, largest: Continuation, and the prediction that is coded as 1, shape (D,).
-        channel: The cumulant, shape (D,).
-        coded: Input of the tile coder, shape (n_inputs,).
-        before, tiles: Active tiles of two steps, the bias last, shape (n_active,).
-    """
-
-    theta: Floats
-    e: Floats
-    gamma: Floats
-    largest: Floats
-    channel: Tiles
-    coded: Floats
-    before: Tiles
-    tiles: Tiles
+    theta: Floats  # weights, shape (D, n)
+    e: Floats  # traces, shape (D, n)
+    gamma: Floats  # continuation, shape (D,)
+    largest: Floats  # the prediction that is coded as 1, shape (D,)
+    channel: Tiles  # the cumulant, shape (D,)
+    coded: Floats  # input of the tile coder, shape (n_inputs,)
+    before: Tiles  # active tiles of the step before, the bias last, shape (n_active,)
+    tiles: Tiles  # active tiles of this step
 
 
 @kernel
@@ -402,21 +388,13 @@ def score_patterning(_on_progress: OnProgress, seed: int, size: Size) -> Scores:
 
 
 class Data(NamedTuple):
-    """The measurements.
+    """The measurements."""
 
-    Attributes:
-        gap: Errors over variance in trace conditioning by mean interval and name, one per seed.
-        patterning: The same in noisy patterning, by name.
-        around_cs: `Scores.around_cs` of the first seed by mean interval.
-        seeds: The seeds.
-        size: Lengths of the streams.
-    """
-
-    gap: dict[int, dict[str, Floats]]
-    patterning: dict[str, Floats]
-    around_cs: dict[int, dict[str, Floats]]
-    seeds: tuple[int, ...]
-    size: Size
+    gap: dict[int, dict[str, Floats]]  # error over variance in trace conditioning, by mean interval and name, per seed
+    patterning: dict[str, Floats]  # the same in noisy patterning, by name
+    around_cs: dict[int, dict[str, Floats]]  # `Scores.around_cs` of the first seed by mean interval
+    seeds: tuple[int, ...]  # the seeds
+    size: Size  # lengths of the streams
 
 
 def gather(study: Study) -> Data:
@@ -426,10 +404,9 @@ def gather(study: Study) -> Data:
     jobs = [Job(f"m {m}, seed {s}", score_gap, (m, s, size), 8.0) for m in (SHORT, LONG) for s in seeds]
     jobs += [Job(f"noisy patterning, seed {s}", score_patterning, (s, size)) for s in seeds]
     scores, n = study.in_parallel(jobs), len(seeds)
-    short, long, patterning = (_by_name(scores[k : k + n]) for k in (0, n, 2 * n))
+    short, long, patterning = (
+        {name: np.array([score.errors[name] for score in scores[k : k + n]]) for name in scores[k].errors}
+        for k in (0, n, 2 * n)
+    )
     around_cs = {SHORT: scores[0].around_cs, LONG: scores[n].around_cs}
     return Data({SHORT: short, LONG: long}, patterning, around_cs, seeds, size)
-
-
-def _by_name(scores: list[Scores]) -> dict[str, Floats]:
-    return {name: np.array([score.errors[name] for score in scores]) for name in scores[0].errors}

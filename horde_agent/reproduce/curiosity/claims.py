@@ -5,14 +5,17 @@ Source: White, Modayil & Sutton (2014). Only the abstract could be read: a claim
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+from matplotlib.axes import Axes
 
 from horde_agent.reproduce.curiosity import problem
-from horde_agent.reproduce.curiosity.problem import CHANGED, MINUTE, THRESHOLD, Data, Record
-from horde_agent.reproduce.experiment import ClaimRule, Experiment, Finding, finding_of_means
-from horde_agent.reproduce.result import Cell, Table, join, mean_ci
+from horde_agent.reproduce.curiosity.problem import CHANGED, MINUTE, OTHER, THRESHOLD, Data, Record
+from horde_agent.reproduce.experiment import Claims, Experiment, Finding, finding_of_means
+from horde_agent.reproduce.figure import COLOURS, new_canvas, save, style_axes
+from horde_agent.reproduce.result import Cell, Figure, Table, join, mean_ci
 from horde_agent.reproduce.study import Study
 from horde_agent.types import Bools, Floats
 
@@ -22,21 +25,13 @@ WITHIN = 10 * MINUTE
 
 
 class Reaction(NamedTuple):
-    """How a robot reacts to the change; steps are counted from the change on.
+    """How a robot reacts to the change; steps are counted from the change on."""
 
-    Attributes:
-        before: Share of the 10 minutes before the change with surprise about any question.
-        crossed: Whether each question is surprised within 60 s of the first use of the changed policy, shape (2,).
-        settled: Step from which on the changed question is without surprise for a minute; the end if there is none.
-        followed: Share of the steps with surprise about it, until then, that take its policy's action.
-        later: Share of the steps after that with surprise about each question, shape (2,).
-    """
-
-    before: float
-    crossed: Bools
-    settled: int
-    followed: float
-    later: Floats
+    before: float  # share of the 10 minutes before the change with surprise about any question
+    crossed: Bools  # whether each question is surprised within 60 s of the first use of the changed policy, shape (2,)
+    settled: int  # step from which on the changed question is without surprise for a minute; the end if there is none
+    followed: float  # share of the steps with surprise about it, until then, that take its policy's action
+    later: Floats  # share of the steps after that with surprise about each question, shape (2,)
 
 
 def reaction(record: Record, change_at: int) -> Reaction:
@@ -73,11 +68,25 @@ def reactions(data: Data) -> list[Reaction]:
     return [reaction(record, data.size.before) for record in data.lives["curious"]]
 
 
+CLAIMS = Claims("White, Modayil & Sutton (2014)")
+
+
+@CLAIMS.add(
+    "Before the change the robot is not surprised.",
+    "the shape only; another robot, another sensor",
+    f"UDE above the threshold in at most {MOST_SURPRISED:.0%} of the last 10 minutes of phase A.",
+)
 def _unsurprised(data: Data) -> Finding:
     shares = {"share of the 10 minutes before the change with surprise": [found.before for found in reactions(data)]}
     return finding_of_means(shares, lambda share: share <= MOST_SURPRISED)
 
 
+@CLAIMS.add(
+    "The change surprises it, and only about what changed.",
+    "UDE rises after the physical change",
+    f"Within 60 s of the policy's first use the UDE of the changed question crosses the threshold in at least "
+    f"{LEAST_SHARE:.0%} of the seeds, that of the other one in at most {MOST_OTHERS:.0%}.",
+)
 def _surprised(data: Data) -> Finding:
     changed, other = np.mean([found.crossed for found in reactions(data)], axis=0)
     return Finding(
@@ -87,6 +96,13 @@ def _surprised(data: Data) -> Finding:
     )
 
 
+@CLAIMS.add(
+    "It acts on its surprise, and stops.",
+    "it switches to that policy until it is no longer surprised, then continues as before",
+    f"At least {LEAST_FOLLOWED:.0%} of the surprised time on that policy; without surprise for a minute within 10 "
+    f"minutes in at least {LEAST_SHARE:.0%} of the seeds; afterwards at most {MOST_SURPRISED:.0%} of the time "
+    "surprised, about the worse question.",
+)
 def _acts_and_stops(data: Data) -> Finding:
     found = reactions(data)
     in_time = np.mean([reacts.settled <= WITHIN for reacts in found])
@@ -100,6 +116,13 @@ def _acts_and_stops(data: Data) -> Finding:
     )
 
 
+@CLAIMS.add(
+    "It learns faster for it.",
+    "no comparison is known",
+    f"Steps until the error is at most {RECOVERED:g} times that before the change: median ratio to the twin at "
+    f"most {MOST_RATIO:g}.",
+    source="a test of ours",
+)
 def _learns_faster(data: Data) -> Finding:
     steps = {
         kind: np.array([recovery(record, data.size.before) for record in data.lives[kind]])
@@ -110,6 +133,12 @@ def _learns_faster(data: Data) -> Finding:
     return Finding(f"Median steps until the error is back: {said}; median ratio {ratio:.2f}.", [ratio <= MOST_RATIO])
 
 
+@CLAIMS.add(
+    "Noise is not interesting.",
+    "UDE is large only while learning changes something",
+    f"White noise as cumulant: surprised in at most {MOST_SURPRISED:.0%} of phase B; with |delta| as drive at its "
+    f"policy for at least {LEAST_DRAWN:.0%}.",
+)
 def _noise(data: Data) -> Finding:
     after = data.size.before
     by_ude = [float((record.drive[after:, CHANGED] > THRESHOLD).mean()) for record in data.lives["noise, UDE"]]
@@ -121,50 +150,51 @@ def _noise(data: Data) -> Finding:
     )
 
 
-_PAPER = "White, Modayil & Sutton (2014)"
-_SHAPE = "the shape only; another robot, another sensor"
-RULES = [
-    ClaimRule(
-        "Before the change the robot is not surprised.",
-        _PAPER,
-        _SHAPE,
-        f"UDE above the threshold in at most {MOST_SURPRISED:.0%} of the last 10 minutes of phase A.",
-        _unsurprised,
-    ),
-    ClaimRule(
-        "The change surprises it, and only about what changed.",
-        _PAPER,
-        "UDE rises after the physical change",
-        f"Within 60 s of the policy's first use the UDE of the changed question crosses the threshold in at least "
-        f"{LEAST_SHARE:.0%} of the seeds, that of the other one in at most {MOST_OTHERS:.0%}.",
-        _surprised,
-    ),
-    ClaimRule(
-        "It acts on its surprise, and stops.",
-        _PAPER,
-        "it switches to that policy until it is no longer surprised, then continues as before",
-        f"At least {LEAST_FOLLOWED:.0%} of the surprised time on that policy; without surprise for a minute within 10 "
-        f"minutes in at least {LEAST_SHARE:.0%} of the seeds; afterwards at most {MOST_SURPRISED:.0%} of the time "
-        "surprised, about the worse question.",
-        _acts_and_stops,
-    ),
-    ClaimRule(
-        "It learns faster for it.",
-        "a test of ours",
-        "no comparison is known",
-        f"Steps until the error is at most {RECOVERED:g} times that before the change: median ratio to the twin at "
-        f"most {MOST_RATIO:g}.",
-        _learns_faster,
-    ),
-    ClaimRule(
-        "Noise is not interesting.",
-        _PAPER,
-        "UDE is large only while learning changes something",
-        f"White noise as cumulant: surprised in at most {MOST_SURPRISED:.0%} of phase B; with |delta| as drive at its "
-        f"policy for at least {LEAST_DRAWN:.0%}.",
-        _noise,
-    ),
-]
+def pictures(data: Data, folder: Path) -> list[Figure]:
+    """Draw surprise around the change, the errors of curious robots and their twins, and the pull of noise."""
+    canvas, (left, middle, right) = new_canvas(13.0, 3.8, 3, width_ratios=[1.4, 1.2, 0.9])
+    _draw_surprise(left, data)
+    _draw_errors(middle, data)
+    _draw_noise(right, data)
+    return [
+        save(
+            canvas,
+            folder / "curiosity.png",
+            "Left: UDE of both questions in the curious life of the first seed; the friction of clockwise rotation "
+            "rises at 0, and the robot follows that policy in the shaded time. Middle: error of the changed question "
+            "in tests, median over the seeds. Right: share of phase B at the policy of a question about noise, one dot "
+            "per seed.",
+        )
+    ]
+
+
+def _draw_surprise(axes: Axes, data: Data) -> None:
+    record, change_at = data.lives["curious"][0], data.size.before
+    shown = slice(max(change_at - 3 * MINUTE, 0), change_at + 7 * MINUTE)
+    t = (np.arange(len(record.drive))[shown] - change_at) / MINUTE
+    for question, name, colour in ((OTHER, "counter-clockwise", COLOURS[0]), (CHANGED, "clockwise", COLOURS[1])):
+        axes.plot(t, record.drive[shown, question], color=colour, linewidth=1.2, label=name)
+    axes.axhline(THRESHOLD, color="0.4", linewidth=0.9, linestyle="--", label="threshold")
+    is_followed = record.followed[shown] == CHANGED
+    axes.fill_between(t, 0, 1, where=is_followed, transform=axes.get_xaxis_transform(), color=COLOURS[1], alpha=0.12)
+    style_axes(axes, "surprise", legend=True, xlabel="minutes since the change", ylabel="UDE")
+
+
+def _draw_errors(axes: Axes, data: Data) -> None:
+    for kind, colour in (("twin", COLOURS[0]), ("curious", COLOURS[1])):
+        records = data.lives[kind]  # type: ignore[index]
+        t = (records[0].tested - data.size.before) / MINUTE
+        error, is_shown = np.median([record.error for record in records], axis=0), (t >= -1) & (t < 4)
+        axes.plot(t[is_shown], error[is_shown], color=colour, linewidth=1.3, label=kind)
+    style_axes(axes, "error of the changed question", legend=True, xlabel="minutes since the change", yscale="log")
+
+
+def _draw_noise(axes: Axes, data: Data) -> None:
+    for x, kind in enumerate(("noise, UDE", "noise, |delta|")):
+        shares = [float((r.followed[data.size.before :] == CHANGED).mean()) for r in data.lives[kind]]  # type: ignore[index]
+        axes.plot(np.full(len(shares), x), shares, "o", color=COLOURS[2], alpha=0.6)
+    axes.set_xticks([0, 1], ["by UDE", "by |delta|"])
+    style_axes(axes, "time spent on noise", ylabel="share of phase B", ylim=(-0.03, 1.03), xlim=(-0.5, 1.5))
 
 
 def tables(data: Data) -> list[Table]:
@@ -201,17 +231,11 @@ def settings(_study: Study, data: Data) -> dict[str, Cell]:
     }
 
 
-EXPERIMENT = Experiment(
-    "curiosity",
-    "Surprise and curiosity: UDE drives the behaviour",
-    problem.gather,
-    RULES,
-    tables,
-    settings,
-    remarks=[
-        "The shape of a result, on another body: a simulated robot that can rotate, its mean motor current instead of "
-        "the battery current, and more friction. Its normal behaviour rotates and stops on the spot, away from walls.",
-        "Physics is that of the planar simulator, which shares friction and motors with PyBullet's.",
-        "Tests start from the robot's state, follow the changed policy for 5 s and put the robot back.",
-    ],
-)
+REMARKS = [
+    "The shape of a result, on another body: a simulated robot that can rotate, its mean motor current instead of "
+    "the battery current, and more friction. Its normal behaviour rotates and stops on the spot, away from walls.",
+    "Physics is that of the planar simulator, which shares friction and motors with PyBullet's.",
+    "Tests start from the robot's state, follow the changed policy for 5 s and put the robot back.",
+]
+TITLE = "Surprise and curiosity: UDE drives the behaviour"
+EXPERIMENT = Experiment("curiosity", TITLE, problem.gather, CLAIMS, pictures, tables, settings, REMARKS)

@@ -72,10 +72,6 @@ class Bouts:
     """The normal behaviour: rotate for 2 s in either direction, stop for 1.5 s, and so on.
 
     Bouts are longer than a step, so that b is 1 within a bout: rho is at most 2.
-
-    Args:
-        rotations: The actions that rotate.
-        stop: The action that stops.
     """
 
     def __init__(self, rotations: tuple[int, ...], stop: int) -> None:
@@ -130,20 +126,13 @@ class Curious:
 
 
 class Record(NamedTuple):
-    """One life.
+    """One life."""
 
-    Attributes:
-        drive: UDE of each question after each step, or its mean |rho delta|, shape (n_steps, 2).
-        taken, followed: The question whose policy's action was taken, or `NORMAL`, and the one whose policy was
-            followed, shape (n_steps,).
-        tested, error: Steps of the tests, and mean squared errors of the changed question there, shape (n_tests,).
-    """
-
-    drive: Floats
-    taken: Integers
-    followed: Integers
-    tested: Integers
-    error: Floats
+    drive: Floats  # UDE of each question after each step, or its mean |rho delta|, shape (n_steps, 2)
+    taken: Integers  # the question whose policy's action was taken, or `NORMAL`, shape (n_steps,)
+    followed: Integers  # the question whose policy was followed, or `NORMAL`, shape (n_steps,)
+    tested: Integers  # steps of the tests, shape (n_tests,)
+    error: Floats  # mean squared error of the changed question in each test, shape (n_tests,)
 
 
 TEST_EVERY, TESTED_FOR = 50, 10 * MINUTE
@@ -153,12 +142,7 @@ TEST_STEPS, SCORED = 50, slice(10, 30)
 
 
 class Watch(LifeHooks):
-    """Measures the drive after each learning step and records the life.
-
-    Args:
-        behaviour: Receives the drive.
-        size: Lengths of the phases.
-        is_tested: Whether the changed question is tested.
+    """Measures the drive after each learning step and records the life; `is_tested`: tests the changed question.
 
     Attributes:
         by_ude: Whether the drive is the UDE, not the mean |rho delta|.

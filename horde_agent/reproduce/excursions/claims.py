@@ -8,9 +8,13 @@ Source: White, Modayil & Sutton (2012), section 4.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
 
 import numpy as np
+from matplotlib.axes import Axes
 
+from horde_agent.measures.passes import Curve
 from horde_agent.reproduce.excursions.problem import (
     LARGER_STEPS,
     PAPER,
@@ -27,10 +31,13 @@ from horde_agent.reproduce.excursions.problem import (
     not_monotonic,
     summary,
 )
-from horde_agent.reproduce.experiment import ClaimRule, Experiment, Finding
+from horde_agent.reproduce.experiment import Claims, Experiment, Finding
+from horde_agent.reproduce.figure import new_canvas, save, style_axes
 from horde_agent.reproduce.lives import LifeSpec
-from horde_agent.reproduce.result import Cell, Table, join, mean_ci
+from horde_agent.reproduce.result import Cell, Figure, Table, join, mean_ci
 from horde_agent.reproduce.study import Study
+from horde_agent.runs.showing.pictures import COLOURS, nmsre_picture
+from horde_agent.types import Floats
 
 HALF, NEAR_HALF = 0.5, 0.1
 SEVERAL = 0.01
@@ -43,6 +50,14 @@ def _together(values: Sequence[float]) -> str:
     return f" ({mean_ci(values)} over lives)" if len(values) > 1 else ""
 
 
+CLAIMS = Claims("section 4")
+
+
+@CLAIMS.add(
+    "Each time step updates exactly the learners whose policy matches the action: a fifth of them",
+    "exactly 159 of 795 learners",
+    "on every learning step questions / actions learners have rho > 0",
+)
 def _per_step(data: Data) -> Finding:
     lives, n_actions = data.lives.values(), len(data.interface.actions)
     per_action = np.bincount(data.action, minlength=n_actions)
@@ -55,6 +70,11 @@ def _per_step(data: Data) -> Finding:
     )
 
 
+@CLAIMS.add(
+    "Half of the time goes to test excursions",
+    "261,681 samples, half of the time spent on test excursions",
+    "the share of the excursions, and that of excursions and drives, lie within .4 to .6",
+)
 def _half_of_the_time(data: Data) -> Finding:
     lives = list(data.lives.values())
     tests = [life.in_excursions for life in lives]
@@ -67,6 +87,11 @@ def _half_of_the_time(data: Data) -> Finding:
     )
 
 
+@CLAIMS.add(
+    "Hundreds of off-policy predictions are learned within the robot's cycle of 100 ms",
+    "45 ms per cycle on a dual-core laptop",
+    "an update takes less than 100 ms in every life",
+)
 def _in_real_time(data: Data) -> Finding:
     ms = [lesson.ms_per_update for lesson in data.main.values()]
     return Finding(
@@ -75,6 +100,12 @@ def _in_real_time(data: Data) -> Finding:
     )
 
 
+@CLAIMS.add(
+    "No question diverges with one set of parameters for all",
+    "no divergence was observed for any question",
+    "in every life no question is set aside: no weight passes 1000 r_max / (1 - gamma)",
+    source="section 4, figure 3",
+)
 def _nothing_diverges(data: Data) -> Finding:
     aside = [lesson.n_diverged for lesson in data.main.values()]
     traces = join([lesson.max_trace for lesson in data.main.values()], ".3g")
@@ -83,6 +114,12 @@ def _nothing_diverges(data: Data) -> Finding:
     )
 
 
+@CLAIMS.add(
+    "The average NMSRE over all questions finishes below 1",
+    "the average of the NMSRE for all the questions finished below 1.0",
+    "the mean of the final NMSRE is below 1 in every life",
+    source="section 4, figure 3",
+)
 def _below_one(data: Data) -> Finding:
     found = [summary(lesson) for lesson in data.main.values()]
     means, holds = [s.mean for s in found], [s.mean < 1.0 for s in found]
@@ -100,6 +137,11 @@ def _below_one(data: Data) -> Finding:
     )
 
 
+@CLAIMS.add(
+    "A substantial portion of the variance in the returns is explained",
+    "a substantial portion of the variance in the returns is being explained by the predictions",
+    "the median question leaves less than half of the variance unexplained in every life",
+)
 def _substantial(data: Data) -> Finding:
     medians = [summary(lesson).median for lesson in data.main.values()]
     return Finding(
@@ -107,6 +149,13 @@ def _substantial(data: Data) -> Finding:
     )
 
 
+@CLAIMS.add(
+    "The mean NMSRE falls like a learning curve",
+    "the return error has the typical exponential learning profile",
+    "in every life the last fifth's median is below half of the first's, and the mean over lives falls from each "
+    "fifth to the next",
+    source="figure 3",
+)
 def _learning_curve(data: Data) -> Finding:
     parts = {seed: fifth_medians(lesson.curves().mean(axis=1)) for seed, lesson in data.main.items()}
     halves = [bool(part[-1] < 0.5 * part[0]) for part in parts.values()]
@@ -119,6 +168,12 @@ def _learning_curve(data: Data) -> Finding:
     )
 
 
+@CLAIMS.add(
+    "Several individual curves are not monotonic",
+    "several individual curves exhibit non-monotonic shape",
+    "at least 1 % of the questions in every life",
+    source="figure 3",
+)
 def _not_monotonic(data: Data) -> Finding:
     shares = [not_monotonic(lesson) for lesson in data.main.values()]
     return Finding(
@@ -138,6 +193,11 @@ def _or_none(values: Sequence[float]) -> str:
     return join(f"{value:.3g}" if np.isfinite(value) else "none" for value in values)
 
 
+@CLAIMS.add(
+    "Larger alpha makes questions diverge",
+    "divergence was observed on earlier runs with larger values of alpha",
+    "questions are set aside at each of the larger step sizes (all: reproduced; some of them: partly)",
+)
 def _larger_alpha(data: Data) -> Finding:
     aside = [data.first(v).n_diverged for v in LARGER_STEPS]
     return Finding(
@@ -147,6 +207,11 @@ def _larger_alpha(data: Data) -> Finding:
     )
 
 
+@CLAIMS.add(
+    "Smaller alpha_w makes questions diverge",
+    "divergence was observed on earlier runs with smaller values of alpha_w",
+    "questions are set aside at each of the smaller ratios (all: reproduced; some of them: partly)",
+)
 def _smaller_alpha_w(data: Data) -> Finding:
     aside = [data.first(v).n_diverged for v in SMALLER_RATIOS]
     cause = (
@@ -161,6 +226,12 @@ def _smaller_alpha_w(data: Data) -> Finding:
     )
 
 
+@CLAIMS.add(
+    "The pseudo-code's own trace does not diverge either",
+    "no divergence was observed; the pseudo-code does not bound its trace",
+    "in every life no question is set aside under the trace rule plain",
+    source="section 4, pseudo-code",
+)
 def _plain_trace(data: Data) -> Finding:
     lessons = list(data.lessons[PAPER._replace(trace_rule="plain")].values())
     aside = [lesson.n_diverged for lesson in lessons]
@@ -177,86 +248,118 @@ def _plain_trace(data: Data) -> Finding:
     )
 
 
-RULES = [
-    ClaimRule(
-        "Each time step updates exactly the learners whose policy matches the action: a fifth of them",
-        "section 4",
-        "exactly 159 of 795 learners",
-        "on every learning step questions / actions learners have rho > 0",
-        _per_step,
-    ),
-    ClaimRule(
-        "Half of the time goes to test excursions",
-        "section 4",
-        "261,681 samples, half of the time spent on test excursions",
-        "the share of the excursions, and that of excursions and drives, lie within .4 to .6",
-        _half_of_the_time,
-    ),
-    ClaimRule(
-        "Hundreds of off-policy predictions are learned within the robot's cycle of 100 ms",
-        "section 4",
-        "45 ms per cycle on a dual-core laptop",
-        "an update takes less than 100 ms in every life",
-        _in_real_time,
-    ),
-    ClaimRule(
-        "No question diverges with one set of parameters for all",
-        "section 4, figure 3",
-        "no divergence was observed for any question",
-        "in every life no question is set aside: no weight passes 1000 r_max / (1 - gamma)",
-        _nothing_diverges,
-    ),
-    ClaimRule(
-        "The average NMSRE over all questions finishes below 1",
-        "section 4, figure 3",
-        "the average of the NMSRE for all the questions finished below 1.0",
-        "the mean of the final NMSRE is below 1 in every life",
-        _below_one,
-    ),
-    ClaimRule(
-        "A substantial portion of the variance in the returns is explained",
-        "section 4",
-        "a substantial portion of the variance in the returns is being explained by the predictions",
-        "the median question leaves less than half of the variance unexplained in every life",
-        _substantial,
-    ),
-    ClaimRule(
-        "The mean NMSRE falls like a learning curve",
-        "figure 3",
-        "the return error has the typical exponential learning profile",
-        "in every life the last fifth's median is below half of the first's, and the mean over lives falls from each "
-        "fifth to the next",
-        _learning_curve,
-    ),
-    ClaimRule(
-        "Several individual curves are not monotonic",
-        "figure 3",
-        "several individual curves exhibit non-monotonic shape",
-        "at least 1 % of the questions in every life",
-        _not_monotonic,
-    ),
-    ClaimRule(
-        "Larger alpha makes questions diverge",
-        "section 4",
-        "divergence was observed on earlier runs with larger values of alpha",
-        "questions are set aside at each of the larger step sizes (all: reproduced; some of them: partly)",
-        _larger_alpha,
-    ),
-    ClaimRule(
-        "Smaller alpha_w makes questions diverge",
-        "section 4",
-        "divergence was observed on earlier runs with smaller values of alpha_w",
-        "questions are set aside at each of the smaller ratios (all: reproduced; some of them: partly)",
-        _smaller_alpha_w,
-    ),
-    ClaimRule(
-        "The pseudo-code's own trace does not diverge either",
-        "section 4, pseudo-code",
-        "no divergence was observed; the pseudo-code does not bound its trace",
-        "in every life no question is set aside under the trace rule plain",
-        _plain_trace,
-    ),
-]
+# ---- figures --------------------------------------------------------------------------------------------------------
+
+
+_CEILING = 1e3  # upper limit of logarithmic axes
+_AT_1: Any = {"color": "0.35", "linewidth": 0.9, "linestyle": ":"}
+
+
+def pictures(data: Data, folder: Path) -> list[Figure]:
+    """Draw all pictures into a folder and return their entries."""
+    return [
+        _questions(data, folder / "nmsre.png"),
+        _draw_rules(data, folder / "rules.png"),
+        _draw_steps(data, folder / "steps.png"),
+        _draw_offline(data, folder / "offline.png"),
+    ]
+
+
+def _questions(data: Data, path: Path) -> Figure:
+    seed, lesson = next(iter(data.main.items()))
+    nmsre_picture([Curve.of(outcomes) for outcomes in lesson.outcomes], lesson.sound, path)
+    return Figure(
+        path.name,
+        f"The paper's figure 3: the NMSRE of each of {len(data.questions)} questions over the tests of its policy, in "
+        f"the life of seed {seed}; bold: their mean; dashed: their median. The axis is logarithmic.",
+    )
+
+
+def _draw_rules(data: Data, path: Path) -> Figure:
+    gammas = np.unique(data.gamma)
+    canvas, panels = new_canvas(11.0, 3.9, len(gammas), sharey=True)
+    for axes, gamma in zip(panels, gammas, strict=True):
+        mine = data.gamma == gamma
+        for colour, variant in zip(COLOURS, [v for v in data.rules if v.w_rule == PAPER.w_rule], strict=False):
+            lesson = data.first(variant)
+            curves, n_diverged = lesson.curves(mine), int((~lesson.sound & mine).sum())
+            label = f"{variant.trace_rule}, {n_diverged} set aside" if n_diverged else variant.trace_rule
+            x = np.arange(1, len(curves) + 1)
+            axes.plot(x, curves.mean(axis=1), color=colour, linewidth=1.5, label=label)
+            axes.plot(x, np.median(curves, axis=1), color=colour, linewidth=1.1, linestyle="--")
+        axes.axhline(1.0, **_AT_1)
+        legend = {"loc": "upper right"}
+        style_axes(axes, f"gamma {gamma:g}", legend=legend, yscale="log", xlabel="test excursions of the question")
+    low, high = panels[0].get_ylim()
+    panels[0].set(ylim=(max(low, 1e-3), min(high, _CEILING)), ylabel="NMSRE")
+    return save(
+        canvas,
+        path,
+        f"The three trace rules on the first life, w rule {PAPER.w_rule}: mean (solid) and median (dashed) over the "
+        f"questions of each gamma that were not set aside. The axis ends at {_CEILING:g}.",
+    )
+
+
+def _draw_steps(data: Data, path: Path) -> Figure:
+    canvas, (left, right) = new_canvas(8.4, 3.5, 2, sharey=True)
+    steps, ratios = [PAPER, *LARGER_STEPS], [PAPER, *SMALLER_RATIOS]
+    _sweep(left, data, steps, [f"{v.step_size:g}" for v in steps])
+    style_axes(left, xlabel="alpha x active features", ylabel="final NMSRE")
+    _sweep(right, data, ratios, [f"{v.secondary_ratio:g}" for v in ratios])
+    style_axes(right, xlabel="alpha_w / alpha", legend=True)
+    return save(
+        canvas,
+        path,
+        "Larger alpha (left) and smaller alpha_w (right) on the first life, from the paper's values on; above each "
+        "point the number of questions set aside. Means and medians are of the others.",
+    )
+
+
+def _sweep(axes: Axes, data: Data, variants: Sequence[Variant], names: Sequence[str]) -> None:
+    found = [summary(data.first(v)) for v in variants]
+    x = np.arange(len(found))
+    axes.plot(x, [s.mean for s in found], color=COLOURS[0], marker="o", label="mean")
+    axes.plot(x, [s.median for s in found], color=COLOURS[1], marker="o", linestyle="--", label="median")
+    for k, (s, variant) in enumerate(zip(found, variants, strict=True)):
+        n, at = f"{data.first(variant).n_diverged}", (k, s.mean)
+        axes.annotate(n, at, textcoords="offset points", xytext=(0, 7), ha="center", fontsize=8)
+    axes.axhline(1.0, **_AT_1)
+    axes.set_yscale("log")
+    axes.set_xticks(x, names)
+    axes.margins(x=0.12, y=0.18)
+
+
+def _draw_offline(data: Data, path: Path) -> Figure:
+    demons = data.first().score(data.offline.is_held_out)
+    canvas, panels = new_canvas(9.0, 4.4, 2, sharey=True)
+    predictors = (("LSTD(lambda)", data.offline.lstd), ("ridge regression", data.offline.ridge))
+    for axes, (name, scores) in zip(panels, predictors, strict=True):
+        _scatter(axes, data, scores, demons)
+        axes.set_xlabel(f"{name}, off-line")
+    panels[0].set_ylabel("demon, last weights")
+    panels[1].legend(frameon=False, fontsize=8, loc="lower right")
+    canvas.suptitle("mean squared error over variance, held-out excursions", fontsize=10)
+    return save(
+        canvas,
+        path,
+        "Each question's demon against the best off-line linear predictors with the same features, on the same "
+        "held-out excursions of the first life. Above the diagonal the off-line predictor is better; dotted: the mean "
+        "return.",
+    )
+
+
+def _scatter(axes: Axes, data: Data, x: Floats, y: Floats) -> None:
+    shown = np.isfinite(x) & np.isfinite(y) & (x > 0) & (y > 0)
+    low, high = float(min(x[shown].min(), y[shown].min())), float(max(x[shown].max(), y[shown].max()))
+    for colour, gamma in zip(COLOURS, np.unique(data.gamma), strict=False):
+        mine = shown & (data.gamma == gamma)
+        axes.scatter(x[mine], y[mine], s=8, color=colour, alpha=0.55, linewidths=0, label=f"gamma {gamma:g}")
+    limits = (low / 1.3, min(high * 1.3, _CEILING))
+    axes.plot(limits, limits, color="0.4", linewidth=0.9)
+    axes.axhline(1.0, **_AT_1)
+    axes.axvline(1.0, **_AT_1)
+    style_axes(axes, xscale="log", yscale="log", xlim=limits, ylim=limits, aspect="equal")
+
 
 # ---- tables ---------------------------------------------------------------------------------------------------------
 
@@ -326,7 +429,6 @@ def _worst(data: Data) -> Table:
 
 
 def _rules(data: Data) -> Table:
-    """Return the six pairs of rules, and how far their predictions lie from those of the paper's."""
     rows = [{"trace rule": v.trace_rule, "w rule": v.w_rule, **_compared(data, v)} for v in data.rules]
     return Table.of("Trace rules and w rules", rows, _aside_note(data))
 
@@ -409,19 +511,16 @@ def settings(study: Study, data: Data) -> dict[str, Cell]:
     }
 
 
-EXPERIMENT = Experiment(
-    "excursions",
-    "795 predictions about five policies, tested by excursions",
-    gather,
-    RULES,
-    tables,
-    settings,
-    remarks=[
-        "A life does not depend on what is learned from it, so every rule learns from the same lives.",
-        "NMSRE is the trace of squared errors (10 excursions) over the variance of all returns of the question; "
-        "questions set aside, because their weights passed every bound that an answer can need, are left out of means "
-        "and medians and counted apart.",
-        "A return has 50 terms, all under the target policy; the paper's sum has 51, its excursions have 50 steps.",
-    ],
-    lives=lambda study: [LifeSpec(seed, STEPS[study.scale]) for seed in study.seeds],
-)
+def _lives(study: Study) -> list[LifeSpec]:
+    return [LifeSpec(seed, STEPS[study.scale]) for seed in study.seeds]
+
+
+REMARKS = [
+    "A life does not depend on what is learned from it, so every rule learns from the same lives.",
+    "NMSRE is the trace of squared errors (10 excursions) over the variance of all returns of the question; "
+    "questions set aside, because their weights passed every bound that an answer can need, are left out of means "
+    "and medians and counted apart.",
+    "A return has 50 terms, all under the target policy; the paper's sum has 51, its excursions have 50 steps.",
+]
+TITLE = "795 predictions about five policies, tested by excursions"
+EXPERIMENT = Experiment("excursions", TITLE, gather, CLAIMS, pictures, tables, settings, REMARKS, _lives)

@@ -129,12 +129,7 @@ _BLOCK = 2_000
 
 
 class LifeRows:
-    """A life's states as active features, and the problems made from them.
-
-    Args:
-        lessons: The life.
-        interface: The body's, for its tile coder.
-    """
+    """A life's states as active features, and the problems made from them."""
 
     def __init__(self, lessons: TrainingData, interface: Interface) -> None:
         self.lessons = lessons
@@ -250,18 +245,12 @@ class Split(NamedTuple):
 
 
 class Offline(NamedTuple):
-    """Scores on held-out excursions, (n_questions,): mean squared error over the variance of all returns measured.
+    """Scores on held-out excursions, (n_questions,): mean squared error over the variance of all returns measured."""
 
-    Attributes:
-        ridge, lstd: Of the two off-line predictors.
-        mean: Of always saying the mean return of the training excursions.
-        is_held_out: Which of the life's tests were held out, shape (n_tests,).
-    """
-
-    ridge: Floats
-    lstd: Floats
-    mean: Floats
-    is_held_out: Bools
+    ridge: Floats  # of ridge regression
+    lstd: Floats  # of LSTD(lambda)
+    mean: Floats  # of always saying the mean return of the training excursions
+    is_held_out: Bools  # which of the life's tests were held out, shape (n_tests,)
 
 
 def split(n: int, rng: np.random.Generator) -> Split:
@@ -292,14 +281,9 @@ def offline(
     rng: np.random.Generator,
     on_progress: OnProgress,
 ) -> Offline:
-    """Return how well the best off-line linear predictors do on held-out excursions.
+    """Return how well the best off-line linear predictors do on held-out excursions, which `rng` chooses.
 
-    Args:
-        lessons: The life.
-        questions: About constant actions, with channels as their cumulants and one constant lambda.
-        interface: The body's, for its tile coder.
-        rng: Splits the excursions.
-        on_progress: Called with the share that is done.
+    The questions are about constant actions, with channels as their cumulants and one constant lambda.
 
     Raises:
         ValueError: If the questions' lambdas differ, or are functions.

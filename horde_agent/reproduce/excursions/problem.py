@@ -29,11 +29,7 @@ from horde_agent.types import Bools, Floats, Integers
 
 
 class Variant(NamedTuple):
-    """One way to learn; the defaults are the paper's parameters and this program's default rules.
-
-    Attributes:
-        trace_rule, w_rule, step_size, secondary_ratio: As in `LearnerConfig`.
-    """
+    """Settings of `LearnerConfig`; the defaults are the paper's parameters and this program's default rules."""
 
     trace_rule: str = "clipped"
     w_rule: str = "every-step"
@@ -61,22 +57,14 @@ SMALLER_RATIOS = [Variant(secondary_ratio=ratio) for ratio in (1e-4, 0.0)]
 
 
 class Lesson(NamedTuple):
-    """What one variant learned from one life.
+    """What one variant learned from one life."""
 
-    Attributes:
-        made: Predictions before each test, as they were made then, see `lessons.predict_at_tests`.
-        last: The same of the weights at the end of the life.
-        sound: Which demons did not diverge, shape (n_demons,).
-        max_trace: Largest |e|.
-        seconds, n_updates: Duration of learning, and its number of updates.
-    """
-
-    made: Floats
-    last: Floats
-    sound: Bools
-    max_trace: float
-    seconds: float
-    n_updates: int
+    made: Floats  # predictions before each test, as they were made then, see `lessons.predict_at_tests`
+    last: Floats  # the same of the weights at the end of the life
+    sound: Bools  # which demons did not diverge, shape (n_demons,)
+    max_trace: float  # largest |e|
+    seconds: float  # duration of learning
+    n_updates: int  # number of updates
 
 
 def learn_variant(on_progress: OnProgress, study: Study, seed: int, life: Path, variant: Variant) -> Lesson:
@@ -101,7 +89,6 @@ def learn_variant(on_progress: OnProgress, study: Study, seed: int, life: Path, 
 
 
 def _learn_offline(on_progress: OnProgress, study: Study, seed: int, life: Path) -> Offline:
-    """Find the best off-line predictors of one life unless cached; a job for a worker process."""
 
     def make() -> Offline:
         interface = interface_of(study)
@@ -116,19 +103,12 @@ def _learn_offline(on_progress: OnProgress, study: Study, seed: int, life: Path)
 
 @dataclass(frozen=True)
 class VariantResult:
-    """Result of one variant on one life.
+    """Result of one variant on one life."""
 
-    Attributes:
-        outcomes: Each policy's excursions, with the predictions made before them.
-        last_outcomes: The same with what the weights at the end of the life predict there.
-        test_number: Of each excursion, among all of the life, by policy as in `outcomes`.
-        sound, max_trace, seconds, n_updates: As in `Lesson`.
-    """
-
-    outcomes: list[Outcomes]
-    last_outcomes: list[Outcomes]
-    test_number: list[Integers]
-    sound: Bools
+    outcomes: list[Outcomes]  # each policy's excursions, with the predictions made before them
+    last_outcomes: list[Outcomes]  # the same with what the weights at the end of the life predict there
+    test_number: list[Integers]  # of each excursion, among all of the life, by policy as in `outcomes`
+    sound: Bools  # this and the rest as in `Lesson`
     max_trace: float
     seconds: float
     n_updates: int
@@ -192,24 +172,16 @@ class VariantResult:
 
 
 class LifeSummary(NamedTuple):
-    """How a life's time was spent, and its tests.
+    """How a life's time was spent, and its tests."""
 
-    Attributes:
-        n_steps, n_updates, n_tests: Steps of the life, updates, complete test excursions.
-        in_excursions, in_drives: Shares of the steps.
-        updates_by_action: Number of updates after each action.
-        test_action: Action followed in each test, shape (n_tests,).
-        tests: Each policy's excursions, with predictions of 0.
-    """
-
-    n_steps: int
-    n_updates: int
-    n_tests: int
-    in_excursions: float
-    in_drives: float
-    updates_by_action: Integers
-    test_action: Integers
-    tests: list[Outcomes]
+    n_steps: int  # steps of the life
+    n_updates: int  # updates
+    n_tests: int  # complete test excursions
+    in_excursions: float  # share of the steps in excursions
+    in_drives: float  # share of the steps in drives
+    updates_by_action: Integers  # number of updates after each action
+    test_action: Integers  # action followed in each test, shape (n_tests,)
+    tests: list[Outcomes]  # each policy's excursions, with predictions of 0
 
     @classmethod
     def of(cls, path: Path, questions: Sequence[GVF]) -> LifeSummary:
@@ -230,20 +202,13 @@ class LifeSummary(NamedTuple):
 
 @dataclass(frozen=True)
 class Data:
-    """Everything that was measured.
+    """Everything that was measured."""
 
-    Attributes:
-        interface, questions: Interface of the robot; the questions learned.
-        lessons: By variant, then seed.
-        lives: By seed.
-        offline: The best off-line predictors of the first seed's life.
-    """
-
-    interface: Interface
-    questions: Sequence[GVF]
-    lessons: dict[Variant, dict[int, VariantResult]]
-    lives: dict[int, LifeSummary]
-    offline: Offline
+    interface: Interface  # of the robot
+    questions: Sequence[GVF]  # those learned
+    lessons: dict[Variant, dict[int, VariantResult]]  # by variant, then seed
+    lives: dict[int, LifeSummary]  # by seed
+    offline: Offline  # the best off-line predictors of the first seed's life
 
     @property
     def main(self) -> dict[int, VariantResult]:

@@ -5,13 +5,16 @@ Source: Sutton et al. (2011). Only the abstract could be read: a claim is the sh
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 
-from horde_agent.reproduce.experiment import ClaimRule, Experiment, Finding
+from horde_agent.reproduce.experiment import Claims, Experiment, Finding
+from horde_agent.reproduce.figure import COLOURS, new_canvas, save, style_axes
 from horde_agent.reproduce.horde2011 import problem
 from horde_agent.reproduce.horde2011.problem import FLOORS, N_HEADINGS, SEEKERS, Data, Stops, Wandering
 from horde_agent.reproduce.measures.claims import rank_correlation
-from horde_agent.reproduce.result import Cell, Table, join, mean_ci
+from horde_agent.reproduce.result import Cell, Figure, Table, join, mean_ci
 from horde_agent.reproduce.study import Study
 from horde_agent.types import Floats
 
@@ -36,6 +39,15 @@ def _approach_errors(life: Wandering) -> tuple[float, float]:
     return nmse, float(np.mean(np.array(ranks) >= LEAST_RANK)) if ranks else 0.0
 
 
+CLAIMS = Claims("Sutton et al. (2011)")
+
+
+@CLAIMS.add(
+    "The time until an obstacle is met is learned off-policy.",
+    "the shape only",
+    f"NMSE against the measured times at most {MOST_NMSRE:g}; in at least {LEAST_SHARE:.0%} of the excursions of "
+    f"{STEPS_RANKED} steps or more Spearman's correlation of prediction and time left is at least {LEAST_RANK:g}.",
+)
 def _obstacle(data: Data) -> Finding:
     errors, falls = zip(*map(_approach_errors, data.wanderings), strict=True)
     missed = sum(int((life.time == 0).sum()) for life in data.wanderings)
@@ -83,6 +95,13 @@ def gaps_closed(stops: Stops) -> list[float]:
     return closed
 
 
+@CLAIMS.add(
+    "The time to stop is learned, and tracked when the floor changes.",
+    "the shape only; floors are friction settings",
+    f"Within {MOST_OFF:.0%} of the mean time after {problem.LEARNED_STOPS} stops, on each floor of each life; "
+    f"they are in the right order; at least {LEAST_CLOSED:.0%} of the gap closed {problem.STOPS_TO_ADAPT} stops "
+    "after each change.",
+)
 def _stop(data: Data) -> Finding:
     means = np.array([late_means(stops) for stops in data.stops])
     off = np.abs(means[..., 0] / means[..., 1] - 1.0)
@@ -110,6 +129,13 @@ def good_headings(data: Data) -> int:
     return sum(light[0] >= max(LEAST_OF_HAND * light[1], LEAST_OF_RANDOM * light[2]) for light in lights)
 
 
+@CLAIMS.add(
+    "A policy that seeks the light is learned from exploring behaviour.",
+    "Greedy-GQ from about 61,000 steps",
+    f"Front light in the last of 5 s at least {LEAST_OF_HAND:g} times that of the policy written by hand and "
+    f"{LEAST_OF_RANDOM:g} times that at random; the same from at least {LEAST_HEADINGS} of {N_HEADINGS} headings; "
+    f"rank correlation of value and return at least {LEAST_VALUE_RANK:g}.",
+)
 def _light(data: Data) -> Finding:
     found, by_hand, at_random = np.mean([w.light.mean(axis=0) for w in data.wanderings], axis=0)
     rank = mean_ci([rank_correlation(w.value, w.returns[:, 0]) for w in data.wanderings])
@@ -133,6 +159,11 @@ def _light_cause(data: Data) -> str:
     return f"Discounted light: {found:.2f} found, {by_hand:.2f} by hand, {at_random:.2f} at random."
 
 
+@CLAIMS.add(
+    "It is off-policy: the behaviour never takes a target policy's action for longer than 1 s.",
+    "learned from off-policy experience",
+    f"At most {problem.LONGEST_BOUT} steps in a row, for each of the three questions.",
+)
 def _off_policy(data: Data) -> Finding:
     longest = np.max([[*w.longest, s.longest] for w, s in zip(data.wanderings, data.stops, strict=True)], axis=0)
     said = join((f"{name} {n}" for name, n in zip(("forward", "light", "stop"), longest, strict=True)))
@@ -143,6 +174,11 @@ def _off_policy(data: Data) -> Finding:
     )
 
 
+@CLAIMS.add(
+    "A step costs the same at any time of the life.",
+    "constant time and memory per step",
+    f"Median processor time in the last third of each life at most {MOST_GROWTH:.0%} above that in the first one.",
+)
 def _constant_cost(data: Data) -> Finding:
     thirds = [
         (np.median(w.ms[: len(w.ms) // 3 + 1]), np.median(w.ms[-(len(w.ms) // 3) - 1 :])) for w in data.wanderings
@@ -155,49 +191,31 @@ def _constant_cost(data: Data) -> Finding:
     )
 
 
-_PAPER = "Sutton et al. (2011)"
-RULES = [
-    ClaimRule(
-        "The time until an obstacle is met is learned off-policy.",
-        _PAPER,
-        "the shape only",
-        f"NMSE against the measured times at most {MOST_NMSRE:g}; in at least {LEAST_SHARE:.0%} of the excursions of "
-        f"{STEPS_RANKED} steps or more Spearman's correlation of prediction and time left is at least {LEAST_RANK:g}.",
-        _obstacle,
-    ),
-    ClaimRule(
-        "The time to stop is learned, and tracked when the floor changes.",
-        _PAPER,
-        "the shape only; floors are friction settings",
-        f"Within {MOST_OFF:.0%} of the mean time after {problem.LEARNED_STOPS} stops, on each floor of each life; "
-        f"they are in the right order; at least {LEAST_CLOSED:.0%} of the gap closed {problem.STOPS_TO_ADAPT} stops "
-        "after each change.",
-        _stop,
-    ),
-    ClaimRule(
-        "A policy that seeks the light is learned from exploring behaviour.",
-        _PAPER,
-        "Greedy-GQ from about 61,000 steps",
-        f"Front light in the last of 5 s at least {LEAST_OF_HAND:g} times that of the policy written by hand and "
-        f"{LEAST_OF_RANDOM:g} times that at random; the same from at least {LEAST_HEADINGS} of {N_HEADINGS} headings; "
-        f"rank correlation of value and return at least {LEAST_VALUE_RANK:g}.",
-        _light,
-    ),
-    ClaimRule(
-        "It is off-policy: the behaviour never takes a target policy's action for longer than 1 s.",
-        _PAPER,
-        "learned from off-policy experience",
-        f"At most {problem.LONGEST_BOUT} steps in a row, for each of the three questions.",
-        _off_policy,
-    ),
-    ClaimRule(
-        "A step costs the same at any time of the life.",
-        _PAPER,
-        "constant time and memory per step",
-        f"Median processor time in the last third of each life at most {MOST_GROWTH:.0%} above that in the first one.",
-        _constant_cost,
-    ),
-]
+def pictures(data: Data, folder: Path) -> list[Figure]:
+    """Draw the times to the obstacle, the times to stop, and the light by heading."""
+    canvas, (left, middle, right) = new_canvas(13.0, 3.8, 3)
+    for k, life in enumerate(data.wanderings):
+        met = life.time > 0
+        left.plot(life.time[met], life.predicted[met, 0], ".", color=COLOURS[k % len(COLOURS)], alpha=0.5)
+    left.axline((0, 0), slope=1, color="black", linewidth=0.9)
+    style_axes(left, "time to the obstacle", xlabel="measured (steps)", ylabel="predicted at the start (steps)")
+    stops = data.stops[0]
+    middle.plot(stops.time, ".", color="0.75", markersize=3, label="measured")
+    middle.plot(stops.predicted, color=COLOURS[1], linewidth=1.0, label="predicted")
+    style_axes(middle, "time to stop, on three floors", legend=True, xlabel="stop", ylabel="steps", ylim=(0, None))
+    for k, name in enumerate(SEEKERS):
+        light = [
+            np.concatenate([w.light[w.heading == h, k] for w in data.wanderings]).mean() for h in range(N_HEADINGS)
+        ]
+        right.plot(np.arange(N_HEADINGS) * 360 / N_HEADINGS, light, "o-", color=COLOURS[k], label=name)
+    labels = {"xlabel": "heading at the start (degrees)", "ylabel": "front light in the last second"}
+    style_axes(right, "seeking the light", legend=True, ylim=(0, None), **labels)
+    caption = (
+        "Left: test excursions going forward, a colour per life. Middle: the first life's stops in order; the friction "
+        "changes twice. Right: light after 5 s of the policy found by Greedy-GQ, of one written by hand and of a "
+        "random one, means over all lives."
+    )
+    return [save(canvas, folder / "horde2011.png", caption)]
 
 
 def tables(data: Data) -> list[Table]:
@@ -223,16 +241,10 @@ def settings(study: Study, data: Data) -> dict[str, Cell]:
     }
 
 
-EXPERIMENT = Experiment(
-    "horde2011",
-    "Horde 2011: time to obstacle, time to stop, light seeking",
-    problem.gather,
-    RULES,
-    tables,
-    settings,
-    remarks=[
-        "This is the simulated robot (planar engine): a point lamp with a clear path, and friction settings instead of "
-        "floors. The features and step sizes are ours.",
-        f"With gamma = 1 an excursion must end: it has at most {problem.LONGEST_TEST} steps.",
-    ],
-)
+REMARKS = [
+    "This is the simulated robot (planar engine): a point lamp with a clear path, and friction settings instead of "
+    "floors. The features and step sizes are ours.",
+    f"With gamma = 1 an excursion must end: it has at most {problem.LONGEST_TEST} steps.",
+]
+TITLE = "Horde 2011: time to obstacle, time to stop, light seeking"
+EXPERIMENT = Experiment("horde2011", TITLE, problem.gather, CLAIMS, pictures, tables, settings, REMARKS)

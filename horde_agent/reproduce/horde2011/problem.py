@@ -113,27 +113,16 @@ SEEKERS = ("found", "by hand", "random")
 
 
 class Wandering(NamedTuple):
-    """A life that wanders, and n test excursions of either kind after it.
+    """A life that wanders, and n test excursions of either kind after it."""
 
-    Attributes:
-        ms: Processor time per step, means over `Size.block` steps, in milliseconds.
-        longest: Longest stretches of steps in which the behaviour took the target policy's action: forward, light.
-        time: Steps until the obstacle, 0 if it was not met within `LONGEST_TEST` steps, shape (n,).
-        predicted: Prediction at each step of going forward, NaN after the obstacle, shape (n, LONGEST_TEST).
-        light: Mean front light in the last second of runs of `SEEKERS` from the same starts, shape (n, 3).
-        returns: Discounted light of these runs, shape (n, 3).
-        value: The demon's value at their starts, shape (n,).
-        heading: Number of their heading, shape (n,).
-    """
-
-    ms: Floats
-    longest: Integers
-    time: Integers
-    predicted: Floats
-    light: Floats
-    returns: Floats
-    value: Floats
-    heading: Integers
+    ms: Floats  # processor time per step, means over `Size.block` steps, in milliseconds
+    longest: Integers  # longest stretches of steps with the target policy's action: forward, light, shape (2,)
+    time: Integers  # steps until the obstacle, 0 if it was not met within `LONGEST_TEST` steps, shape (n,)
+    predicted: Floats  # prediction at each step of going forward, NaN after the obstacle, shape (n, LONGEST_TEST)
+    light: Floats  # mean front light in the last second of runs of `SEEKERS` from the same starts, shape (n, 3)
+    returns: Floats  # discounted light of these runs, shape (n, 3)
+    value: Floats  # the demon's value at their starts, shape (n,)
+    heading: Integers  # number of their heading, shape (n,)
 
 
 class Stretches(LifeHooks):
@@ -161,14 +150,7 @@ class Stretches(LifeHooks):
 
 
 class Tester:
-    """Drives a robot that no longer learns.
-
-    Args:
-        env: The robot, after its life.
-        horde: Its demons.
-        interface: Of the robot.
-        rng: Source of the policies' draws.
-    """
+    """Drives a robot after its life, when it no longer learns."""
 
     def __init__(self, env: Any, horde: Horde, interface: Interface, rng: np.random.Generator) -> None:
         self._env, self._horde, self._interface, self._rng = env, horde, interface, rng
@@ -261,11 +243,7 @@ def _live(
 
 
 class Spinner:
-    """Spin in either direction, then stop until the robot rests.
-
-    Args:
-        interface: Of the robot.
-    """
+    """Spin in either direction, then stop until the robot rests."""
 
     def __init__(self, interface: Interface) -> None:
         self._spins = [interface.actions.index(f"rotate_{way}") for way in ("clockwise", "counterclockwise")]

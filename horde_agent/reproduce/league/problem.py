@@ -32,39 +32,25 @@ TUNING_SEED = 100
 
 
 class Size(NamedTuple):
-    """The amount of work.
+    """The amount of work."""
 
-    Attributes:
-        life, tuning: Steps of a reported life and of the tuning life.
-        every: Distance between two of the 795 questions.
-        every_plain: The same for rules that need the plain engine, which takes some hundred times as long per question;
-            a multiple of `every`.
-        tries: Grid entries of each rule.
-    """
-
-    life: int
-    tuning: int
-    every: int
-    every_plain: int
-    tries: int
+    life: int  # steps of a reported life
+    tuning: int  # steps of the tuning life
+    every: int  # distance between two of the 795 questions
+    every_plain: int  # the same for rules of the plain engine, which takes some hundred times as long per question
+    tries: int  # grid entries of each rule
 
 
 SIZES = {"paper": Size(40_000, 15_000, 1, 40, 9), "quick": Size(2_000, 1_000, 40, 40, 2)}
 
 
 class Entry(NamedTuple):
-    """A rule with some settings; None means its default.
+    """A rule with some settings; None means its default."""
 
-    Attributes:
-        rule: Its name.
-        step_size, secondary_ratio: As in `LearnerConfig`.
-        eta: The parameter in the place of a step size, for rules that have one.
-    """
-
-    rule: str
-    step_size: float | None = None
-    secondary_ratio: float | None = None
-    eta: float | None = None
+    rule: str  # its name
+    step_size: float | None = None  # as in `LearnerConfig`
+    secondary_ratio: float | None = None  # as in `LearnerConfig`
+    eta: float | None = None  # the parameter in the place of a step size, for rules that have one
 
     @property
     def settings(self) -> str:
@@ -95,21 +81,13 @@ def grid(name: str) -> list[Entry]:
 
 
 class Score(NamedTuple):
-    """What an entry learned from one life.
+    """What an entry learned from one life."""
 
-    Attributes:
-        nmsre: Final two-pass NMSRE of each question, NaN if it was tested fewer than two times, shape (n,).
-        sound: Whether each demon did not diverge, shape (n,).
-        rupee: RUPEE of each at the end, shape (n,).
-        ms: Milliseconds per learning step, each demon's prediction included.
-        megabytes: Size of the learner's state.
-    """
-
-    nmsre: Floats
-    sound: Bools
-    rupee: Floats
-    ms: float
-    megabytes: float
+    nmsre: Floats  # final two-pass NMSRE of each question, NaN if it was tested fewer than two times, shape (n,)
+    sound: Bools  # whether each demon did not diverge, shape (n,)
+    rupee: Floats  # RUPEE of each at the end, shape (n,)
+    ms: float  # milliseconds per learning step, each demon's prediction included
+    megabytes: float  # size of the learner's state
 
     @property
     def error(self) -> float:
@@ -164,18 +142,12 @@ def score(on_progress: OnProgress, study: Study, seed: int, life: Path, entry: E
 
 
 class Data(NamedTuple):
-    """The measurements.
+    """The measurements."""
 
-    Attributes:
-        defaults, best: The scores of each rule by name, one per seed: with its defaults, with its best settings.
-        chosen: The best settings of each rule.
-        size: Lengths of the lives.
-    """
-
-    defaults: dict[str, list[Score]]
-    best: dict[str, list[Score]]
-    chosen: dict[str, Entry]
-    size: Size
+    defaults: dict[str, list[Score]]  # each rule's scores with its defaults, one per seed, by name
+    best: dict[str, list[Score]]  # the same with its best settings
+    chosen: dict[str, Entry]  # the best settings of each rule
+    size: Size  # lengths of the lives
 
     def default_beside(self, name: str) -> list[Score]:
         """Return the default rule's scores, with its defaults, on the questions that a rule learned."""
@@ -210,7 +182,6 @@ def gather(study: Study) -> Data:
 
 
 def _scores(study: Study, plans: Sequence[tuple[int, Path, Entry]]) -> list[Score]:
-    """Return the scores of entries on lives."""
     jobs = [
         Job(f"{entry.rule} ({entry.settings}), life {seed}", score, (study, seed, life, entry))
         for seed, life, entry in plans

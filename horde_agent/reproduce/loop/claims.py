@@ -6,19 +6,45 @@ Source: White, Modayil & Sutton (2012), section 3 and figure 1; Sutton & Tanner 
 
 from __future__ import annotations
 
-import numpy as np
+from collections.abc import Mapping
+from pathlib import Path
 
-from horde_agent.reproduce.experiment import ClaimRule, Experiment, Finding
+import numpy as np
+from matplotlib.axes import Axes
+
+from horde_agent.reproduce.experiment import Claims, Experiment, Finding
+from horde_agent.reproduce.figure import COLOURS, new_canvas, save, style_axes
 from horde_agent.reproduce.lives import LifeSpec
 from horde_agent.reproduce.loop import problem
-from horde_agent.reproduce.loop.problem import ALONE, CLOSED, GAMMAS, OPEN, STEPS, TRUTH, VARIANTS, Data, seeds_of
-from horde_agent.reproduce.result import Cell, Table, join, mean_ci
+from horde_agent.reproduce.loop.problem import (
+    ALONE,
+    CLOSED,
+    GAMMAS,
+    OPEN,
+    STEPS,
+    TRUTH,
+    VARIANTS,
+    Data,
+    Outcome,
+    Ring,
+    seeds_of,
+)
+from horde_agent.reproduce.result import Cell, Figure, Table, join, mean_ci
 from horde_agent.reproduce.study import Study
 from horde_agent.types import Floats
 
 LARGEST_RING_ERROR, LARGEST_ANSWER_ERROR = 0.01, 0.12
 
 
+CLAIMS = Claims("section 3, figure 1")
+
+
+@CLAIMS.add(
+    "Predictions fed back as features give the Horde a memory that the observation is not.",
+    "the predictions can be used as input: predictive state information; no experiment",
+    "For each gamma a gain over the observation alone, and one over the same with the loop open: above 0 for "
+    "every seed, and with several seeds its 95 % interval above 0.",
+)
 def _memory(data: Data) -> Finding:
     gains: list[Floats] = []
     said: list[str] = []
@@ -49,6 +75,13 @@ def _is_gain(gains: Floats) -> bool:
     return bool((gains > 0).all()) and not mean.mean - mean.half_width <= 0
 
 
+@CLAIMS.add(
+    "Where only the loop can tell the states apart, it learns the exact answers.",
+    "predictive state information; no experiment",
+    f"Largest error below {LARGEST_RING_ERROR:g} with the loop; without it at least the error that the best "
+    "predictor without memory has.",
+    source="section 3 (after Littman et al., 2002; Sutton & Tanner, 2005)",
+)
 def _cycle_world(data: Data) -> Finding:
     true, least = problem.ring_values(), problem.best_without_memory()
     worst = {name: float(np.abs(found - true).max()) for name, found in data.ring._asdict().items()}
@@ -61,6 +94,13 @@ def _cycle_world(data: Data) -> Finding:
     )
 
 
+@CLAIMS.add(
+    "A question may be about the prediction of another demon, under another policy.",
+    "learning of compositional predictions, similar to a TD network; no experiment",
+    f"Largest error below {LARGEST_ANSWER_ERROR:g}, for both questions; with mistaken policies or cumulants "
+    "it is more than 1.",
+    source="section 3",
+)
 def _composed(data: Data) -> Finding:
     true = problem.composed_values()
     errors = np.abs(data.composed - true).max(axis=0)
@@ -72,32 +112,77 @@ def _composed(data: Data) -> Finding:
     )
 
 
-RULES = [
-    ClaimRule(
-        "Predictions fed back as features give the Horde a memory that the observation is not.",
-        "section 3, figure 1",
-        "the predictions can be used as input: predictive state information; no experiment",
-        "For each gamma a gain over the observation alone, and one over the same with the loop open: above 0 for "
-        "every seed, and with several seeds its 95 % interval above 0.",
-        _memory,
-    ),
-    ClaimRule(
-        "Where only the loop can tell the states apart, it learns the exact answers.",
-        "section 3 (after Littman et al., 2002; Sutton & Tanner, 2005)",
-        "predictive state information; no experiment",
-        f"Largest error below {LARGEST_RING_ERROR:g} with the loop; without it at least the error that the best "
-        "predictor without memory has.",
-        _cycle_world,
-    ),
-    ClaimRule(
-        "A question may be about the prediction of another demon, under another policy.",
-        "section 3",
-        "learning of compositional predictions, similar to a TD network; no experiment",
-        f"Largest error below {LARGEST_ANSWER_ERROR:g}, for both questions; with mistaken policies or cumulants "
-        "it is more than 1.",
-        _composed,
-    ),
-]
+# ---- figures --------------------------------------------------------------------------------------------------------
+
+
+_SHOWN = 600  # steps: a minute
+
+
+def pictures(data: Data, folder: Path) -> list[Figure]:
+    """Draw all pictures into a folder and return their entries."""
+    first = {variant: next(iter(outcomes.values())) for variant, outcomes in data.outcomes.items()}
+    return [_draw_memory(first, folder / "memory.png"), _ring(data.ring, folder / "ring.png")]
+
+
+def _draw_memory(outcomes: Mapping[str, Outcome], path: Path) -> Figure:
+    canvas, (left, right) = new_canvas(12.0, 3.8, 2, width_ratios=[2.4, 1.0])
+    actual = outcomes[ALONE].actual
+    first = _liveliest(actual)
+    span = slice(first, first + _SHOWN)
+    t = np.arange(len(actual[span])) * 0.1
+    left.plot(t, actual[span], color="black", linewidth=1.8, label="what happened")
+    for colour, variant in zip(COLOURS, (ALONE, CLOSED), strict=False):
+        left.plot(t, outcomes[variant].predicted[span], color=colour, linewidth=1.1, label=variant)
+    left.set_ylim(top=1.2 * float(actual[span].max()))
+    legend = {"loc": "upper center", "ncols": 3}
+    ylabel = f"return at gamma {GAMMAS[-1]:g}"
+    style_axes(left, "time since the wall was touched", legend=legend, xlabel="time (s)", ylabel=ylabel)
+    _bars(right, outcomes)
+    return save(
+        canvas,
+        path,
+        "Left: a minute in which nothing was learned, the liveliest one of the first life (such minutes are joined end "
+        "to end): what happened, and what is predicted from the observation alone and with the predictions of the step "
+        "before fed back. "
+        "Right: mean squared error over variance of each variant in that life.",
+    )
+
+
+def _liveliest(actual: np.ndarray) -> int:
+    """Return where the minute begins in which the return changes most."""
+    changes = np.concatenate([[0.0], np.cumsum(np.abs(np.diff(actual)))])
+    n = max(len(actual) - _SHOWN, 1)
+    return int(np.argmax(changes[-n:] - changes[:n])) if len(actual) > _SHOWN else 0
+
+
+def _bars(axes: Axes, outcomes: Mapping[str, Outcome]) -> None:
+    y = np.arange(len(outcomes))
+    for k, (gamma, colour) in enumerate(zip(GAMMAS, COLOURS[2:], strict=False)):
+        axes.barh(y + 0.36 * k, [o.nmse[k] for o in outcomes.values()], 0.34, color=colour, label=f"gamma {gamma:g}")
+    axes.set_yticks(y + 0.18, [variant.replace(" ", "\n", 1) for variant in outcomes], fontsize=8)
+    axes.invert_yaxis()
+    style_axes(axes, legend=True, xlabel="error / variance")
+
+
+def _ring(ring: Ring, path: Path) -> Figure:
+    canvas, [axes] = new_canvas(5.6, 3.4)
+    states = np.arange(problem.RING)
+    axes.plot(states, problem.ring_values(), "o", color="black", markersize=9, fillstyle="none", label="known")
+    axes.plot(states, ring.looped, "o", color=COLOURS[1], markersize=4, label="with the loop")
+    axes.plot(states, ring.without, "s", color=COLOURS[0], markersize=4, label="without")
+    axes.plot(states, ring.without_trace, "^", color=COLOURS[2], markersize=4, label="with the loop, lambda 0")
+    labels = {
+        "xlabel": "state (the bit is 1 in state 0 alone)",
+        "ylabel": f"prediction at gamma {problem.RING_GAMMA:g}",
+    }
+    style_axes(axes, legend=True, **labels)
+    return save(
+        canvas,
+        path,
+        "The cycle world: a ring of six states, of which one bit is seen. The discounted sum of the bit is known in "
+        "every state; five of them look alike.",
+    )
+
 
 # ---- tables ---------------------------------------------------------------------------------------------------------
 
@@ -144,20 +229,17 @@ def settings(study: Study, data: Data) -> dict[str, Cell]:
     }
 
 
-EXPERIMENT = Experiment(
-    "loop",
-    "The loop of figure 1: predictions fed back as features",
-    problem.gather,
-    RULES,
-    tables,
-    settings,
-    remarks=[
-        "Learning rests in every third minute, as in the paper's test excursions, and the loop runs on its own "
-        "predictions: no signal shows when the wall was last touched. These minutes are scored in the "
-        f"second half of each life, but for their first {problem.CAP_S:g} s, since the loop restarts there.",
-        "The 32 tilings of a fed-back prediction were chosen among 8 tilings of 8, 32 of 8, 64 of 8 and 32 of 32 "
-        "after a look at the life of seed 0; the scoring and the control after a look at those of seeds 0, 1 and "
-        "2. {data.freshness}",
-    ],
-    lives=lambda study: [LifeSpec(seed, STEPS[study.scale], "behaviour") for seed in seeds_of(study)],
-)
+def _lives(study: Study) -> list[LifeSpec]:
+    return [LifeSpec(seed, STEPS[study.scale], "behaviour") for seed in seeds_of(study)]
+
+
+REMARKS = [
+    "Learning rests in every third minute, as in the paper's test excursions, and the loop runs on its own "
+    "predictions: no signal shows when the wall was last touched. These minutes are scored in the "
+    f"second half of each life, but for their first {problem.CAP_S:g} s, since the loop restarts there.",
+    "The 32 tilings of a fed-back prediction were chosen among 8 tilings of 8, 32 of 8, 64 of 8 and 32 of 32 "
+    "after a look at the life of seed 0; the scoring and the control after a look at those of seeds 0, 1 and "
+    "2. {data.freshness}",
+]
+TITLE = "The loop of figure 1: predictions fed back as features"
+EXPERIMENT = Experiment("loop", TITLE, problem.gather, CLAIMS, pictures, tables, settings, REMARKS, _lives)

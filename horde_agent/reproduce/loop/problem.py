@@ -45,16 +45,11 @@ demons that see the observation alone make it. The truth is what a perfect memor
 
 
 class Outcome(NamedTuple):
-    """Result of one variant on one life.
+    """Result of one variant on one life."""
 
-    Attributes:
-        nmse: Mean squared error of the final weights over the variance of the returns, held out, one per gamma.
-        actual, predicted: The held-out returns at the longest gamma and their predictions, shape (n_rows,).
-    """
-
-    nmse: Floats
-    actual: Floats
-    predicted: Floats
+    nmse: Floats  # mean squared error of the final weights over the variance of the returns, held out, per gamma
+    actual: Floats  # the held-out returns at the longest gamma, shape (n_rows,)
+    predicted: Floats  # their predictions, shape (n_rows,)
 
 
 def remembering(interface: Interface) -> Interface:
@@ -291,9 +286,7 @@ def composed_values() -> Floats:
     return np.stack([then, corridor_value(FIRST_RIGHT, FIRST_GAMMA, then)], axis=1)
 
 
-def learn_corridor(
-    rng: np.random.Generator, engine: Literal["span", "plain"] = "span", n_steps: int = 15_000
-) -> Floats:
+def learn_corridor(rng: np.random.Generator, engine: Literal["span", "plain"] = "span") -> Floats:
     """Learn two questions off-policy, the second about the prediction of the first, and return the answers, (5, 2).
 
     "then": the left wall, going mostly left. "first": what "then" would say, along a walk that goes mostly right. The
@@ -312,7 +305,7 @@ def learn_corridor(
     ]
     config = LearnerConfig(step_size=0.02, dtype="float64", engine=engine)
     horde = Horde(asked, n_features=N_STATES, n_active=1, config=config)
-    state, found = 0, []
+    state, found, n_steps = 0, [], 15_000
     horde.begin(np.ones(1), np.array([state]))
     for t in range(n_steps):
         action = int(rng.integers(2))

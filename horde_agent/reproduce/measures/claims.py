@@ -6,19 +6,23 @@ No figure of the thesis could be read: the claims are its shapes, with limits fi
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 
 from horde_agent.reproduce.chain.problem import CHANGED, SETTLED
-from horde_agent.reproduce.experiment import ClaimRule, Experiment, Finding
+from horde_agent.reproduce.experiment import Claims, Experiment, Finding
+from horde_agent.reproduce.figure import COLOURS, new_canvas, save, style_axes
 from horde_agent.reproduce.measures import problem
 from horde_agent.reproduce.measures.problem import BETA0, DEVIATIONS, TIMES, TUNING_SEED, ChainCurves, Data, Tracking
-from horde_agent.reproduce.result import Cell, Table, join, mean_ci
+from horde_agent.reproduce.result import Cell, Figure, join, mean_ci
 from horde_agent.reproduce.study import Study
 from horde_agent.types import Floats
 
 LEAST_RANK, AREA, LEAST_RANK_OF_QUESTIONS, LEAST_RISE = 0.9, (0.5, 2.0), 0.5, 1.5
 CALM, SLOPE = 0.95, (0.9, 1.1)
+_FOLLOWS = f"Spearman's correlation of the 100-run mean curves at least {LEAST_RANK}, ratio of areas in {list(AREA)}."
+CLAIMS = Claims("chapter 7")
 
 
 def rank_correlation(x: Floats, y: Floats) -> float:
@@ -37,11 +41,30 @@ def _follows(curves: Sequence[ChainCurves]) -> Finding:
     return Finding(f"{'; '.join(words)}.", parts)
 
 
+@CLAIMS.add("On the chain RUPEE follows the true root MSPBE.", "shape only", _FOLLOWS)
+def _follows_gtd(data: Data) -> Finding:
+    return _follows(data.chains["GTD(lambda)"])
+
+
+@CLAIMS.add(
+    "RUPEE needs no GTD: it follows the root MSPBE of TD(lambda) as well.",
+    "shape only",
+    _FOLLOWS,
+)
+def _follows_td(data: Data) -> Finding:
+    return _follows(data.chains["TD(lambda)"])
+
+
 def before_reset(data: Data, life: Tracking) -> int:
     """Return the index of the last look before the reset."""
     return int(np.searchsorted(life.at, data.size.reset)) - 1
 
 
+@CLAIMS.add(
+    "On the 795 questions RUPEE ranks the questions as the NMSRE does, and both fall.",
+    "shape only",
+    f"Rank correlation at least {LEAST_RANK_OF_QUESTIONS} before the reset; both medians fall.",
+)
 def _questions(data: Data) -> Finding:
     ranks, falls = [], []
     for life in data.tracked:
@@ -58,6 +81,11 @@ def _questions(data: Data) -> Finding:
     )
 
 
+@CLAIMS.add(
+    "RUPEE reacts to lost weights within 1/beta0 updates.",
+    "shape only",
+    f"The median over the questions reaches {LEAST_RISE:g} times its level before the reset in 1/beta0 updates.",
+)
 def _reacts(data: Data) -> Finding:
     rises, after = [], []
     for life in data.tracked:
@@ -73,6 +101,12 @@ def _reacts(data: Data) -> Finding:
     )
 
 
+@CLAIMS.add(
+    "Under pure noise UDE settles, and RUPEE has a floor proportional to the noise.",
+    "shape only",
+    f"UDE below its threshold (99th percentile under noise, seed {TUNING_SEED}) in {CALM:.0%} of the last quarter; "
+    f"slope of log RUPEE over log deviation in {list(SLOPE)}.",
+)
 def _noise(data: Data) -> Finding:
     calm = [float(np.mean(found.ude < data.threshold)) for found in data.noises]
     floor = np.mean([found.floor for found in data.noises], axis=0)
@@ -84,6 +118,11 @@ def _noise(data: Data) -> Finding:
     )
 
 
+@CLAIMS.add(
+    "Both announce the divergence of TD on Baird's star.",
+    "shape only",
+    f"Each exceeds {TIMES:g} times its mean of the first 100 steps before a weight exceeds 1,000, in every run.",
+)
 def _announced(data: Data) -> Finding:
     parts, words = [], []
     for name in ("rupee", "ude"):
@@ -102,57 +141,22 @@ def _announced(data: Data) -> Finding:
     )
 
 
-_FOLLOWS = f"Spearman's correlation of the 100-run mean curves at least {LEAST_RANK}, ratio of areas in {list(AREA)}."
-CLAIMS = [
-    ClaimRule(
-        "On the chain RUPEE follows the true root MSPBE.",
-        "chapter 7",
-        "shape only",
-        _FOLLOWS,
-        lambda data: _follows(data.chains["GTD(lambda)"]),
-    ),
-    ClaimRule(
-        "RUPEE needs no GTD: it follows the root MSPBE of TD(lambda) as well.",
-        "chapter 7",
-        "shape only",
-        _FOLLOWS,
-        lambda data: _follows(data.chains["TD(lambda)"]),
-    ),
-    ClaimRule(
-        "On the 795 questions RUPEE ranks the questions as the NMSRE does, and both fall.",
-        "chapter 7",
-        "shape only",
-        f"Rank correlation at least {LEAST_RANK_OF_QUESTIONS} before the reset; both medians fall.",
-        _questions,
-    ),
-    ClaimRule(
-        "RUPEE reacts to lost weights within 1/beta0 updates.",
-        "chapter 7",
-        "shape only",
-        f"The median over the questions reaches {LEAST_RISE:g} times its level before the reset in 1/beta0 updates.",
-        _reacts,
-    ),
-    ClaimRule(
-        "Under pure noise UDE settles, and RUPEE has a floor proportional to the noise.",
-        "chapter 7",
-        "shape only",
-        f"UDE below its threshold (99th percentile under noise, seed {TUNING_SEED}) in {CALM:.0%} of the last quarter; "
-        f"slope of log RUPEE over log deviation in {list(SLOPE)}.",
-        _noise,
-    ),
-    ClaimRule(
-        "Both announce the divergence of TD on Baird's star.",
-        "chapter 7",
-        "shape only",
-        f"Each exceeds {TIMES:g} times its mean of the first 100 steps before a weight exceeds 1,000, in every run.",
-        _announced,
-    ),
-]
-
-
-def tables(_: Data) -> list[Table]:
-    """Return no table: the figure shows the curves."""
-    return []
+def pictures(data: Data, folder: Path) -> list[Figure]:
+    """Draw RUPEE beside the true root MSPBE on the chain, and beside the root NMSRE of every question."""
+    canvas, (left, right) = new_canvas(9.0, 3.2, 2)
+    for colour, (rule, curves) in zip(COLOURS, data.chains.items(), strict=False):
+        left.plot(np.mean([c.true for c in curves], axis=0), color=colour, label=f"{rule}: root MSPBE")
+        left.plot(np.mean([c.rupee for c in curves], axis=0), ":", color=colour, label="its RUPEE")
+    life = data.tracked[0]
+    k = before_reset(data, life)
+    right.plot(np.sqrt(life.nmsre[k, life.judged]), life.rupee[k, life.judged], ".", ms=3, color=COLOURS[0])
+    style_axes(left, "chain, mean of 100 runs", legend=True, xlabel="episodes", ylim=(0.0, None))
+    labels = {"xlabel": "root NMSRE", "ylabel": "RUPEE / deviation of the return"}
+    style_axes(right, "the 795 questions before the reset", legend=False, yscale="log", xlim=(0.0, 3.0), **labels)
+    caption = (
+        "Left: RUPEE follows the true error, also after theta is replaced at episode 1,000. Right: one dot a question."
+    )
+    return [save(canvas, folder / "measures.png", caption)]
 
 
 def settings(study: Study, data: Data) -> dict[str, Cell]:
@@ -168,16 +172,10 @@ def settings(study: Study, data: Data) -> dict[str, Cell]:
     }
 
 
+REMARKS = (
+    "Claims about the 795 questions are of the simulated robot; the small problems are exact.",
+    "The form is that of White (2015); published figures could not be read, so shapes alone are compared.",
+)
 EXPERIMENT = Experiment(
-    "measures",
-    "RUPEE and UDE",
-    problem.gather,
-    CLAIMS,
-    tables,
-    settings,
-    remarks=(
-        "Claims about the 795 questions are of the simulated robot; the small problems are exact.",
-        "The form is that of White (2015); published figures could not be read, so shapes alone are compared.",
-    ),
-    lives=problem.lives,
+    "measures", "RUPEE and UDE", problem.gather, CLAIMS, pictures, lambda _: [], settings, REMARKS, problem.lives
 )

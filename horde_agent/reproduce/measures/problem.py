@@ -83,20 +83,11 @@ class ChainCurves(NamedTuple):
     rupee: Floats
 
 
-def chain_curves(
-    seed: int, alpha_w: float, n_runs: int = chain.N_RUNS, n_episodes: int = chain.N_EPISODES
-) -> ChainCurves:
-    """Learn on the chain of the paper's first figure; after episode 1,000 theta := U[0, 1]^5.
-
-    Args:
-        seed: Of all runs.
-        alpha_w: As in `Runs`.
-        n_runs: Number of runs.
-        n_episodes: Episodes of a run.
-    """
+def chain_curves(seed: int, alpha_w: float, n_runs: int) -> ChainCurves:
+    """Learn on the chain of the paper's first figure in independent runs; after episode 1,000 theta := U[0, 1]^5."""
     rng, phi = np.random.default_rng([seed, 7]), np.vstack([chain.inverted_features(), np.zeros(N_STATES)])
     runs = Runs(np.zeros((n_runs, N_STATES)), chain.ALPHA, alpha_w, square=1.0)
-    state, episode = np.full(n_runs, MIDDLE), np.zeros(n_runs, dtype=np.int64)
+    state, episode, n_episodes = np.full(n_runs, MIDDLE), np.zeros(n_runs, dtype=np.int64), chain.N_EPISODES
     theta, rupee = np.zeros((n_runs, n_episodes + 1, N_STATES)), np.zeros((n_runs, n_episodes + 1))
     while episode.min() < n_episodes:
         is_right = rng.random(n_runs) < BEHAVIOUR_RIGHT
@@ -174,16 +165,9 @@ def baird(seed: int, n_steps: int = BAIRD_STEPS) -> Announced:
             break
     weight, rupee, ude = np.array(seen).swapaxes(0, 1)
     start = ude[:100].mean(axis=0)
-    limits = {"weight": (weight, LARGEST_WEIGHT), "rupee": (rupee, TIMES * rupee[:100].mean(axis=0))}
-    limits["ude"] = (ude, TIMES * start)
-    first = {name: _first(*pair) for name, pair in limits.items()}
-    return Announced(**first, ude_rise=float((ude.max(axis=0) / start).max()))
-
-
-def _first(values: Floats, limit: Any) -> Integers:
-    """Return the first step, of (n_steps, n_runs), at which values exceed a limit, -1 without one."""
-    exceeds = values > limit
-    return np.where(exceeds.any(axis=0), exceeds.argmax(axis=0), -1)
+    exceeds = (weight > LARGEST_WEIGHT, rupee > TIMES * rupee[:100].mean(axis=0), ude > TIMES * start)
+    first_weight, first_rupee, first_ude = (np.where(each.any(axis=0), each.argmax(axis=0), -1) for each in exceeds)
+    return Announced(first_weight, first_rupee, first_ude, float((ude.max(axis=0) / start).max()))
 
 
 # ---- the 795 questions ----------------------------------------------------------------------------------------------
@@ -203,19 +187,12 @@ BETA0 = rupee_beta0(0.1, PAPER_LAMBDA)
 
 
 class Tracking(NamedTuple):
-    """RUPEE and NMSRE of the questions in one life.
+    """RUPEE and NMSRE of the questions in one life."""
 
-    Attributes:
-        at: Learning steps of the looks, shape (n_looks,).
-        rupee: Divided by the standard deviation of the question's returns, shape (n_looks, n_questions).
-        nmsre: Latest NMSRE, NaN before the first test, shape (n_looks, n_questions).
-        judged: Which questions are sound and have returns that vary, shape (n_questions,).
-    """
-
-    at: Integers
-    rupee: Floats
-    nmsre: Floats
-    judged: Bools
+    at: Integers  # learning steps of the looks, shape (n_looks,)
+    rupee: Floats  # divided by the standard deviation of the question's returns, shape (n_looks, n_questions)
+    nmsre: Floats  # latest NMSRE, NaN before the first test, shape (n_looks, n_questions)
+    judged: Bools  # which questions are sound and have returns that vary, shape (n_questions,)
 
 
 def track(on_progress: OnProgress, study: Study, seed: int, life: Path) -> Tracking:
@@ -249,22 +226,14 @@ def track(on_progress: OnProgress, study: Study, seed: int, life: Path) -> Track
 
 
 class Data(NamedTuple):
-    """Everything that was measured.
+    """Everything that was measured."""
 
-    Attributes:
-        chains: The curves by rule, then seed.
-        noises, threshold: Of each seed; the 99th percentile of the UDE under noise on the tuning seed.
-        bairds: Of each seed.
-        tracked: Of each life.
-        size: Lengths.
-    """
-
-    chains: dict[str, list[ChainCurves]]
-    noises: list[Noise]
-    threshold: float
-    bairds: list[Announced]
-    tracked: list[Tracking]
-    size: Size
+    chains: dict[str, list[ChainCurves]]  # the curves by rule, then seed
+    noises: list[Noise]  # of each seed
+    threshold: float  # the 99th percentile of the UDE under noise on the tuning seed
+    bairds: list[Announced]  # of each seed
+    tracked: list[Tracking]  # of each life
+    size: Size  # lengths
 
 
 def lives(study: Study) -> list[LifeSpec]:

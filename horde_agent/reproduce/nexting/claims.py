@@ -7,16 +7,18 @@ fixed before the run. Source: Modayil, White & Sutton (2012, 2014).
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 import numpy as np
 
 from horde_agent.measures.nmsre import NO_VARIANCE, normalise
 from horde_agent.reproduce.excursions.offline import RIDGES
-from horde_agent.reproduce.experiment import ClaimRule, Experiment, Finding
+from horde_agent.reproduce.experiment import Claims, Experiment, Finding
+from horde_agent.reproduce.figure import COLOURS, new_canvas, save, style_axes
 from horde_agent.reproduce.nexting import problem
 from horde_agent.reproduce.nexting.life import BITS_SEED, EVENTS, N_WINDOWS, TIME_SCALES_S, TUNING_SEED, Asked
 from horde_agent.reproduce.nexting.problem import REAL_SCALES_S, Data
-from horde_agent.reproduce.result import Cell, Table, join, mean_ci
+from horde_agent.reproduce.result import Cell, Figure, Table, join, mean_ci
 from horde_agent.reproduce.study import Study
 from horde_agent.types import Bools, Floats
 
@@ -79,14 +81,25 @@ def _by_scale(found: Sequence[Floats], form: Callable[[float], str] = "{:.3g}".f
     return ", ".join(f"{scale} {form(value)}" for scale, value in zip(scales, _means(found), strict=False))
 
 
+_WHAT = "Medians are over the questions with returns that vary, first within a time scale."
+CLAIMS = Claims("abstract (2014)")
+
+
+@CLAIMS.add(
+    "Thousands of predictions are made and learned in real time.",
+    "thousands of predictions, each from six thousand features, ten or more updates a second on a laptop",
+    f"Mean and 99th percentile of a step below {DEADLINE_MS:g} ms with both numbers of questions.",
+    source="abstracts (2012, 2014)",
+)
 def _real_time(data: Data) -> Finding:
-    steps = {f"{len(data.asked.scale):,}": [life.ms for life in data.learned], _n_many(data): [data.many_ms]}
+    n_many = len(TIME_SCALES_S) * (len(data.asked.interface.sensors) + data.size.many_bits)
+    steps = {len(data.asked.scale): [life.ms for life in data.learned], n_many: [data.many_ms]}
     parts, words = [], []
     for n, times in steps.items():
         mean, late = np.mean([ms.mean() for ms in times]), np.mean([np.percentile(ms, 99) for ms in times])
         parts += [mean < DEADLINE_MS, late < DEADLINE_MS]
         words.append(
-            f"{n} predictions: mean {mean:.2f} ms, 99th percentile {late:.2f} ms, on average "
+            f"{n:,} predictions: mean {mean:.2f} ms, 99th percentile {late:.2f} ms, on average "
             f"{DEADLINE_MS / mean:.0f} times faster than real time"
         )
     return Finding(
@@ -94,10 +107,11 @@ def _real_time(data: Data) -> Finding:
     )
 
 
-def _n_many(data: Data) -> str:
-    return f"{len(TIME_SCALES_S) * (len(data.asked.interface.sensors) + data.size.many_bits):,}"
-
-
+@CLAIMS.add(
+    "Most of the learning takes place within 30 minutes.",
+    "substantial accuracy within 30 minutes",
+    f"Share of the improvement >= {LEAST_SHARE:g} at each time scale, >= {LEAST_SHARE_OF_ALL:g} over all. {_WHAT}",
+)
 def _half_an_hour(data: Data) -> Finding:
     shares = [life.share_reached for life in lives(data)]
     limits = [LEAST_SHARE] * len(TIME_SCALES_S) + [LEAST_SHARE_OF_ALL]
@@ -109,6 +123,12 @@ def _half_an_hour(data: Data) -> Finding:
     )
 
 
+@CLAIMS.add(
+    "On-line predictions come near the best off-line solution.",
+    "accuracy compares favourably with the optimal off-line solution",
+    f"Medians in the last 20 minutes: NMSE at most {MOST_EXCESS:g} above ridge regression on the first half (b), "
+    f"at most {MOST_RATIO:g} times that of ridge regression on the whole life (a). {_WHAT}",
+)
 def _near_offline(data: Data) -> Finding:
     excess = [life.medians(life.online - life.half) for life in lives(data)]
     ratio = [life.medians(life.online / np.maximum(life.whole, 1e-12)) for life in lives(data)]
@@ -123,6 +143,11 @@ def _near_offline(data: Data) -> Finding:
     )
 
 
+@CLAIMS.add(
+    "One representation serves many signals and time scales.",
+    "the same features for all signals and time scales",
+    f"NMSE < 1 for at least {LEAST_BELOW_1:.0%} of the sensors and of the feature bits that vary, at each scale.",
+)
 def _one_representation(data: Data) -> Finding:
     found = {
         name: [life.below_1(which) for life in lives(data)]
@@ -140,6 +165,11 @@ def _one_representation(data: Data) -> Finding:
     )
 
 
+@CLAIMS.add(
+    "Discounts that depend on the state are learned too.",
+    "also with state-dependent discounting",
+    f"Each of six questions: NMSE below 1, and at most {MOST_EXCESS_OF_EVENT:g} above ridge regression (b).",
+)
 def _events(data: Data) -> Finding:
     n = len(EVENTS)
     names = ("online", "half", "frozen")
@@ -152,6 +182,12 @@ def _events(data: Data) -> Finding:
     )
 
 
+@CLAIMS.add(
+    "The features predict better than autoregression on the same sensor.",
+    "accuracy compares favourably with autoregression",
+    f"At 8 s: a lower NMSE than least squares on the last {problem.LAGS} readings on half of the sensors or more.",
+    source="abstract (2011 version)",
+)
 def _autoregression(data: Data) -> Finding:
     wins = [float(np.mean(life.of_longest < life.autoregression)) for life in lives(data)]
     medians = [np.median([life.of_longest, life.autoregression], axis=1) for life in lives(data)]
@@ -163,6 +199,12 @@ def _autoregression(data: Data) -> Finding:
     )
 
 
+@CLAIMS.add(
+    "The real robot's log: near the off-line solution, and one representation for all.",
+    "as above",
+    f"As above up to 2 s, with frozen weights on the last 30 % of 99.7 s after {problem.REAL_PASSES} passes over "
+    "the rest.",
+)
 def _real_log(data: Data) -> Finding | None:
     if data.log is None:
         return None
@@ -182,60 +224,27 @@ def _real_log(data: Data) -> Finding | None:
     )
 
 
-_WHAT = "Medians are over the questions with returns that vary, first within a time scale."
-CLAIMS = [
-    ClaimRule(
-        "Thousands of predictions are made and learned in real time.",
-        "abstracts (2012, 2014)",
-        "thousands of predictions, each from six thousand features, ten or more updates a second on a laptop",
-        f"Mean and 99th percentile of a step below {DEADLINE_MS:g} ms with both numbers of questions.",
-        _real_time,
-    ),
-    ClaimRule(
-        "Most of the learning takes place within 30 minutes.",
-        "abstract (2014)",
-        "substantial accuracy within 30 minutes",
-        f"Share of the improvement >= {LEAST_SHARE:g} at each time scale, >= {LEAST_SHARE_OF_ALL:g} over all. {_WHAT}",
-        _half_an_hour,
-    ),
-    ClaimRule(
-        "On-line predictions come near the best off-line solution.",
-        "abstract (2014)",
-        "accuracy compares favourably with the optimal off-line solution",
-        f"Medians in the last 20 minutes: NMSE at most {MOST_EXCESS:g} above ridge regression on the first half (b), "
-        f"at most {MOST_RATIO:g} times that of ridge regression on the whole life (a). {_WHAT}",
-        _near_offline,
-    ),
-    ClaimRule(
-        "One representation serves many signals and time scales.",
-        "abstract (2014)",
-        "the same features for all signals and time scales",
-        f"NMSE < 1 for at least {LEAST_BELOW_1:.0%} of the sensors and of the feature bits that vary, at each scale.",
-        _one_representation,
-    ),
-    ClaimRule(
-        "Discounts that depend on the state are learned too.",
-        "abstract (2014)",
-        "also with state-dependent discounting",
-        f"Each of six questions: NMSE below 1, and at most {MOST_EXCESS_OF_EVENT:g} above ridge regression (b).",
-        _events,
-    ),
-    ClaimRule(
-        "The features predict better than autoregression on the same sensor.",
-        "abstract (2011 version)",
-        "accuracy compares favourably with autoregression",
-        f"At 8 s: a lower NMSE than least squares on the last {problem.LAGS} readings on half of the sensors or more.",
-        _autoregression,
-    ),
-    ClaimRule(
-        "The real robot's log: near the off-line solution, and one representation for all.",
-        "abstract (2014)",
-        "as above",
-        f"As above up to 2 s, with frozen weights on the last 30 % of 99.7 s after {problem.REAL_PASSES} passes over "
-        "the rest.",
-        _real_log,
-    ),
-]
+def pictures(data: Data, folder: Path) -> list[Figure]:
+    """Draw the learning curves by time scale, and the NMSE of every sensor beside the off-line solution's."""
+    found = lives(data)
+    canvas, (left, right) = new_canvas(9.0, 3.4, 2)
+    minutes = (np.arange(N_WINDOWS) + 1) * data.size.window * data.asked.interface.period_s / 60
+    for k, scale in enumerate(TIME_SCALES_S):
+        for curve, style in (("curve", "-"), ("frozen_curve", ":")):
+            medians = np.mean([[life.medians(row)[k] for row in getattr(life, curve)] for life in found], axis=0)
+            left.plot(minutes, medians, style, color=COLOURS[k], label=f"{scale:g} s" if style == "-" else None)
+        left.axhline(np.mean([life.medians(life.half)[k] for life in found]), color=COLOURS[k], lw=0.7, ls="--")
+        mine = found[0].at(k, data.asked.is_sensor)
+        right.plot(found[0].half[mine], found[0].online[mine], ".", ms=4, color=COLOURS[k], label=f"{scale:g} s")
+    right.plot([1e-3, 10], [1e-3, 10], color="0.6", lw=0.8)
+    style_axes(left, "median NMSE; dotted: frozen weights", legend=True, xlabel="minutes of life", yscale="log")
+    labels = {"xlabel": "NMSE of the off-line solution of the first half", "ylabel": "NMSE online"}
+    style_axes(right, "each sensor in the last 20 minutes", legend=False, xscale="log", yscale="log", **labels)
+    caption = (
+        "Left: median NMSE of all questions that vary, by time scale; dashed: ridge regression on the first half. "
+        "Right: every sensor of the first life; below the line TD(lambda) is better."
+    )
+    return [save(canvas, folder / "nexting.png", caption)]
 
 
 def tables(data: Data) -> list[Table]:
@@ -278,17 +287,11 @@ def settings(study: Study, data: Data) -> dict[str, Cell]:
     }
 
 
+REMARKS = (
+    "This is the simulated robot (planar engine), so absolute errors are not the paper's; pen and wall follower "
+    "are this program's. Timing, the order of methods and the shape of curves can be compared.",
+    "An online prediction may use the return's recent past through its moving weights; frozen weights cannot.",
+)
 EXPERIMENT = Experiment(
-    "nexting",
-    "Nexting",
-    problem.gather,
-    CLAIMS,
-    tables,
-    settings,
-    remarks=(
-        "This is the simulated robot (planar engine), so absolute errors are not the paper's; pen and wall follower "
-        "are this program's. Timing, the order of methods and the shape of curves can be compared.",
-        "An online prediction may use the return's recent past through its moving weights; frozen weights cannot.",
-    ),
-    lives=problem.lives,
+    "nexting", "Nexting", problem.gather, CLAIMS, pictures, tables, settings, REMARKS, problem.lives
 )

@@ -44,11 +44,7 @@ FORWARD, CLOCKWISE, COUNTERCLOCKWISE = 0, 2, 3
 
 
 class WallFollower:
-    """Keep a wall on the left: turn from a wall ahead, drive along a wall, turn towards one that falls behind.
-
-    Args:
-        interface: The Critterbot's.
-    """
+    """Keep a wall on the left: turn from a wall ahead, drive along a wall, turn towards one that falls behind."""
 
     n_actions = 5
 
@@ -79,17 +75,11 @@ def wall_follower(interface: Interface) -> BehaviourPolicy:
 
 @dataclass(frozen=True)
 class Until:
-    """A question that ends at an event: gamma is 0 where a channel reaches a threshold, that of 8 s elsewhere.
+    """A question that ends at an event: gamma is 0 where a channel reaches a threshold, that of 8 s elsewhere."""
 
-    Args:
-        target: The channel that is summed, or "time", in seconds.
-        channel: The channel of the event.
-        threshold: Its reading from which the event takes place.
-    """
-
-    target: str
-    channel: str
-    threshold: float
+    target: str  # the channel that is summed, or "time", in seconds
+    channel: str  # the channel of the event
+    threshold: float  # its reading from which the event takes place
 
     def __str__(self) -> str:
         return f"{self.target} until {self.channel} >= {self.threshold:g}"
@@ -117,19 +107,12 @@ EVENTS = (
 
 @dataclass(frozen=True)
 class Asked:
-    """The questions: by time scale, first the sensors, then the feature bits; those about events last.
+    """The questions: by time scale, first the sensors, then the feature bits; those about events last."""
 
-    Args:
-        interface: Of the robot.
-        n_bits: Number of feature bits drawn, of all features.
-        scales_s: Time scales, in seconds.
-        events: Questions that end at an event.
-    """
-
-    interface: Interface
-    n_bits: int
-    scales_s: tuple[float, ...] = TIME_SCALES_S
-    events: tuple[Until, ...] = EVENTS
+    interface: Interface  # of the robot
+    n_bits: int  # number of feature bits drawn, of all features
+    scales_s: tuple[float, ...] = TIME_SCALES_S  # time scales, in seconds
+    events: tuple[Until, ...] = EVENTS  # questions that end at an event
 
     @property
     def bits(self) -> Integers:
@@ -209,12 +192,7 @@ CHUNK = 6_000  # rows of which the returns are held at a time
 
 
 class NextingLife:
-    """A recorded life with its active features and returns.
-
-    Args:
-        stream: The recording.
-        asked: The questions.
-    """
+    """A recorded life with its active features and returns."""
 
     def __init__(self, stream: Stream, asked: Asked) -> None:
         self.asked, self.lessons = asked, TrainingData(stream)
@@ -249,23 +227,14 @@ def steps_of_life(size: int) -> int:
 
 
 class Learned(NamedTuple):
-    """Result of learning from a life.
+    """Result of learning from a life."""
 
-    Attributes:
-        online: Mean squared error of each prediction when it was made, shape (n_windows, n_questions).
-        frozen: The same with the weights of the start of the window.
-        zero: Mean squared return: the error of weights 0.
-        variance: Of the returns in the whole life, shape (n_questions,).
-        ms: Duration of each step in milliseconds, features and predictions included, shape (n_steps,).
-        sound: Which demons did not diverge, shape (n_questions,).
-    """
-
-    online: Floats
-    frozen: Floats
-    zero: Floats
-    variance: Floats
-    ms: Floats
-    sound: Bools
+    online: Floats  # mean squared error of each prediction when it was made, shape (n_windows, n_questions)
+    frozen: Floats  # the same with the weights of the start of the window
+    zero: Floats  # mean squared return: the error of weights 0
+    variance: Floats  # of the returns in the whole life, shape (n_questions,)
+    ms: Floats  # duration of each step in milliseconds, features and predictions included, shape (n_steps,)
+    sound: Bools  # which demons did not diverge, shape (n_questions,)
 
 
 class StepTimes:
@@ -282,14 +251,9 @@ class StepTimes:
 
 
 class WindowScores(StepTimes):
-    """Scores the predictions of a life that is learned from, window by window, as `after` of `lessons.learn`.
+    """Scores the predictions of a life that is learned from, as `after` of `lessons.learn`, in windows of `size` rows.
 
-    Args:
-        life: The life.
-        horde: Learns from it.
-        size: Rows of a window.
-        n_windows: Number of windows.
-        freezes: Whether to score the weights of a window's start as well.
+    If it `freezes`, it scores the weights of a window's start as well.
     """
 
     def __init__(self, life: NextingLife, horde: Horde, size: int, n_windows: int, *, freezes: bool = True) -> None:

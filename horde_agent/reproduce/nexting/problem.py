@@ -74,17 +74,11 @@ class Parts(NamedTuple):
 
 
 class Offline(NamedTuple):
-    """Mean squared errors of off-line predictors in the scored part.
+    """Mean squared errors of off-line predictors in the scored part."""
 
-    Attributes:
-        half, whole: Of ridge regression on the first half of the life, and on all of it, (n_questions,).
-        autoregression: Of least squares on the last 20 readings of the sensor itself, fitted on the first half,
-            (n_scales, n_sensors).
-    """
-
-    half: Floats
-    whole: Floats
-    autoregression: Floats
+    half: Floats  # of ridge regression on the first half of the life, shape (n_questions,)
+    whole: Floats  # the same on all of it
+    autoregression: Floats  # on the sensor's last 20 readings, fitted on the first half, (n_scales, n_sensors)
 
 
 def offline(life: NextingLife, parts: Parts, on_progress: OnProgress) -> Offline:
@@ -158,7 +152,6 @@ def _lags(life: NextingLife, part: range) -> list[tuple[Floats, Floats]]:
 
 
 def _learn(on_progress: OnProgress, study: Study, seed: int, path: Path) -> Learned:
-    """Learn on-line from a life unless cached; a job for a worker process."""
     size = SIZES[study.scale]
 
     def make() -> Learned:
@@ -169,7 +162,6 @@ def _learn(on_progress: OnProgress, study: Study, seed: int, path: Path) -> Lear
 
 
 def _solve(on_progress: OnProgress, study: Study, seed: int, path: Path) -> Offline:
-    """Find the off-line solutions of a life unless cached; a job for a worker process."""
     size = SIZES[study.scale]
 
     def make() -> Offline:
@@ -190,21 +182,14 @@ def _time_many(on_progress: OnProgress, study: Study, path: Path) -> Floats:
 
 
 class RealLog(NamedTuple):
-    """NMSE in the last 30 % of the real robot's log, each (n_questions,).
+    """NMSE in the last 30 % of the real robot's log, each (n_questions,)."""
 
-    Attributes:
-        td: Of TD(lambda) after 30 passes through the rest, with its weights frozen.
-        ridge: Of ridge regression on the rest.
-        varies: Whether the returns vary there.
-    """
-
-    td: Floats
-    ridge: Floats
-    varies: Bools
+    td: Floats  # of TD(lambda) after 30 passes through the rest, with its weights frozen
+    ridge: Floats  # of ridge regression on the rest
+    varies: Bools  # whether the returns vary there
 
 
 def _learn_log(on_progress: OnProgress, study: Study) -> RealLog:
-    """Learn from the real robot's log unless cached; a job for a worker process."""
 
     def record(path: Path) -> None:
         env = make_body("replay", log=REAL_LOG)
@@ -237,22 +222,14 @@ def _learn_log(on_progress: OnProgress, study: Study) -> RealLog:
 
 
 class Data(NamedTuple):
-    """Everything that was measured.
+    """Everything that was measured."""
 
-    Attributes:
-        asked: The questions.
-        size: Lengths.
-        learned, offline: By life.
-        many_ms: Duration of each step with the larger set of questions, in the first life, shape (n_steps,).
-        log: From the real robot's log; None without it.
-    """
-
-    asked: Asked
-    size: Size
-    learned: list[Learned]
-    offline: list[Offline]
-    many_ms: Floats
-    log: RealLog | None
+    asked: Asked  # the questions
+    size: Size  # lengths
+    learned: list[Learned]  # by life
+    offline: list[Offline]  # by life
+    many_ms: Floats  # duration of each step with more questions, in the first life, shape (n_steps,)
+    log: RealLog | None  # from the real robot's log; None without it
 
 
 def lives(study: Study) -> list[LifeSpec]:

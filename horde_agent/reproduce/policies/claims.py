@@ -6,16 +6,20 @@ Progress is seen by the scalar MSPBE estimates alone: no policy is ever followed
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.collections import LineCollection
 
-from horde_agent.reproduce.experiment import ClaimRule, Experiment, Finding
+from horde_agent.reproduce.experiment import Claims, Experiment, Finding
+from horde_agent.reproduce.figure import COLOURS, new_canvas, save, style_axes
 from horde_agent.reproduce.lives import LifeSpec
 from horde_agent.reproduce.parallel import n_cores
 from horde_agent.reproduce.policies.problem import FEW, GAMMAS, MANY, SIZES, Data, PolicyScores, gather
-from horde_agent.reproduce.result import Cell, Table, join, mean_ci
+from horde_agent.reproduce.result import Cell, Figure, Table, join, mean_ci
 from horde_agent.reproduce.study import Study
 
 LAM = 0.9
@@ -28,20 +32,12 @@ W_SETTLES = 10_000
 
 
 class Fall(NamedTuple):
-    """How far estimates fell from their peaks.
+    """How far estimates fell from their peaks."""
 
-    Attributes:
-        of_mean: The mean over the questions in the last tenth of the course, over that mean's peak.
-        share: Share of the questions with an estimate that, in the mean of the last tenth, is nearer to 0 than half
-            of its peak.
-        negative: Share of the questions with an estimate below 0 then, which no MSPBE is.
-        peak_at: Learning step of the mean's peak.
-    """
-
-    of_mean: float
-    share: float
-    negative: float
-    peak_at: int
+    of_mean: float  # mean over the questions in the last tenth of the course, over that mean's peak
+    share: float  # share of the questions whose mean of the last tenth is nearer to 0 than half of their peak
+    negative: float  # share of the questions with an estimate below 0 then, which no MSPBE is
+    peak_at: int  # learning step of the mean's peak
 
 
 def fall(course: PolicyScores) -> Fall:
@@ -86,6 +82,14 @@ def _n_diverged(course: PolicyScores) -> int:
     return int(course.n_diverged[-1].sum())
 
 
+CLAIMS = Claims("section 6, last figure")
+
+
+@CLAIMS.add(
+    f"The estimates show learning progress for each of {FEW:,} policies.",
+    "the curves provide a clear indication of learning progress for each prediction",
+    f"For every seed {_FALL_RULE}.",
+)
 def _progress(data: Data) -> Finding:
     falls = [fall(course) for course in data.few.values()]
     n_diverged = sum(map(_n_diverged, data.few.values()))
@@ -99,6 +103,12 @@ def _progress(data: Data) -> Finding:
     )
 
 
+@CLAIMS.add(
+    f"{FEW:,} off-policy questions about as many policies are learned in real time.",
+    f"a cycle of {PAPER_CYCLE_MS:g} ms on a 4-core desktop, within {PERIOD_MS:g} ms",
+    f"p50 at most {PAPER_CYCLE_MS:g} ms, p99 at most {PERIOD_MS:g} ms.",
+    source="section 6",
+)
 def _cycle(data: Data) -> Finding:
     times = data.cycles[FEW]
     return Finding(
@@ -108,8 +118,13 @@ def _cycle(data: Data) -> Finding:
     )
 
 
+@CLAIMS.add(
+    f"The same with {MANY:,} policies.",
+    "significantly increased scaling can be obtained with more computational resources",
+    f"On the first life {_FALL_RULE}; p99 of a cycle at most {PERIOD_MS:g} ms.",
+    source="section 8",
+)
 def _many(data: Data) -> Finding:
-    """Judge ten thousand policies: what the paper leaves to more computing power."""
     found, times, n_diverged = fall(data.many), data.cycles[MANY], _n_diverged(data.many)
     return Finding(
         f"The mean ends at {found.of_mean:.2f} of its peak (at step {found.peak_at:,}); {found.share:.1%} of the "
@@ -120,6 +135,12 @@ def _many(data: Data) -> Finding:
     )
 
 
+@CLAIMS.add(
+    "The pseudo-code's own trace learns them without divergence.",
+    "GTD(lambda) as printed; no divergence is spoken of",
+    "For each gamma no question is set aside under the trace rule plain.",
+    source="sections 2 and 6",
+)
 def _plain(data: Data) -> Finding:
     growth = {gamma: np.median(data.growth) * (gamma * LAM) ** 2 for gamma in GAMMAS}
     plain = data.rules["plain"]
@@ -134,36 +155,74 @@ def _plain(data: Data) -> Finding:
     )
 
 
-RULES = [
-    ClaimRule(
-        f"The estimates show learning progress for each of {FEW:,} policies.",
-        "section 6, last figure",
-        "the curves provide a clear indication of learning progress for each prediction",
-        f"For every seed {_FALL_RULE}.",
-        _progress,
-    ),
-    ClaimRule(
-        f"{FEW:,} off-policy questions about as many policies are learned in real time.",
-        "section 6",
-        f"a cycle of {PAPER_CYCLE_MS:g} ms on a 4-core desktop, within {PERIOD_MS:g} ms",
-        f"p50 at most {PAPER_CYCLE_MS:g} ms, p99 at most {PERIOD_MS:g} ms.",
-        _cycle,
-    ),
-    ClaimRule(
-        f"The same with {MANY:,} policies.",
-        "section 8",
-        "significantly increased scaling can be obtained with more computational resources",
-        f"On the first life {_FALL_RULE}; p99 of a cycle at most {PERIOD_MS:g} ms.",
-        _many,
-    ),
-    ClaimRule(
-        "The pseudo-code's own trace learns them without divergence.",
-        "sections 2 and 6",
-        "GTD(lambda) as printed; no divergence is spoken of",
-        "For each gamma no question is set aside under the trace rule plain.",
-        _plain,
-    ),
-]
+# ---- figures --------------------------------------------------------------------------------------------------------
+
+
+_MOST_CURVES = 1_000
+
+
+def pictures(data: Data, folder: Path) -> list[Figure]:
+    """Draw all pictures into a folder and return their entries."""
+    return [
+        _scores(next(iter(data.few.values())), folder / "mspbe-1000.png"),
+        _scores(data.many, folder / "mspbe-10000.png"),
+        _draw_traces(data.rules, folder / "traces.png"),
+    ]
+
+
+def _scores(course: PolicyScores, path: Path) -> Figure:
+    canvas, (left, right) = new_canvas(12.0, 4.2, 2, sharex=True)
+    n_shown = _draw_questions(left, course)
+    _draw_means(right, course)
+    legend = {"frameon": True, "framealpha": 0.8, "edgecolor": "none"}
+    for axes, label, has_legend in ((left, "scalar MSPBE estimate", False), (right, "mean over its own peak", legend)):
+        axes.axhline(0.0, color="0.35", linewidth=0.8)
+        style_axes(axes, legend=has_legend, xlim=(0, course.step[-1]), xlabel="learning steps", ylabel=label)
+    left.ticklabel_format(axis="y", style="sci", scilimits=(0, 0))
+    n = course.gamma.size
+    shown = f"every one of {n:,} questions" if n_shown == n else f"{n_shown:,} of {n:,} questions"
+    return save(
+        canvas,
+        path,
+        f"The scalar MSPBE estimate of {shown}, each about a Gibbs policy of its own (left; black: the mean of all), "
+        "and the mean of each gamma over that mean's own peak (right). The left axis leaves out a thousandth of the "
+        "values at either end.",
+    )
+
+
+def _draw_questions(axes: Axes, course: PolicyScores) -> int:
+    """Draw curves in the colour of their gamma and the mean; return how many."""
+    sound = np.flatnonzero(course.is_sound)
+    shown = sound[:: max(-(-sound.size // _MOST_CURVES), 1)]
+    for gamma, colour in zip(GAMMAS, COLOURS, strict=False):
+        mine = shown[course.gamma[shown] == gamma]
+        curves = [np.column_stack([course.step, course.mspbe[:, k]]) for k in mine]
+        axes.add_collection(LineCollection(curves, colors=colour, linewidths=0.5, alpha=0.18))
+    low, high = np.quantile(course.mspbe[:, shown], [0.001, 0.999]) if shown.size else (0.0, 1.0)
+    axes.set_ylim(min(low, 0.0), 1.05 * max(high, 1e-30))
+    axes.plot(course.step, course.mspbe[:, sound].mean(axis=1), color="black", linewidth=2.6)
+    return int(shown.size)
+
+
+def _draw_means(axes: Axes, course: PolicyScores) -> None:
+    shown = [(course.gamma == g, c, 1.3, f"gamma {g:g}") for g, c in zip(GAMMAS, COLOURS, strict=False)]
+    for mine, colour, width, label in [*shown, (course.gamma >= 0, "black", 2.6, "all")]:
+        chosen = course.is_sound & mine
+        if chosen.any():
+            mean = course.mspbe[:, chosen].mean(axis=1)
+            axes.plot(course.step, mean / mean.max(), color=colour, linewidth=width, label=label)
+
+
+def _draw_traces(rules: Mapping[str, PolicyScores], path: Path) -> Figure:
+    canvas, panels = new_canvas(12.0, 3.2, len(GAMMAS), sharey=True)
+    for k, (axes, gamma) in enumerate(zip(panels, GAMMAS, strict=True)):
+        for colour, (rule, course) in zip(COLOURS, rules.items(), strict=False):
+            axes.plot(course.step, course.max_trace[:, k], color=colour, linewidth=1.6, label=rule)
+        style_axes(axes, f"gamma {gamma:g}", legend=k == 0, yscale="log", xlabel="learning steps")
+        axes.locator_params(axis="x", nbins=4)
+    panels[0].set_ylabel("largest |e| so far")
+    return save(canvas, path, "The largest entry of any trace so far, under each trace rule, on the first life.")
+
 
 # ---- tables ---------------------------------------------------------------------------------------------------------
 
@@ -249,18 +308,15 @@ def settings(study: Study, data: Data) -> dict[str, Cell]:
     }
 
 
-EXPERIMENT = Experiment(
-    "policies",
-    "A thousand policies, and ten thousand, learned from one behaviour",
-    gather,
-    RULES,
-    tables,
-    settings,
-    remarks=[
-        "Every question learns on every step: a Gibbs policy never gives an action no probability.",
-        f"The estimates start at 0 and rise while w learns, for some {W_SETTLES:,} steps; a fall is measured from "
-        "their peak. MSPBE estimates of different trace rules measure different objectives and are not compared.",
-        "The trace rules are compared on the first life, over {data.size.rules:,} steps.",
-    ],
-    lives=lambda study: [LifeSpec(seed, SIZES[study.scale].life, "behaviour") for seed in study.seeds],
-)
+def _lives(study: Study) -> list[LifeSpec]:
+    return [LifeSpec(seed, SIZES[study.scale].life, "behaviour") for seed in study.seeds]
+
+
+REMARKS = [
+    "Every question learns on every step: a Gibbs policy never gives an action no probability.",
+    f"The estimates start at 0 and rise while w learns, for some {W_SETTLES:,} steps; a fall is measured from "
+    "their peak. MSPBE estimates of different trace rules measure different objectives and are not compared.",
+    "The trace rules are compared on the first life, over {data.size.rules:,} steps.",
+]
+TITLE = "A thousand policies, and ten thousand, learned from one behaviour"
+EXPERIMENT = Experiment("policies", TITLE, gather, CLAIMS, pictures, tables, settings, REMARKS, _lives)

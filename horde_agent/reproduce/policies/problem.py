@@ -231,23 +231,14 @@ def growth_factors(interface: Interface, gvfs: Sequence[GVF], life: Path) -> Flo
 
 
 class Data(NamedTuple):
-    """The measurements.
+    """The measurements."""
 
-    Attributes:
-        few: The scores of a thousand questions, by seed.
-        many: The scores of ten thousand, on the first seed's life.
-        rules: The scores of a thousand questions on the first seed's life, by trace rule; each as long as `size.rules`.
-        cycles: p50, p99 and max in milliseconds, by number of policies.
-        growth: Factor by which the second moment of each policy's plain trace grows per step, over (gamma lambda)^2.
-        size: Durations.
-    """
-
-    few: dict[int, PolicyScores]
-    many: PolicyScores
-    rules: dict[str, PolicyScores]
-    cycles: dict[int, dict[str, float]]
-    growth: Floats
-    size: Size
+    few: dict[int, PolicyScores]  # the scores of a thousand questions, by seed
+    many: PolicyScores  # the scores of ten thousand, on the first seed's life
+    rules: dict[str, PolicyScores]  # those of a thousand there, by trace rule; each as long as `size.rules`
+    cycles: dict[int, dict[str, float]]  # p50, p99 and max in milliseconds, by number of policies
+    growth: Floats  # of each policy, see `growth_factors`
+    size: Size  # durations
 
 
 def gather(study: Study) -> Data:

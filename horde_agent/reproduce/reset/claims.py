@@ -7,13 +7,16 @@ Source: White, Modayil & Sutton (2012), section 5, figure 4.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from pathlib import Path
 
 import numpy as np
+from matplotlib.axes import Axes
 
 from horde_agent.learning.rules import LearnerConfig
 from horde_agent.reproduce.excursions import problem as excursions
-from horde_agent.reproduce.experiment import ClaimRule, Experiment, Finding
+from horde_agent.reproduce.experiment import Claims, Experiment, Finding
+from horde_agent.reproduce.figure import COLOURS, new_canvas, save, style_axes
 from horde_agent.reproduce.lives import LifeSpec
 from horde_agent.reproduce.reset.problem import (
     GAMMA,
@@ -28,11 +31,10 @@ from horde_agent.reproduce.reset.problem import (
     correlation,
     gather,
 )
-from horde_agent.reproduce.result import Cell, Table, join, mean_ci
+from horde_agent.reproduce.result import Cell, Figure, Table, join, mean_ci
 from horde_agent.reproduce.study import Study
 from horde_agent.types import Bools
 
-FIGURE = "section 5, figure 4"
 ESTIMATES = ("vector", "scalar")
 MEASURES = ("NMSRE", *ESTIMATES)
 REACTS = 0.5
@@ -54,6 +56,14 @@ def _agreements(data: Data, run: Run) -> dict[str, list[Agreement]]:
     return {name: data.agreement(run.at, means["NMSRE"], means[name]) for name in ESTIMATES}
 
 
+CLAIMS = Claims("section 5, figure 4")
+
+
+@CLAIMS.add(
+    "Both estimates are initially at zero, since w takes time to adapt",
+    "both MSPBE estimates are initially at zero",
+    "every estimate is exactly 0 before the first update, and its mean rises above 0 later",
+)
 def _start_at_zero(data: Data) -> Finding:
     runs = [(run, run.means()) for run in data.reset.values()]
     firsts = [float(np.abs(values[0]).max()) for run, _ in runs for values in (run.vector, run.scalar)]
@@ -72,6 +82,12 @@ def _rise(at: np.ndarray, curve: np.ndarray, end: int) -> float:
     return float(at[np.argmax(before >= 0.5 * before.max())])
 
 
+@CLAIMS.add(
+    "All three measures react quickly when theta is set to zero",
+    "all three measures react quickly to the change",
+    f"the rise within {{data.reach:,}} learning steps is, in the mean of lives, at least {REACTS} times the level "
+    "before the change; one part for each measure",
+)
 def _all_react(data: Data) -> Finding:
     found = _reactions(data, data.reset.values())
     said = "; ".join(
@@ -88,6 +104,11 @@ def _all_react(data: Data) -> Finding:
     )
 
 
+@CLAIMS.add(
+    "The estimates have the same shape as the NMSRE",
+    "the MSPBE measures as computed off-policy have the same shape as the NMSRE",
+    f"the correlation at the best lag is at least {SAME_SHAPE}, for each estimate before and after the change",
+)
 def _same_shape(data: Data) -> Finding:
     runs = [_agreements(data, run) for run in data.reset.values()]
     parts, said = [], []
@@ -103,6 +124,11 @@ def _same_shape(data: Data) -> Finding:
     )
 
 
+@CLAIMS.add(
+    "The scalar estimate is almost identical to the vector one",
+    "the scalar estimate of the MSPBE performs almost identically to the vector version",
+    f"in every life the correlation is at least {ALIKE}, the ratio of areas within {LEAST_AREA} to {LARGEST_AREA}",
+)
 def _alike(data: Data) -> Finding:
     means = [run.means() for run in data.reset.values()]
     alike = [correlation(m["vector"], m["scalar"]) for m in means]
@@ -133,6 +159,11 @@ def _gap(data: Data) -> str:
     )
 
 
+@CLAIMS.add(
+    "The estimates react and settle more slowly than the NMSRE, since w was not reset",
+    "the MSPBE estimates react more slowly to the change because the secondary weights w were not also reset",
+    "in every life both estimates take longer than the NMSRE until half of their rise is gone",
+)
 def _lag(data: Data) -> Finding:
     # What stays above half of its rise until the end of the window takes longer than the window.
     times = {name: np.nan_to_num(values, nan=np.inf) for name, values in _halved_after(data).items()}
@@ -154,6 +185,11 @@ def _steps(value: float) -> str:
     return "not within the window" if np.isnan(value) else f"{value:,.0f}"
 
 
+@CLAIMS.add(
+    "The NMSRE needs twice the wall-clock time of the estimates",
+    "the NMSRE requires twice as much wall-clock time as the MSPBE estimates",
+    f"robot time per learning step is within {LEAST_COST} to {LARGEST_COST} in every life",
+)
 def _wall_clock(data: Data) -> Finding:
     cost = [run.n_steps / run.n_updates for run in data.reset.values()]
     return Finding(
@@ -163,6 +199,12 @@ def _wall_clock(data: Data) -> Finding:
     )
 
 
+@CLAIMS.add(
+    "The measures react to a change in the environment",
+    "the MSPBE measures react quickly to a change in the environment; the paper changed theta instead",
+    f"the questions about {LIT} rise within {{data.reach:,}} learning steps by {REACTS} times their level before "
+    "or more, and more so than the others do; two parts for each measure",
+)
 def _environment(data: Data) -> Finding | None:
     if not data.moved:
         return None
@@ -196,59 +238,78 @@ def _others(data: Data) -> str:
     )
 
 
-RULES = [
-    ClaimRule(
-        "Both estimates are initially at zero, since w takes time to adapt",
-        FIGURE,
-        "both MSPBE estimates are initially at zero",
-        "every estimate is exactly 0 before the first update, and its mean rises above 0 later",
-        _start_at_zero,
-    ),
-    ClaimRule(
-        "All three measures react quickly when theta is set to zero",
-        FIGURE,
-        "all three measures react quickly to the change",
-        f"the rise within {{data.reach:,}} learning steps is, in the mean of lives, at least {REACTS} times the level "
-        "before the change; one part for each measure",
-        _all_react,
-    ),
-    ClaimRule(
-        "The estimates have the same shape as the NMSRE",
-        FIGURE,
-        "the MSPBE measures as computed off-policy have the same shape as the NMSRE",
-        f"the correlation at the best lag is at least {SAME_SHAPE}, for each estimate before and after the change",
-        _same_shape,
-    ),
-    ClaimRule(
-        "The scalar estimate is almost identical to the vector one",
-        FIGURE,
-        "the scalar estimate of the MSPBE performs almost identically to the vector version",
-        f"in every life the correlation is at least {ALIKE}, the ratio of areas within {LEAST_AREA} to {LARGEST_AREA}",
-        _alike,
-    ),
-    ClaimRule(
-        "The estimates react and settle more slowly than the NMSRE, since w was not reset",
-        FIGURE,
-        "the MSPBE estimates react more slowly to the change because the secondary weights w were not also reset",
-        "in every life both estimates take longer than the NMSRE until half of their rise is gone",
-        _lag,
-    ),
-    ClaimRule(
-        "The NMSRE needs twice the wall-clock time of the estimates",
-        FIGURE,
-        "the NMSRE requires twice as much wall-clock time as the MSPBE estimates",
-        f"robot time per learning step is within {LEAST_COST} to {LARGEST_COST} in every life",
-        _wall_clock,
-    ),
-    ClaimRule(
-        "The measures react to a change in the environment",
-        FIGURE,
-        "the MSPBE measures react quickly to a change in the environment; the paper changed theta instead",
-        f"the questions about {LIT} rise within {{data.reach:,}} learning steps by {REACTS} times their level before "
-        "or more, and more so than the others do; two parts for each measure",
-        _environment,
-    ),
-]
+# ---- figures --------------------------------------------------------------------------------------------------------
+
+
+_LOOKS = {"vector": (COLOURS[0], "-"), "scalar": (COLOURS[1], "--")}
+
+
+def pictures(data: Data, folder: Path) -> list[Figure]:
+    """Draw all pictures into a folder and return their entries.
+
+    The paper's figure, and what a moved lamp does to the questions about light and to the others.
+    """
+    caption = (
+        f"The paper's figure 4: means over {len(data.questions)} questions at gamma .8 and {_lives(data.reset)}; "
+        f"theta := 0 after learning step {data.change_at:,} (dotted). NMSRE on the left, logarithmic; both MSPBE "
+        "estimates on the right. A few near-constant sensors carry the mean NMSRE, so its median is drawn too."
+    )
+    figures = [_picture(data, data.reset, {"": None}, 9.0, 4.4, folder / "reset.png", caption)]
+    if data.moved:
+        lit = data.is_lit
+        panels: dict[str, Bools | None] = {
+            f"{int(lit.sum())} questions about {LIT}": lit,
+            f"{(~lit).sum()} other questions": ~lit,
+        }
+        caption = (
+            "The change that the paper speaks of and did not make: the lamp moves to the opposite corner after "
+            f"learning step {data.change_at:,} (dotted); theta, w and traces are kept. Means over {_lives(data.moved)}."
+        )
+        figures.append(_picture(data, data.moved, panels, 11.5, 4.2, folder / "lamp.png", caption))
+    return figures
+
+
+def _lives(runs: dict[int, Run]) -> str:
+    return f"{len(runs)} lives" if len(runs) > 1 else "one life"
+
+
+def _picture(
+    data: Data,
+    runs: dict[int, Run],
+    panels: dict[str, Bools | None],
+    width: float,
+    height: float,
+    path: Path,
+    caption: str,
+) -> Figure:
+    canvas, each = new_canvas(width, height, len(panels))
+    for axes, (title, which) in zip(each, panels.items(), strict=True):
+        other = _draw(axes, data, list(runs.values()), which)
+        axes.set_title(title, fontsize=10)
+    lines = [*each[-1].get_lines()[:2], *other.get_lines()]
+    canvas.legend(handles=lines, loc="outside upper center", ncols=4, frameon=False, fontsize=8)
+    return save(canvas, path, caption)
+
+
+def _draw(axes: Axes, data: Data, runs: Sequence[Run], which: Bools | None) -> Axes:
+    """Draw the NMSRE on the left axis and both estimates on the right one, means over runs; return the right one."""
+    n = min(len(run.at) for run in runs)
+    at = runs[0].at[:n] / 1_000
+    means = {k: np.mean([run.means(which)[k][:n] for run in runs], axis=0) for k in ("NMSRE", *_LOOKS)}
+    median = np.mean([run.medians(which)[:n] for run in runs], axis=0)
+    axes.plot(at, means["NMSRE"], color="black", linewidth=1.8, label="NMSRE, mean")
+    axes.plot(at, median, color="0.45", linewidth=1.3, label="NMSRE, median")
+    other = axes.twinx()
+    for name, (colour, style) in _LOOKS.items():
+        other.plot(at, means[name], color=colour, linestyle=style, linewidth=1.6, label=f"MSPBE, {name}")
+    axes.axvline(data.change_at / 1_000, color="0.35", linewidth=1.0, linestyle=":")
+    style_axes(axes, xlabel="training time (thousand learning steps)", ylabel="NMSRE", yscale="log", xlim=(0, at[-1]))
+    axes.spines["right"].set_visible(True)
+    other.set_ylabel("MSPBE estimate (squared scaled units)")
+    other.set_ylim(min(0.0, float(other.get_ylim()[0])), None)
+    other.spines["top"].set_visible(False)
+    return other
+
 
 # ---- tables ---------------------------------------------------------------------------------------------------------
 
@@ -331,21 +392,18 @@ def settings(study: Study, data: Data) -> dict[str, Cell]:
     }
 
 
-EXPERIMENT = Experiment(
-    "reset",
-    "Three measures of learning: the weights are lost, the lamp is moved",
-    gather,
-    RULES,
-    tables,
-    settings,
-    remarks=[
-        "Training time is counted in learning steps; excursions and drives lie between them and are not drawn.",
-        "At theta := 0 the secondary weights w, the traces and the estimates are kept, as in the paper.",
-        "The NMSRE is a trace over 10 excursions of a question, each of which is tested about every 250 learning "
-        "steps: it shows no change at once either.",
-        "The moved lamp changes nothing but what the light and thermal sensors read: actions, poses and all other "
-        "sensors of that life are, to the bit, those of the life without it.",
-    ],
+def _lives_needed(study: Study) -> list[LifeSpec]:
     # Those with a moved lamp depend on what these learned when.
-    lives=lambda study: [LifeSpec(seed, excursions.STEPS[study.scale]) for seed in study.seeds],
-)
+    return [LifeSpec(seed, excursions.STEPS[study.scale]) for seed in study.seeds]
+
+
+REMARKS = [
+    "Training time is counted in learning steps; excursions and drives lie between them and are not drawn.",
+    "At theta := 0 the secondary weights w, the traces and the estimates are kept, as in the paper.",
+    "The NMSRE is a trace over 10 excursions of a question, each of which is tested about every 250 learning "
+    "steps: it shows no change at once either.",
+    "The moved lamp changes nothing but what the light and thermal sensors read: actions, poses and all other "
+    "sensors of that life are, to the bit, those of the life without it.",
+]
+TITLE = "Three measures of learning: the weights are lost, the lamp is moved"
+EXPERIMENT = Experiment("reset", TITLE, gather, CLAIMS, pictures, tables, settings, REMARKS, _lives_needed)

@@ -48,28 +48,17 @@ LIT = "light"
 
 
 class Run(NamedTuple):
-    """One life's measures.
+    """One life's measures; those without a shape here are (n_looks, n_questions)."""
 
-    Attributes:
-        at: Learning steps at which they were looked at, from 0 on, shape (n_looks,).
-        nmsre: Of each question, its latest test, nan before its first one, shape (n_looks, n_questions).
-        scalar, vector: MSPBE estimates, signed, shape (n_looks, n_questions).
-        later: Part of vector - scalar that is due to what w did later than in the block of a step, at the end of each
-            block (see `LaterPart`), from 0 on, shape (n_blocks + 1, n_questions).
-        sound: Which questions were not set aside, shape (n_questions,).
-        n_updates, n_steps: Learning steps, and all steps of the life.
-        seconds: Wall-clock time of learning.
-    """
-
-    at: Integers
-    nmsre: Floats
-    scalar: Floats
-    vector: Floats
-    later: Floats
-    sound: Bools
-    n_updates: int
-    n_steps: int
-    seconds: float
+    at: Integers  # learning steps at which they were looked at, from 0 on, shape (n_looks,)
+    nmsre: Floats  # of each question, its latest test, NaN before its first one
+    scalar: Floats  # MSPBE estimate, signed
+    vector: Floats  # the same
+    later: Floats  # at the end of each block, from 0 on, see `LaterPart`, shape (n_blocks + 1, n_questions)
+    sound: Bools  # which questions were not set aside, shape (n_questions,)
+    n_updates: int  # learning steps
+    n_steps: int  # all steps of the life
+    seconds: float  # wall-clock time of learning
 
     def _sound(self, which: Bools | None) -> Bools:
         return self.sound if which is None else self.sound & which
@@ -98,14 +87,14 @@ class Run(NamedTuple):
 
 
 class LaterPart:
-    """L_t of every demon; call `end_block` at the end of each block.
+    """The part of vector - scalar that is due to what w did after the block of a step; end each by `end_block`.
 
     Args:
         horde: Which has learned nothing, and keeps the vector estimate.
-        block: B, in learning steps.
+        block: In learning steps.
 
     Attributes:
-        value: L_t of each demon, shape (n_demons,).
+        value: That part of each demon, shape (n_demons,).
     """
 
     def __init__(self, horde: Horde, block: int) -> None:
@@ -176,7 +165,6 @@ def _learn_moved(on_progress: OnProgress, study: Study, seed: int, life: Path) -
 
 
 def _learn(on_progress: OnProgress, study: Study, seed: int, life: Path, resets: bool) -> Run:
-    """Learn from a life and sample the measures, unless cached."""
 
     def make() -> Run:
         lessons = TrainingData(first_steps(read(life), STEPS[study.scale]))
@@ -191,15 +179,7 @@ def _learn(on_progress: OnProgress, study: Study, seed: int, life: Path, resets:
 def learn_and_sample(
     lessons: TrainingData, interface: Interface, scale: str, resets: bool, on_progress: OnProgress | None = None
 ) -> Run:
-    """Learn from a life and return its measures over training time.
-
-    Args:
-        lessons: The life.
-        interface: The body's.
-        scale: "quick" or "paper".
-        resets: Whether theta := 0 at the change.
-        on_progress: Called with the share that is done.
-    """
+    """Learn from a life and return its measures over training time; if it `resets`, theta := 0 at the change."""
     coder, questions = interface.coder, asked(interface)
     horde = Horde(questions, n_features=coder.n_features, n_active=coder.n_active, mode="deferred")
     warm_up(horde, interface)
@@ -228,24 +208,15 @@ def learn_and_sample(
 
 @dataclass(frozen=True)
 class Data:
-    """Everything that was measured.
+    """Everything that was measured."""
 
-    Attributes:
-        interface, questions: Interface of the robot; the questions learned.
-        change_at: Learning step of the change.
-        every: Learning steps between two looks.
-        block: Learning steps between two looks at all weights.
-        reset: Runs in which theta := 0 at the change, by seed.
-        moved: Runs in which the lamp moves at the change, by seed; empty where the body's lamp cannot be moved.
-    """
-
-    interface: Interface
-    questions: Sequence[GVF]
-    change_at: int
-    every: int
-    block: int
-    reset: dict[int, Run]
-    moved: dict[int, Run]
+    interface: Interface  # of the robot
+    questions: Sequence[GVF]  # those learned
+    change_at: int  # learning step of the change
+    every: int  # learning steps between two looks
+    block: int  # learning steps between two looks at all weights
+    reset: dict[int, Run]  # runs in which theta := 0 at the change, by seed
+    moved: dict[int, Run]  # runs in which the lamp moves then, by seed; empty if the robot has no movable lamp
 
     @property
     def reach(self) -> int:

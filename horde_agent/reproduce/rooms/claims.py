@@ -1,20 +1,86 @@
-"""Experiment `rooms`: which rules suffer from the variance of the ratios? Source: Ghiassian & Sutton (2021)."""
+"""Experiment `rooms`: which of eight rules suffer from the variance of the ratios? On eight questions in four rooms.
+
+Source: Ghiassian & Sutton (2021), arXiv 2109.05110; code: sinaghiassian/OffpolicyAlgorithms. The grid is reduced to
+seven step sizes, three trace decays and one ratio alpha_w / alpha.
+"""
 
 from __future__ import annotations
 
+import functools
+from pathlib import Path
+from typing import NamedTuple
+
 import numpy as np
 
-from horde_agent.reproduce.experiment import ClaimRule, Experiment, Finding, finding_of_means
-from horde_agent.reproduce.result import Cell, Table, join
-from horde_agent.reproduce.rooms.problem import GRID, RATIO, SIZES, VARIANTS, Data, gather
+from horde_agent.problems.problem import Problem
+from horde_agent.problems.rooms import rooms
+from horde_agent.reproduce.experiment import Claims, Experiment, Finding, finding_of_means
+from horde_agent.reproduce.figure import save, sensitivity
+from horde_agent.reproduce.result import Cell, Figure, Table, join
+from horde_agent.reproduce.small_runs import Runs, Variant, value_error
 from horde_agent.reproduce.study import Study
-from horde_agent.reproduce.sweeps import TUNING_SEED
+from horde_agent.reproduce.sweeps import TUNING_SEED, Grid, Sweep, sweep
 
+RATIO = 2.0**-4
+VARIANTS = {
+    "TD": Variant("td"),
+    "GTD": Variant("gtd", ratio=RATIO),
+    "HTD": Variant("htd", ratio=RATIO),
+    "TDRC": Variant("tdrc"),
+    "ETD": Variant("etd"),
+    "Tree Backup": Variant("tree_backup"),
+    "V-trace": Variant("vtrace"),
+    "ABTD": Variant("abtd", psi_max=4.0),
+}
+GRID = Grid(VARIANTS, 2.0 ** np.arange(-14.0, 0.0, 2.0), (0.0, 0.9, 1.0))
 CLIPPING = ("Tree Backup", "V-trace", "ABTD")
 UNCLIPPED = ("TD", "GTD", "TDRC", "HTD")
-TASKS = {"Rooms": 0, "High Variance Rooms": 1}
+TASKS = {"Rooms": False, "High Variance Rooms": True}
 
 
+class Size(NamedTuple):
+    """Steps, runs of each seed, tuning runs, and steps between two evaluations of the errors."""
+
+    steps: int
+    runs: int
+    tuning: int
+    every: int
+
+
+SIZES = {"paper": Size(50_000, 17, 34, 50), "quick": Size(5_000, 1, 1, 50)}
+
+
+class Data(NamedTuple):
+    """Errors in both tasks, means over the eight questions."""
+
+    even: Sweep
+    high: Sweep
+
+
+def build(high_variance: bool, _: np.random.Generator) -> Problem:
+    """Return one of the two tasks, of which nothing is random."""
+    return rooms(high_variance=high_variance)
+
+
+def gather(study: Study) -> Data:
+    """Learn by every rule and setting in both tasks."""
+    size = SIZES[study.scale]
+    runs = {
+        task: Runs(functools.partial(build, high), value_error, size.steps, size.every, share_last=0.01)
+        for task, high in TASKS.items()
+    }
+    return Data(*sweep(study, runs, GRID, size.runs, size.tuning))
+
+
+CLAIMS = Claims("abstract")
+
+
+@CLAIMS.add(
+    "Emphatic TD has the lowest error in the end.",
+    "ETD tends to the lowest asymptotic error, and may be slower",
+    "Mean error of the last 1 % at each rule's best alpha and lambda for it: ETD's is at most 1.05 times the "
+    "lowest, in both tasks.",
+)
 def _lowest_in_the_end(data: Data) -> Finding:
     holds, said = [], []
     for task, found in zip(TASKS, data, strict=True):
@@ -30,6 +96,12 @@ def _lowest_in_the_end(data: Data) -> Finding:
     return Finding(f"{'; '.join(said)}.", holds, "" if all(holds) else cause)
 
 
+@CLAIMS.add(
+    "Rules that clip the ratios lose least where these vary most.",
+    "Tree Backup, V-trace and ABTD suffer less from the variance of the ratios",
+    "Best area in High Variance Rooms over that in Rooms: at most 1.28 for each of the three, and larger than "
+    "theirs for each of TD, GTD, TDRC and HTD.",
+)
 def _clipping_loses_least(data: Data) -> Finding:
     ratios = {rule: data.high.best(rule).of_seeds / data.even.best(rule).of_seeds for rule in (*CLIPPING, *UNCLIPPED)}
     largest = max(ratios[rule].mean() for rule in CLIPPING)
@@ -37,24 +109,10 @@ def _clipping_loses_least(data: Data) -> Finding:
     return found._replace(holds=[*found.holds[: len(CLIPPING)], *(ratios[r].mean() > largest for r in UNCLIPPED)])
 
 
-CLAIMS = [
-    ClaimRule(
-        "Emphatic TD has the lowest error in the end.",
-        "abstract",
-        "ETD tends to the lowest asymptotic error, and may be slower",
-        "Mean error of the last 1 % at each rule's best alpha and lambda for it: ETD's is at most 1.05 times the "
-        "lowest, in both tasks.",
-        _lowest_in_the_end,
-    ),
-    ClaimRule(
-        "Rules that clip the ratios lose least where these vary most.",
-        "abstract",
-        "Tree Backup, V-trace and ABTD suffer less from the variance of the ratios",
-        "Best area in High Variance Rooms over that in Rooms: at most 1.28 for each of the three, and larger than "
-        "theirs for each of TD, GTD, TDRC and HTD.",
-        _clipping_loses_least,
-    ),
-]
+def pictures(data: Data, folder: Path) -> list[Figure]:
+    """Draw the areas over alpha, a row for each task and a panel for each lambda."""
+    caption = "Mean error over all steps and questions by step size; a row for each task, a panel for each lambda."
+    return [save(sensitivity(dict(zip(TASKS, data, strict=True))), folder / "rooms.png", caption)]
 
 
 def tables(data: Data) -> list[Table]:
@@ -78,15 +136,9 @@ def settings(study: Study, data: Data) -> dict[str, Cell]:
     }
 
 
-EXPERIMENT = Experiment(
-    "rooms",
-    "Eight rules in the Rooms and High Variance Rooms problems",
-    gather,
-    CLAIMS,
-    tables,
-    settings,
-    remarks=(
-        "The grid is reduced: the authors' has thousands of settings.",
-        "A question's traces begin anew when its policy is defined again; only HTD's second trace could tell.",
-    ),
+REMARKS = (
+    "The grid is reduced: the authors' has thousands of settings.",
+    "A question's traces begin anew when its policy is defined again; only HTD's second trace could tell.",
 )
+TITLE = "Eight rules in the Rooms and High Variance Rooms problems"
+EXPERIMENT = Experiment("rooms", TITLE, gather, CLAIMS, pictures, tables, settings, REMARKS)

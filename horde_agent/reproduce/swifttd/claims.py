@@ -6,10 +6,13 @@ the run.
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 
-from horde_agent.reproduce.experiment import ClaimRule, Experiment, Finding
-from horde_agent.reproduce.result import Cell, Table, join, mean_ci
+from horde_agent.reproduce.experiment import Claims, Experiment, Finding
+from horde_agent.reproduce.figure import COLOURS, new_canvas, save, style_axes
+from horde_agent.reproduce.result import Cell, Figure, Table, join, mean_ci
 from horde_agent.reproduce.study import Study
 from horde_agent.reproduce.swifttd import problem
 from horde_agent.reproduce.swifttd.problem import (
@@ -45,6 +48,15 @@ def best_rivals(data: Data) -> dict[str, Variant]:
     return found
 
 
+CLAIMS = Claims("abstract")
+
+
+@CLAIMS.add(
+    "SwiftTD is more accurate than TD, true-online TD and GTD.",
+    "more accurate than TD(lambda) and true-online TD(lambda)",
+    f"Lower NMSE over all steps than each rival at its best step size on {LEAST_WINS:.0%} of the questions, in "
+    "each life.",
+)
 def _better(data: Data) -> Finding:
     words, parts = [], []
     for rule, rival in best_rivals(data).items():
@@ -63,6 +75,12 @@ def _better(data: Data) -> Finding:
     )
 
 
+@CLAIMS.add(
+    "SwiftTD is robust over its parameters.",
+    "robust over a wide range",
+    f"Over {len(METAS)} meta step sizes and {len(STEP_SIZES)} first step sizes the worst median NMSE is at most "
+    f"{MOST_SPREAD:g} times the best; TD's ratio over its step sizes is at least that.",
+)
 def _robust(data: Data) -> Finding:
     def spread(variants: list[Variant]) -> float:
         found = [float(np.median(data.grid[v].nmse)) for v in variants]
@@ -79,6 +97,11 @@ def _robust(data: Data) -> Finding:
     )
 
 
+@CLAIMS.add(
+    "SwiftTD does not diverge.",
+    "the bound keeps updates from overshooting",
+    "No diverged demon, also with a first step size of 10 over the active features.",
+)
 def _never_diverges(data: Data) -> Finding:
     groups = {"the default": data.scores[SWIFT], "a first step size of 10": [data.grid[LARGE]]}
     counts = {name: int(sum((~score.sound).sum() for score in scores)) for name, scores in groups.items()}
@@ -86,6 +109,11 @@ def _never_diverges(data: Data) -> Finding:
     return Finding(f"Diverged demons: {words}.", [n == 0 for n in counts.values()])
 
 
+@CLAIMS.add(
+    "All parts contribute.",
+    "adaptation, bound and decay contribute",
+    "The median NMSE is higher without adaptation and without the bound.",
+)
 def _parts_matter(data: Data) -> Finding:
     whole, without = medians(data, SWIFT), {name: medians(data, v) for name, v in PARTS.items()}
     words = join([f"{name} {_text(values)}" for name, values in without.items()])
@@ -98,62 +126,41 @@ def _parts_matter(data: Data) -> Finding:
     )
 
 
+@CLAIMS.add(
+    "Irrelevant features get small step sizes.",
+    "step sizes are learned per feature",
+    f"With {problem.N_RANDOM} random bits: their mean step size below {MOST_RANDOM:g} of the other features' in "
+    f"{LEAST_SMALL:.0%} of the questions.",
+)
 def _small_steps(data: Data) -> Finding:
     shares = [float(np.mean(score.random_steps < MOST_RANDOM)) for score in data.scores[NOISY]]
     ratio = mean_ci([float(np.median(score.random_steps)) for score in data.scores[NOISY]])
+    gain = float(np.mean(medians(data, PARTS["without adaptation"])) / np.mean(medians(data, SWIFT)) - 1.0)
     return Finding(
         f"Below {MOST_RANDOM:g} in {mean_ci(shares)} of the questions; median ratio {ratio}.",
         [float(np.mean(shares)) >= LEAST_SMALL],
-        f"Step sizes hardly move: without adaptation the median NMSE differs by {_gain(data):.1%}. A meta step of "
+        f"Step sizes hardly move: without adaptation the median NMSE differs by {gain:.1%}. A meta step of "
         f"{SWIFT.meta:g} is small for errors of signals in [0, 1].",
     )
 
 
-def _gain(data: Data) -> float:
-    """Return how much higher the median NMSE is without adaptation, as a share."""
-    return float(np.mean(medians(data, PARTS["without adaptation"])) / np.mean(medians(data, SWIFT)) - 1.0)
-
-
-CLAIMS = [
-    ClaimRule(
-        "SwiftTD is more accurate than TD, true-online TD and GTD.",
-        "abstract",
-        "more accurate than TD(lambda) and true-online TD(lambda)",
-        f"Lower NMSE over all steps than each rival at its best step size on {LEAST_WINS:.0%} of the questions, in "
-        "each life.",
-        _better,
-    ),
-    ClaimRule(
-        "SwiftTD is robust over its parameters.",
-        "abstract",
-        "robust over a wide range",
-        f"Over {len(METAS)} meta step sizes and {len(STEP_SIZES)} first step sizes the worst median NMSE is at most "
-        f"{MOST_SPREAD:g} times the best; TD's ratio over its step sizes is at least that.",
-        _robust,
-    ),
-    ClaimRule(
-        "SwiftTD does not diverge.",
-        "abstract",
-        "the bound keeps updates from overshooting",
-        "No diverged demon, also with a first step size of 10 over the active features.",
-        _never_diverges,
-    ),
-    ClaimRule(
-        "All parts contribute.",
-        "abstract",
-        "adaptation, bound and decay contribute",
-        "The median NMSE is higher without adaptation and without the bound.",
-        _parts_matter,
-    ),
-    ClaimRule(
-        "Irrelevant features get small step sizes.",
-        "abstract",
-        "step sizes are learned per feature",
-        f"With {problem.N_RANDOM} random bits: their mean step size below {MOST_RANDOM:g} of the other features' in "
-        f"{LEAST_SMALL:.0%} of the questions.",
-        _small_steps,
-    ),
-]
+def pictures(data: Data, folder: Path) -> list[Figure]:
+    """Draw the median NMSE over the step size: of the rivals in all lives, and of SwiftTD's grid in the first."""
+    canvas, (left, right) = new_canvas(9.0, 3.2, 2)
+    for colour, rule in zip(COLOURS, best_rivals(data), strict=False):
+        mine = [v for v in data.scores if v.rule == rule]
+        left.plot(
+            [v.step_size for v in mine], [np.mean(medians(data, v)) for v in mine], "o-", color=colour, label=rule
+        )
+    left.axhline(float(np.mean(medians(data, SWIFT))), color="0.3", ls="--", label="swift_td, default")
+    for colour, meta in zip(COLOURS, METAS, strict=False):
+        mine = [v for v in data.grid if v.rule == SWIFT.rule and v.meta == meta and v != LARGE]
+        heights = [np.median(data.grid[v].nmse) for v in mine]
+        right.plot([v.step_size for v in mine], heights, "o-", color=colour, label=f"meta {meta:g}")
+    style_axes(left, "median NMSE of the rules", legend=True, xscale="log", yscale="log", xlabel="step size")
+    style_axes(right, "SwiftTD, first life", legend=True, xscale="log", yscale="log", xlabel="first step size")
+    caption = "Median NMSE over all steps by step size: one step size for all weights (left), SwiftTD (right)."
+    return [save(canvas, folder / "swifttd.png", caption)]
 
 
 def tables(data: Data) -> list[Table]:
@@ -186,16 +193,10 @@ def settings(study: Study, data: Data) -> dict[str, Cell]:
     }
 
 
+REMARKS = (
+    "This is the simulated robot of the experiment nexting, not Atari: compare the order of the rules.",
+    "Reduced: every 16th sensor instead of all 53, and the parameter grid in the first ten minutes of one life.",
+)
 EXPERIMENT = Experiment(
-    "swifttd",
-    "SwiftTD",
-    problem.gather,
-    CLAIMS,
-    tables,
-    settings,
-    remarks=(
-        "This is the simulated robot of the experiment nexting, not Atari: compare the order of the rules.",
-        "Reduced: every 16th sensor instead of all 53, and the parameter grid in the first ten minutes of one life.",
-    ),
-    lives=problem.lives,
+    "swifttd", "SwiftTD", problem.gather, CLAIMS, pictures, tables, settings, REMARKS, problem.lives
 )

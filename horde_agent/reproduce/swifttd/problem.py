@@ -32,20 +32,13 @@ METAS = (1e-4, 1e-3, 1e-2)
 
 
 class Variant(NamedTuple):
-    """A rule with its settings.
+    """A rule with its settings."""
 
-    Attributes:
-        rule: Its name.
-        step_size: alpha times the active features; of SwiftTD, the first one.
-        meta, eta: SwiftTD's meta step size, 0 without adaptation, and its bound, infinite without one.
-        n_random: Number of random bits beside the features.
-    """
-
-    rule: str
-    step_size: float
-    meta: float = 1e-3
-    eta: float = 0.1
-    n_random: int = 0
+    rule: str  # its name
+    step_size: float  # alpha times the active features; of SwiftTD, the first one
+    meta: float = 1e-3  # SwiftTD's meta step size, 0 without adaptation
+    eta: float = 0.1  # SwiftTD's bound, infinite without one
+    n_random: int = 0  # number of random bits beside the features
 
     def config(self) -> LearnerConfig:
         """Return the learner's options."""
@@ -102,17 +95,11 @@ class LiveCoder:
 
 
 class Score(NamedTuple):
-    """Result of a variant on a life.
+    """Result of a variant on a life."""
 
-    Attributes:
-        nmse: Over all steps learned from, shape (n_questions,).
-        sound: Which demons did not diverge, shape (n_questions,).
-        random_steps: Mean step size of the random bits over that of the features, shape (n_questions,); NaN without.
-    """
-
-    nmse: Floats
-    sound: Bools
-    random_steps: Floats
+    nmse: Floats  # over all steps learned from, shape (n_questions,)
+    sound: Bools  # which demons did not diverge, shape (n_questions,)
+    random_steps: Floats  # mean step size of the random bits over that of the features, (n_questions,); NaN without
 
 
 def life_of(study: Study, path: Path, n_random: int, n_steps: int) -> NextingLife:
@@ -150,17 +137,11 @@ def score(on_progress: OnProgress, study: Study, seed: int, path: Path, variant:
 
 
 class Data(NamedTuple):
-    """Everything that was measured.
+    """Everything that was measured."""
 
-    Attributes:
-        scores: By variant, then life.
-        grid: Of SwiftTD and of TD over their parameters, by variant, in the first life and fewer steps.
-        size: Lengths.
-    """
-
-    scores: dict[Variant, list[Score]]
-    grid: dict[Variant, Score]
-    size: Size
+    scores: dict[Variant, list[Score]]  # by variant, then life
+    grid: dict[Variant, Score]  # of SwiftTD and TD over their parameters, in the first life and fewer steps
+    size: Size  # lengths
 
 
 def lives(study: Study) -> list[LifeSpec]:

@@ -108,20 +108,12 @@ def batches(name: str) -> list[Batch]:
 
 
 class Data(NamedTuple):
-    """The measurements.
+    """Mean root MSPBE of the runs by step rule ("script" or "AdaGrad"), problem and rule, each of shape (n_seeds,)."""
 
-    Attributes:
-        area: Mean root MSPBE over the steps and runs by step rule ("script" or "AdaGrad"), problem and rule, one per
-            seed, shape (n_seeds,).
-        last: Root MSPBE at the end, as `area`.
-        alpha: AdaGrad's step size by problem and rule.
-        n_runs: Runs of each seed.
-    """
-
-    area: dict[tuple[str, str, str], Floats]
-    last: dict[tuple[str, str, str], Floats]
-    alpha: dict[tuple[str, str], float]
-    n_runs: int
+    area: dict[tuple[str, str, str], Floats]  # over all steps
+    last: dict[tuple[str, str, str], Floats]  # at the end
+    alpha: dict[tuple[str, str], float]  # AdaGrad's step size by problem and rule
+    n_runs: int  # runs of each seed
 
     def relative(self, steps: str, problem: str, rule: str) -> Floats:
         """Return the areas relative to TDRC's, one per seed."""

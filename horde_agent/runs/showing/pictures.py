@@ -1,10 +1,11 @@
-"""The pictures of a report, as PNG files: the only file that imports matplotlib (extra `viz`)."""
+"""The pictures of a report, as PNG files. Needs matplotlib (extra `viz`)."""
 
 from __future__ import annotations
 
 import io
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import matplotlib as mpl
 import numpy as np
@@ -22,22 +23,37 @@ BODY_RADIUS_M = 0.121
 CELL_M = 0.1
 
 COLOURS = ("#3b6fb6", "#d1622b", "#3d9a5d", "#8d5bb0", "#b03a4b", "#7a7a7a")
-_DPI = 130
+DPI = 130
 
 
-def _figure(width: float, height: float) -> Figure:
-    return Figure(figsize=(width, height), dpi=_DPI, layout="constrained")
+def new_canvas(width: float, height: float, n: int = 1, **options: Any) -> tuple[Figure, list[Axes]]:
+    """Return an empty picture, width x height inches, with `n` panels side by side; options as of `subplots`."""
+    canvas = Figure(figsize=(width, height), dpi=DPI, layout="constrained")
+    return canvas, list(canvas.subplots(1, n, squeeze=False, **options)[0])
 
 
-def _save(figure: Figure, path: Path) -> None:
-    with mpl.rc_context({"agg.path.chunksize": 20_000}):
-        figure.savefig(path, metadata={"Software": None})
+def style_axes(axes: Axes, title: str = "", *, legend: bool | dict[str, Any] = False, **labels: Any) -> None:
+    """Give axes a title, a legend, labels and scales, no frame at the top and right, and a light grid below the data.
 
-
-def _plain(axes: Axes) -> None:
+    Args:
+        axes: The axes.
+        title: Shown above them.
+        legend: Whether to show a legend, or its options.
+        labels: As of `Axes.set`.
+    """
+    axes.set(**labels)
+    axes.set_title(title, fontsize=10)
+    if legend is not False:
+        axes.legend(**{"frameon": False, "fontsize": 8, **(legend if isinstance(legend, dict) else {})})
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(visible=True, color="0.92", linewidth=0.8)
     axes.set_axisbelow(True)
+
+
+def save(canvas: Figure, place: Path | io.BytesIO) -> None:
+    """Write a picture as PNG without a time stamp."""
+    with mpl.rc_context({"agg.path.chunksize": 20_000}):
+        canvas.savefig(place, format="png", metadata={"Software": None})
 
 
 def nmsre_picture(curves: Sequence[Curve], sound: Bools, path: Path) -> None:
@@ -54,8 +70,7 @@ def nmsre_picture(curves: Sequence[Curve], sound: Bools, path: Path) -> None:
     x = min((curve.at for curve in kept), key=lambda at: int(at[-1]))
     x = x[np.logical_and.reduce([np.isin(x, curve.at) for curve in kept])]  # but for the shortest one's own end
     together = np.concatenate([curve.nmsre[np.isin(curve.at, x)] for curve in kept], axis=1)
-    figure = _figure(8.0, 4.6)
-    axes = figure.add_subplot()
+    canvas, [axes] = new_canvas(8.0, 4.6)
     for colour, curve in zip(_cycle(len(kept)), kept, strict=True):
         lines = [np.column_stack([curve.at, column]) for column in curve.nmsre.T]
         axes.add_collection(LineCollection(lines, colors=colour, linewidths=0.5, alpha=0.13), autolim=True)
@@ -64,15 +79,17 @@ def nmsre_picture(curves: Sequence[Curve], sound: Bools, path: Path) -> None:
     axes.plot(x[some], mean, color="black", linewidth=2.6, label="mean over all questions")
     axes.plot(x[some], median, color="black", linewidth=1.3, linestyle="--", label="median")
     axes.axhline(1.0, color="0.35", linewidth=0.9, linestyle=":", label="predicting the mean return")
-    axes.set_yscale("log")
-    axes.set_ylim(*_log_limits(together))
-    axes.set_xlim(1, max(max(int(curve.at[-1]) for curve in kept), 2))
+    style_axes(
+        axes,
+        legend={"loc": "upper right", "fontsize": "medium"},
+        yscale="log",
+        ylim=_log_limits(together),
+        xlim=(1, max(max(int(curve.at[-1]) for curve in kept), 2)),
+        xlabel="test excursions of the question",
+        ylabel="NMSRE (share of the variance left unexplained)",
+    )
     axes.locator_params(axis="x", integer=True)
-    axes.set_xlabel("test excursions of the question")
-    axes.set_ylabel("NMSRE (share of the variance left unexplained)")
-    axes.legend(frameon=False, loc="upper right")
-    _plain(axes)
-    _save(figure, path)
+    save(canvas, path)
 
 
 def _cycle(n: int) -> list[str]:
@@ -118,18 +135,17 @@ def visited_share(x_m: Floats, y_m: Floats) -> tuple[Floats, float]:
     return visits, float((visits[reachable] > 0).mean())
 
 
-def pen_picture(x_m: Floats, y_m: Floats, path: Path, n_shown: int = 6000) -> float:
+def pen_picture(x_m: Floats, y_m: Floats, path: Path) -> float:
     """Draw the robot's path in the pen and a map of its visits; return the share of cells visited.
 
     Args:
         x_m: Positions of the body's centre in the order of time, metres east of the pen's middle, shape (n_steps,).
         y_m: The same, metres north, shape (n_steps,).
         path: PNG to write.
-        n_shown: Steps of the path that are drawn, the latest ones.
     """
+    n_shown = 6_000  # steps of the path that are drawn, the latest ones
     side, (visits, share) = half_side(x_m, y_m), visited_share(x_m, y_m)
-    figure = _figure(9.6, 4.5)
-    left, right = figure.subplots(1, 2)
+    canvas, (left, right) = new_canvas(9.6, 4.5, 2)
     _draw_room(left, side)
     left.plot(x_m[-n_shown:], y_m[-n_shown:], color=COLOURS[0], linewidth=0.5, alpha=0.6)
     left.plot(x_m[-1:], y_m[-1:], marker="o", color=COLOURS[1], markersize=6)
@@ -138,19 +154,16 @@ def pen_picture(x_m: Floats, y_m: Floats, path: Path, n_shown: int = 6000) -> fl
     limits = (-side, side, -side, side)
     shown = np.ma.masked_equal(visits.T, 0.0)
     image = right.imshow(shown, origin="lower", extent=limits, cmap="viridis", norm="log")
-    figure.colorbar(image, ax=right, label="steps in the cell", shrink=0.85)
+    canvas.colorbar(image, ax=right, label="steps in the cell", shrink=0.85)
     right.set_title(f"{share:.0%} of the 10 cm cells within reach visited", fontsize=10)
-    _save(figure, path)
+    save(canvas, path)
     return share
 
 
 def _draw_room(axes: Axes, side: float) -> None:
     axes.plot([-side, side, side, -side, -side], [-side, -side, side, side, -side], color="0.2", linewidth=2.0)
-    axes.set_aspect("equal")
-    axes.set_xlim(-1.06 * side, 1.06 * side)
-    axes.set_ylim(-1.06 * side, 1.06 * side)
-    axes.set_xlabel("x (m, east)")
-    axes.set_ylabel("y (m, north)")
+    limits = (-1.06 * side, 1.06 * side)
+    axes.set(aspect="equal", xlim=limits, ylim=limits, xlabel="x (m, east)", ylabel="y (m, north)")
     axes.spines[["top", "right", "left", "bottom"]].set_visible(False)
 
 
@@ -161,23 +174,17 @@ def scatter_picture(groups: Mapping[str, Mapping[str, tuple[Floats, Floats]]], p
         groups: Sensor to policy to (predictions, returns), both of shape (n,).
         path: PNG to write.
     """
-    figure = _figure(3.6 * len(groups) + 1.0, 3.9)
-    panels = figure.subplots(1, len(groups), squeeze=False)[0]
+    canvas, panels = new_canvas(3.6 * len(groups) + 1.0, 3.9, len(groups))
     for axes, (sensor, policies) in zip(panels, groups.items(), strict=True):
         for colour, (policy, (predictions, returns)) in zip(_cycle(len(policies)), policies.items(), strict=True):
             axes.scatter(returns, predictions, s=9, color=colour, alpha=0.6, linewidths=0, label=policy)
-        low, high = _limits([part for pair in policies.values() for part in pair])
-        axes.plot([low, high], [low, high], color="0.4", linewidth=0.9, linestyle=":")
-        axes.set_xlim(low, high)
-        axes.set_ylim(low, high)
-        axes.set_aspect("equal")
-        axes.set_title(sensor, fontsize=10)
-        axes.set_xlabel("return measured (scaled units)")
-        _plain(axes)
+        limits = _limits([part for pair in policies.values() for part in pair])
+        axes.plot(limits, limits, color="0.4", linewidth=0.9, linestyle=":")
+        style_axes(axes, sensor, xlim=limits, ylim=limits, aspect="equal", xlabel="return measured (scaled units)")
     panels[0].set_ylabel("prediction before (scaled units)")
     handles, labels = panels[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside right upper", frameon=False, fontsize=8, title="policy followed")
-    _save(figure, path)
+    canvas.legend(handles, labels, loc="outside right upper", frameon=False, fontsize=8, title="policy followed")
+    save(canvas, path)
 
 
 def trace_picture(panels: Mapping[tuple[str, str], tuple[Floats, Floats, Floats]], path: Path) -> None:
@@ -188,15 +195,15 @@ def trace_picture(panels: Mapping[tuple[str, str], tuple[Floats, Floats, Floats]
         path: PNG to write.
     """
     sensors, columns = (list(dict.fromkeys(key[i] for key in panels)) for i in (0, 1))
-    figure = _figure(max(2.3 * len(columns) + 1.2, 8.0), 1.9 * len(sensors) + 0.7)
-    grid = figure.subplots(len(sensors), len(columns), squeeze=False, sharex=True)
+    size = max(2.3 * len(columns) + 1.2, 8.0), 1.9 * len(sensors) + 0.7
+    canvas = Figure(figsize=size, dpi=DPI, layout="constrained")
+    grid = canvas.subplots(len(sensors), len(columns), squeeze=False, sharex=True)
     for (sensor, column), (t_s, prediction, actual) in panels.items():
         i, j = sensors.index(sensor), columns.index(column)
         axes = grid[i, j]
         axes.plot(t_s, actual, color="0.55", linewidth=1.8, label="what then happened")
         axes.plot(t_s, prediction, color=COLOURS[1], linewidth=1.3, label="prediction")
-        _plain(axes)
-        axes.set_ylim(*_limits([v for (s, _), (_, p, a) in panels.items() if s == sensor for v in (p, a)]))
+        style_axes(axes, ylim=_limits([v for (s, _), (_, p, a) in panels.items() if s == sensor for v in (p, a)]))
         if i == 0:
             axes.set_title(column, fontsize=9)
         if i == len(sensors) - 1:
@@ -204,8 +211,8 @@ def trace_picture(panels: Mapping[tuple[str, str], tuple[Floats, Floats, Floats]
         if j == 0:
             axes.set_ylabel(f"{sensor}\n(scaled units)", fontsize=9)
     handles, labels = grid[0, 0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside upper right", ncols=2, frameon=False, fontsize=8)
-    _save(figure, path)
+    canvas.legend(handles, labels, loc="outside upper right", ncols=2, frameon=False, fontsize=8)
+    save(canvas, path)
 
 
 def mspbe_picture(step: Floats, mspbe: Floats, period_s: float, path: Path) -> None:
@@ -217,14 +224,11 @@ def mspbe_picture(step: Floats, mspbe: Floats, period_s: float, path: Path) -> N
         period_s: Duration of a step in seconds.
         path: PNG to write.
     """
-    figure = _figure(8.0, 3.0)
-    axes = figure.add_subplot()
+    canvas, [axes] = new_canvas(8.0, 3.0)
     axes.plot(step * period_s / 3600.0, mspbe, color=COLOURS[2], linewidth=1.6)
     axes.axhline(0.0, color="0.5", linewidth=0.8)
-    axes.set_xlabel("robot time (h)")
-    axes.set_ylabel("mean MSPBE estimate\n(squared scaled units)")
-    _plain(axes)
-    _save(figure, path)
+    style_axes(axes, xlabel="robot time (h)", ylabel="mean MSPBE estimate\n(squared scaled units)")
+    save(canvas, path)
 
 
 def comparison_picture(curves: Mapping[str, tuple[Sequence[float], Sequence[float]]], title: str) -> bytes:
@@ -234,18 +238,14 @@ def comparison_picture(curves: Mapping[str, tuple[Sequence[float], Sequence[floa
         curves: Steps and values of each run, by its name.
         title: Name of the curve.
     """
-    figure = _figure(8.0, 3.2)
-    axes = figure.add_subplot()
+    canvas, [axes] = new_canvas(8.0, 3.2)
     for k, (name, (steps, values)) in enumerate(curves.items()):
         axes.plot(steps, values, color=COLOURS[k % len(COLOURS)], linewidth=1.5, label=name)
     if all(value > 0.0 for _, values in curves.values() for value in values):
         axes.set_yscale("log")
-    axes.set_xlabel("step")
-    axes.set_ylabel(title)
-    axes.legend(frameon=False, fontsize=8)
-    _plain(axes)
+    style_axes(axes, legend=True, xlabel="step", ylabel=title)
     picture = io.BytesIO()
-    figure.savefig(picture, format="png", metadata={"Software": None})
+    save(canvas, picture)
     return picture.getvalue()
 
 
