@@ -86,15 +86,10 @@ _CAUSES = {
 
 
 class End(NamedTuple):
-    """What ended a run.
+    """What ended a run."""
 
-    Attributes:
-        cause: From the table of causes.
-        why: The cause in words; None if the run came to its end.
-    """
-
-    cause: Cause
-    why: str | None
+    cause: Cause  # from the table of causes
+    why: str | None  # the cause in words; None if the run came to its end
 
     @classmethod
     def of(cls, cause: Cause) -> End:

@@ -51,15 +51,10 @@ class Rows(Protocol):
 
 @dataclass(frozen=True)
 class LogisticPolicy:
-    """A softmax policy over tiles with a parameter for each tile and action.
+    """A softmax policy over tiles with a parameter for each tile and action."""
 
-    Attributes:
-        weights: W, shape (n_features, n_actions).
-        temperature: T > 0.
-    """
-
-    weights: Floats
-    temperature: float = 1.0
+    weights: Floats  # W, shape (n_features, n_actions)
+    temperature: float = 1.0  # T > 0
 
     @property
     def n_actions(self) -> int:

@@ -17,23 +17,14 @@ Predict = Callable[[Stream], Floats]
 
 
 class Episode(NamedTuple):
-    """Consecutive transitions of which each was learned from: n of them, and n + 1 rows.
+    """Consecutive transitions of which each was learned from: n of them, and n + 1 rows."""
 
-    Attributes:
-        step: Number of the step, shape (n + 1,).
-        observation: float32, shape (n + 1, n_channels).
-        action: Action taken from each row but the last, shape (n,).
-        b: Its probability, NaN in the last row, shape (n + 1,).
-        is_terminated: Whether the last observation is terminal.
-        predictions: float32, shape (n + 1, n_demons); None if they are unknown.
-    """
-
-    step: NDArray[np.int64]
-    observation: NDArray[np.float32]
-    action: NDArray[np.int64]
-    b: Floats
-    is_terminated: bool
-    predictions: NDArray[np.float32] | None
+    step: NDArray[np.int64]  # number of the step, shape (n + 1,)
+    observation: NDArray[np.float32]  # shape (n + 1, n_channels)
+    action: NDArray[np.int64]  # action taken from each row but the last, shape (n,)
+    b: Floats  # its probability, NaN in the last row, shape (n + 1,)
+    is_terminated: bool  # whether the last observation is terminal
+    predictions: NDArray[np.float32] | None  # shape (n + 1, n_demons); None if they are unknown
 
 
 def episodes_of(parts: Iterable[Stream], predict: Predict | None = None) -> Iterator[Episode]:

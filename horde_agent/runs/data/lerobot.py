@@ -87,11 +87,7 @@ def _columns_of(features: Mapping[str, Any], fps: float, path: Path) -> Columns:
 
 
 def _names(column: str, feature: Mapping[str, Any], short: str) -> list[tuple[str, str]]:
-    """Return column and name of each number of a feature; names are short_0.. unless the data set has distinct ones.
-
-    Raises:
-        BadInput: If the feature is no vector.
-    """
+    """Return column and name of each number of a feature; names are short_0.. unless the data set has distinct ones."""
     shape, names = list(feature["shape"]), feature.get("names") or []
     if len(shape) != 1:
         raise BadInput(f"the feature {column} must be a vector, not of shape {shape}")
@@ -194,7 +190,6 @@ def _features(names: list[str]) -> dict[str, Any]:
 
 
 def _frames(episode: Episode, index: int, first: int, fps: float) -> Any:
-    """Return the table of an episode's frames."""
     import pyarrow as pa
 
     n, width = episode.observation.shape

@@ -106,7 +106,6 @@ def _columns_of(data: Any, where: str) -> Columns:
 
 
 def _columns_of_run(header: Mapping[str, Any]) -> Columns:
-    """Return the columns of an exported run."""
     named = {name: name for name in ("action", "episode", "terminated")}
     return Columns.of_header(
         {**header, "tests_excursions": False}, "observations_{i}", **named, b=_B, step="infos/step"
@@ -114,11 +113,7 @@ def _columns_of_run(header: Mapping[str, Any]) -> Columns:
 
 
 def _flattener(space: Any, where: str) -> Callable[[Any], NDArray[Any]]:
-    """Return the function from an episode's observations to an array, shape (n_rows, n); None gives no row.
-
-    Raises:
-        BadInput: If they are not a flat Box of numbers, or a Dict of them.
-    """
+    """Return the function from an episode's observations to an array, shape (n_rows, n); None gives no row."""
     if isinstance(space, spaces.Box) and len(space.shape) == 1 and space.dtype is not None:
         width = space.shape[0]
         return lambda values: np.zeros((0, width)) if values is None else np.asarray(values)

@@ -189,7 +189,6 @@ class Table:
         before.step = int(rows["step"][-1]) if len(rows) else before.step
 
     def _describe(self, rows: NDArray[Any], chunk: Chunk, gaps: Bools, ends: Bools, fail: _Failure) -> None:
-        """Write phase and flags."""
         phase, flags, policy = (self._optional(chunk, getattr(self.columns, n)) for n in ("phase", "flags", "policy"))
         terminated = self._optional(chunk, self.columns.terminated)
         rows["phase"] = np.where(ends, int(Phase.END), int(Phase.BEHAVE))
@@ -217,7 +216,6 @@ class Table:
         fail.first(is_needed & ~np.isfinite(rows["t"]), self.columns.time, rows["t"], "must be a finite number")
 
     def _act(self, rows: NDArray[Any], is_kept: Bools, chunk: Chunk, fail: _Failure) -> None:
-        """Write actions and their probabilities."""
         acted = np.isin(rows["phase"], _ACTED) & is_kept
         rows["action"], rows["b"] = np.where(acted, 0, NO_ACTION), np.where(acted, 1.0, np.nan)
         action = self._optional(chunk, self.columns.action)

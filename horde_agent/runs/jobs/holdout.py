@@ -34,28 +34,17 @@ MOST_ROWS = 4096  # of a part
 
 
 class Holdout(NamedTuple):
-    """Scores of the predictions on the held-out part of a log.
+    """Scores of the predictions on the held-out part of a log."""
 
-    Attributes:
-        n_steps: Number of steps of the log.
-        n_learned: Number of rows of the part that was learned from.
-        n_scored: Number of scored rows: the held-out ones with a next row.
-        channel, gamma: Cumulant and continuation of each question, shape (n_demons,).
-        variance: Of the returns that are scored, shape (n_demons,).
-        nmsre: Mean squared error / variance, exactly 1 if the returns do not vary, shape (n_demons,).
-        nmsre_of_mean: The same for the constant predictor, the mean return of the learned part.
-        shown: For a few demons, by index: row of the held-out part, prediction and return, shape (n_scored, 3).
-    """
-
-    n_steps: int
-    n_learned: int
-    n_scored: int
-    channel: Integers
-    gamma: Floats
-    variance: Floats
-    nmsre: Floats
-    nmsre_of_mean: Floats
-    shown: dict[int, Floats]
+    n_steps: int  # number of steps of the log
+    n_learned: int  # number of rows of the part that was learned from
+    n_scored: int  # number of scored rows: the held-out ones with a next row
+    channel: Integers  # cumulant of each question, shape (n_demons,)
+    gamma: Floats  # its continuation, shape (n_demons,)
+    variance: Floats  # of the returns that are scored, shape (n_demons,)
+    nmsre: Floats  # mean squared error / variance, exactly 1 if the returns do not vary, shape (n_demons,)
+    nmsre_of_mean: Floats  # the same for the constant predictor, the mean return of the learned part
+    shown: dict[int, Floats]  # for a few demons, by index: row of the held-out part, prediction, return, (n_scored, 3)
 
 
 def read_log(env: gymnasium.Env[Any, Any], recorder: Recorder, steps: int | None = None) -> int:
@@ -180,11 +169,7 @@ class Moments:
 
 
 def _split(rows: Iterable[Stream]) -> tuple[int, int]:
-    """Return the number of rows to learn from, and the number of steps of the log.
-
-    Raises:
-        BadInput: If the log is too short.
-    """
+    """Return the number of rows to learn from, and the number of steps of the log."""
     n_rows, first, last = 0, None, 0
     for part in rows:
         if len(part):

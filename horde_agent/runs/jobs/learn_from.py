@@ -162,11 +162,6 @@ def _table(
 
 
 def _settings(settings: Mapping[str, Any], questions: str, out: str | Path | None) -> LearnConfig:
-    """Return the settings of a run.
-
-    Raises:
-        BadInput: If a name is unknown.
-    """
     try:
         path = None if out is None else Path(out)
         return replace(LearnConfig(), backend="data", questions=questions, out=path, **settings)
@@ -180,11 +175,6 @@ def _are_tables(things: Any) -> bool:
 
 
 def _of_arrays(observations: Any, others: Mapping[str, Any]) -> Callable[[], Iterable[Chunk]]:
-    """Return a function that yields arrays in parts.
-
-    Raises:
-        BadInput: If the observations do not have two dimensions.
-    """
     table = {"observation": np.asarray(observations)}
     table |= {name: np.asarray(values) for name, values in others.items() if values is not None}
     if table["observation"].ndim != 2:
@@ -193,11 +183,7 @@ def _of_arrays(observations: Any, others: Mapping[str, Any]) -> Callable[[], Ite
 
 
 def _of_tables(tables: Any) -> tuple[Callable[[], Iterable[Chunk]], Chunk]:
-    """Return a function that yields tables in parts, and the first table.
-
-    Raises:
-        BadInput: If there is no table, or, in the function, if they can be read only once and are read again.
-    """
+    """Return a function that yields tables in parts, and the first table."""
     if is_table(tables):
         return lambda: chunks_of([tables]), as_chunk(tables)
     is_once = not callable(tables) and iter(tables) is tables
@@ -220,11 +206,7 @@ def _of_tables(tables: Any) -> tuple[Callable[[], Iterable[Chunk]], Chunk]:
 
 
 def _channels(described: Sequence[tuple[str, str]], ranges: Any) -> list[dict[str, Any]]:
-    """Return `[[channel]]` tables of pairs of column and name.
-
-    Raises:
-        BadInput: If the ranges have a wrong shape.
-    """
+    """Return `[[channel]]` tables of pairs of column and name."""
     tables: list[dict[str, Any]] = [{"column": column, "name": name} for column, name in described]
     if ranges is not None:
         bounds = np.asarray(ranges, dtype=np.float64)

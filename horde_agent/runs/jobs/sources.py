@@ -65,33 +65,19 @@ NOT_RECORDED: dict[str, Any] = dict.fromkeys(("deadlines_missed", "crc_errors", 
 
 
 class Outcome(NamedTuple):
-    """Facts of a finished source for the tables, besides its student.
+    """Facts of a finished source for the tables, besides its student."""
 
-    Attributes:
-        steps: The last step.
-        end: What ended the stream.
-        fault: The exception to raise after the tables were written; None without one.
-        robot: The summary's gaps and faults of the robot.
-        details: Further facts for details.json.
-        samples: Of the MSPBE; empty for a log.
-        cycle_s: Durations of the robot's cycles.
-        lived_before_s: Duration of the run in earlier processes, in seconds.
-        has_tests: Whether the environment supports test excursions.
-        score: On the held-out part of a log; None for a life.
-        passes: Number of passes over the other part.
-    """
-
-    steps: int
-    end: End
-    robot: Mapping[str, Any]
-    details: Mapping[str, Any] = {}
-    fault: BaseException | None = None
-    samples: Sequence[Sample] = ()
-    cycle_s: Durations = Durations()
-    lived_before_s: float = 0.0
-    has_tests: bool = False
-    score: holdout.Holdout | None = None
-    passes: float = 0.0
+    steps: int  # the last step
+    end: End  # what ended the stream
+    robot: Mapping[str, Any]  # the summary's gaps and faults of the robot
+    details: Mapping[str, Any] = {}  # further facts for details.json
+    fault: BaseException | None = None  # the exception to raise after the tables were written; None without one
+    samples: Sequence[Sample] = ()  # of the MSPBE; empty for a log
+    cycle_s: Durations = Durations()  # durations of the robot's cycles
+    lived_before_s: float = 0.0  # duration of the run in earlier processes, in seconds
+    has_tests: bool = False  # whether the environment supports test excursions
+    score: holdout.Holdout | None = None  # on the held-out part of a log; None for a life
+    passes: float = 0.0  # number of passes over the other part
 
 
 class Source(ABC):

@@ -23,19 +23,12 @@ from horde_agent.runs.keeping.folder import RunFolder, checksum, read_json, read
 
 
 class Finding(NamedTuple):
-    """Result of checking one file or snapshot.
+    """Result of checking one file or snapshot."""
 
-    Attributes:
-        what: Its name in the run's folder.
-        is_sound: Whether it is undamaged.
-        message: Its contents, or the damage.
-        is_repaired: Whether the damage was repaired.
-    """
-
-    what: str
-    is_sound: bool
-    message: str
-    is_repaired: bool = False
+    what: str  # its name in the run's folder
+    is_sound: bool  # whether it is undamaged
+    message: str  # its contents, or the damage
+    is_repaired: bool = False  # whether the damage was repaired
 
     def __str__(self) -> str:
         state = "sound" if self.is_sound else "repaired" if self.is_repaired else "DAMAGED"
@@ -95,11 +88,7 @@ def _text(file: Path, run: Path, reader: Callable[[Path], Sized], unit: str) -> 
 
 
 def _events(file: Path) -> list[object]:
-    """Return the events; if one has a CRC-32, all must have one.
-
-    Raises:
-        ValueError: If a line is damaged.
-    """
+    """Return the events; if one has a CRC-32, all must have one."""
     events = []
     for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), 1):
         try:

@@ -104,11 +104,7 @@ class RunFolder:
         return folder
 
     def _begin(self, config: LearnConfig, questions: bytes | None) -> None:
-        """Write config.toml, which claims the folder, and the question file.
-
-        Raises:
-            OSError: If that fails; files written here are removed, those of another run are not changed.
-        """
+        """Write config.toml, which claims the folder, and the question file; on failure remove only what it wrote."""
         text = to_toml(asdict(config), versions())
         with self.config.open("x", encoding="utf-8") as file:
             try:
@@ -211,11 +207,7 @@ def _digest(file: Path) -> str:
 
 
 def _question_file(config: LearnConfig) -> bytes | None:
-    """Return the contents of the question file, or None without one.
-
-    Raises:
-        BadInput: If it cannot be read.
-    """
+    """Return the contents of the question file, or None without one."""
     if not str(config.questions).endswith(".toml"):
         return None
     try:
@@ -238,11 +230,7 @@ def _next_free(backend: str, made: list[Path]) -> Path:
 
 
 def _made(path: Path, made: list[Path]) -> Path:
-    """Create a folder and its parents, insert the new ones into `made`, and return it.
-
-    Raises:
-        OSError: If one cannot be created.
-    """
+    """Create a folder and its parents, insert the new ones into `made`, and return it."""
     missing = [folder for folder in (path, *path.parents) if not folder.exists()]
     for folder in reversed(missing):
         folder.mkdir(exist_ok=True)

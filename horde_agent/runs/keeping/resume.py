@@ -28,19 +28,12 @@ _STEPS = (Phase.BEHAVE, Phase.EXCURSION)
 
 
 class Resumption(NamedTuple):
-    """The snapshot to resume from.
+    """The snapshot to resume from."""
 
-    Attributes:
-        step: The snapshot's step; 0 without a snapshot: the run is replayed from its start.
-        state: The snapshot's arrays; empty without a snapshot.
-        facts: The snapshot's manifest.
-        notes: Messages for the user.
-    """
-
-    step: int
-    state: State
-    facts: dict[str, Any]
-    notes: tuple[str, ...]
+    step: int  # the snapshot's step; 0 without a snapshot: the run is replayed from its start
+    state: State  # the snapshot's arrays; empty without a snapshot
+    facts: dict[str, Any]  # the snapshot's manifest
+    notes: tuple[str, ...]  # messages for the user
 
     @property
     def n_rows(self) -> int:

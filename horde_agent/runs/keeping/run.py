@@ -36,29 +36,17 @@ _OF_DATA = ("b_known", "b_estimate")  # keys of a data set's header
 
 @dataclass
 class Run:
-    """A Horde and the folder for its results.
+    """A Horde and the folder for its results."""
 
-    Attributes:
-        config: Resolved settings.
-        interface: Channels and actions of the robot.
-        horde: The demons.
-        folder: For the results.
-        notes: Remarks on the robot, for the report.
-        compile_s: Duration of compiling, in seconds.
-        end: What ended the run.
-        is_unfinished: Whether its tables were made from its log.
-        watch: Determines whose MSPBE estimates are valid.
-    """
-
-    config: LearnConfig
-    interface: Interface
-    horde: AnyHorde
-    folder: RunFolder
-    notes: Sequence[str] = ()
-    compile_s: float | None = None
-    end: End = field(default_factory=lambda: End.of(Cause.STEPS))
-    is_unfinished: bool = False
-    watch: MspbeWatch = field(init=False)
+    config: LearnConfig  # resolved settings
+    interface: Interface  # channels and actions of the robot
+    horde: AnyHorde  # the demons
+    folder: RunFolder  # for the results
+    notes: Sequence[str] = ()  # remarks on the robot, for the report
+    compile_s: float | None = None  # duration of compiling, in seconds
+    end: End = field(default_factory=lambda: End.of(Cause.STEPS))  # what ended the run
+    is_unfinished: bool = False  # whether its tables were made from its log
+    watch: MspbeWatch = field(init=False)  # determines whose MSPBE estimates are valid
 
     def __post_init__(self) -> None:
         self.watch = MspbeWatch(self.horde)

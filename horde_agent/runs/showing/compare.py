@@ -131,7 +131,6 @@ def _headline(runs: Sequence[FinishedRun]) -> str:
 
 
 def _settings(runs: Sequence[FinishedRun]) -> str:
-    """Return the settings that differ."""
     keys = dict.fromkeys(key for run in runs for key, value in run.config.items() if not isinstance(value, dict))
     rows = [
         [key, *(str(run.config.get(key, "-")) for run in runs)]

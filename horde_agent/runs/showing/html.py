@@ -74,11 +74,8 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     lines = [("td", row) for row in rows]
     if any(head):
         lines.insert(0, ("th", head))
-    return f"<table>{''.join(f'<tr>{_cells(tag, cells)}</tr>' for tag, cells in lines)}</table>"
-
-
-def _cells(tag: str, cells: Sequence[str]) -> str:
-    return "".join(element(tag, cell) for cell in cells)
+    cells = ("".join(element(tag, cell) for cell in row) for tag, row in lines)
+    return f"<table>{''.join(f'<tr>{row}</tr>' for row in cells)}</table>"
 
 
 def figure(title: str, picture: str, text: str) -> str:

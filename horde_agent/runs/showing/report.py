@@ -50,12 +50,11 @@ NEARLY_CONSTANT_IS = (
 )
 
 
-def write_report(path: Path, console: Console | None = None) -> Path:
+def write_report(path: Path) -> Path:
     """Write the report of a run and its pictures; return the path of report.html.
 
     Args:
         path: The run's folder.
-        console: For the progress of learning missing tables again; stderr when None.
 
     Raises:
         BadInput: If the folder contains no run, its summary is damaged, or it cannot be written.
@@ -63,7 +62,7 @@ def write_report(path: Path, console: Console | None = None) -> Path:
     folder, noted = RunFolder(path), Notes()
     _check_folder(folder)
     if missing_tables(folder):
-        _learn_again(folder, console or Console(stderr=True), noted)
+        _learn_again(folder, noted)
     summary = _summary(folder)
     config = noted.read(folder.config, lambda file: tomllib.loads(file.read_text(encoding="utf-8"))) or {}
     details = noted.read(folder.details, read_json) or {}
@@ -108,16 +107,12 @@ def _check_folder(folder: RunFolder) -> None:
         raise BadInput(f"{folder.report} cannot be written because its folder is read-only; copy it first")
 
 
-def _learn_again(folder: RunFolder, console: Console, noted: Notes) -> None:
-    """Write missing and outdated tables again from the log; if that fails and there is a summary, note why.
-
-    Raises:
-        BadInput: If there is neither a summary nor a log to learn from.
-    """
+def _learn_again(folder: RunFolder, noted: Notes) -> None:
+    """Write missing and outdated tables again from the log; if that fails and there is a summary, note why."""
     known = _summary(folder) if folder.summary.is_file() else None
     names, is_old = ", ".join(table.name for table in missing_tables(folder)), has_gone_on(folder)
     try:
-        learned = complete(folder, console)
+        learned = complete(folder, Console(stderr=True))
     except (BadInput, OSError) as error:
         if known is None:
             raise BadInput(str(error)) from error
@@ -134,11 +129,6 @@ def _learn_again(folder: RunFolder, console: Console, noted: Notes) -> None:
 
 
 def _summary(folder: RunFolder) -> dict[str, Any]:
-    """Return summary.json.
-
-    Raises:
-        BadInput: If it is damaged.
-    """
     try:
         return read_json(folder.summary)
     except (OSError, ValueError, RecursionError) as error:
@@ -422,16 +412,13 @@ def _means_section(questions: list[dict[str, str]]) -> str:
             cells.setdefault((parts[0], parts[1]), []).append(float(question["nmsre"]))
     if not cells:
         return ""
-    rows = [
-        [policy, gamma.removeprefix("g"), str(len(v)), nmsre_text(median(v)), nmsre_text(fmean(v)), f"{_below(v):.0%}"]
-        for (policy, gamma), v in cells.items()
-    ]
+    rows = []
+    for (policy, gamma), values in cells.items():
+        averages = [nmsre_text(median(values)), nmsre_text(fmean(values))]
+        below_1 = f"{fmean(value < 1.0 for value in values):.0%}"
+        rows.append([policy, gamma.removeprefix("g"), str(len(values)), *averages, below_1])
     head = ["policy", "gamma", "questions", "median NMSRE", "mean NMSRE", "below 1"]
     return section("By policy and time scale", html.table(head, rows))
-
-
-def _below(values: Sequence[float]) -> float:
-    return sum(value < 1.0 for value in values) / len(values)
 
 
 def _worst_section(questions: list[dict[str, str]]) -> str:
