@@ -37,16 +37,12 @@ __all__ = ["BehaviourPolicy", "Choice", "DockingConfig", "Dockings", "ExcursionC
 class ExcursionConfig:
     """When an excursion begins and how long it lasts.
 
-    Attributes:
-        probability: Probability of an interruption before each behaviour action, in [0, 1].
-        horizon: Steps of an excursion, and terms of the truncated return.
-
     Raises:
         ValueError: If the probability is not in [0, 1], or the horizon not a whole number of at least 1.
     """
 
-    probability: float = 1 / 50
-    horizon: int = 50
+    probability: float = 1 / 50  # probability of an interruption before each behaviour action, in [0, 1]
+    horizon: int = 50  # steps of an excursion, and terms of the truncated return
 
     def __post_init__(self) -> None:
         if not 0.0 <= real_number("excursion probability", self.probability) <= 1.0:
@@ -55,19 +51,12 @@ class ExcursionConfig:
 
 
 class Choice(NamedTuple):
-    """What to do from an observation.
+    """What to do from an observation."""
 
-    Attributes:
-        phase: Of the life.
-        action: The discrete action, NO_ACTION for a drive.
-        b: Probability with which it was drawn.
-        policy: Tag of the policy that an excursion follows, or NO_POLICY.
-    """
-
-    phase: Phase
-    action: int
-    b: float
-    policy: int = NO_POLICY
+    phase: Phase  # of the life
+    action: int  # the discrete action, NO_ACTION for a drive
+    b: float  # probability with which it was drawn
+    policy: int = NO_POLICY  # tag of the policy that an excursion follows, or NO_POLICY
 
 
 class Excursions:
@@ -169,16 +158,12 @@ _DOCKING_STATE = ("n_done", "n_failed", "_is_low", "_is_urgent", "_n_failed_in_a
 class DockingConfig:
     """When to retry a docking that failed to charge the battery.
 
-    Attributes:
-        pause_s: Time until the next attempt, in seconds.
-        attempts: Number of failures in a row after which the life ends.
-
     Raises:
         ValueError: If the pause is negative or infinite, or `attempts` is not a whole number of at least 1.
     """
 
-    pause_s: float = 30.0
-    attempts: int = 5
+    pause_s: float = 30.0  # time until the next attempt, in seconds
+    attempts: int = 5  # number of failures in a row after which the life ends
 
     def __post_init__(self) -> None:
         if not 0.0 <= real_number("the pause between two dockings", self.pause_s) < math.inf:

@@ -77,15 +77,10 @@ class BodyDisobeys(RuntimeError):
 
 
 class StepEvent(NamedTuple):
-    """What an observer receives after each step. Arrays are not copied: copy what you keep.
+    """What an observer receives after each step. Arrays are not copied: copy what you keep."""
 
-    Attributes:
-        row: The observation, the action taken there, and how the observation came about.
-        life: The life: counts, the student with its predictions and scores, the Horde. Learning has been joined.
-    """
-
-    row: Row
-    life: Life
+    row: Row  # the observation, the action taken there, and how the observation came about
+    life: Life  # the life: counts, the student with its predictions and scores, the Horde. Learning has been joined
 
 
 class LifeHooks:

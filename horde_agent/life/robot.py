@@ -66,17 +66,11 @@ class RobotInfo(NamedTuple):
 
 
 class DriveFrame(NamedTuple):
-    """One frame of a drive to the centre or the dock.
+    """One frame of a drive to the centre or the dock."""
 
-    Attributes:
-        at: Period of the drive in which it was sampled, from 1 on.
-        info: As the `info` of a step.
-        observation: As the environment returns observations; None if it does not keep them.
-    """
-
-    at: int
-    info: RobotInfo
-    observation: Any
+    at: int  # period of the drive in which it was sampled, from 1 on
+    info: RobotInfo  # as the `info` of a step
+    observation: Any  # as the environment returns observations; None if it does not keep them
 
 
 class RobotBody:

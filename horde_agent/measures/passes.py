@@ -24,23 +24,14 @@ MOST_DOTS = 2000
 
 
 class PolicyScores(NamedTuple):
-    """Scores of one policy's excursions.
+    """Scores of one policy's excursions."""
 
-    Attributes:
-        number: Of the policy, among all.
-        policy: The policy with its n demons.
-        step: Step at which each excursion began, shape (n_excursions,).
-        n_tests: Excursions that tested each demon, shape (n,).
-        variance: Of each question's returns, shape (n,); NaN if there are none.
-        trace: The last error trace, shape (n,); NaN if there is none.
-    """
-
-    number: int
-    policy: PolicyUnderTest
-    step: Integers
-    n_tests: Integers
-    variance: Floats
-    trace: Floats
+    number: int  # of the policy, among all
+    policy: PolicyUnderTest  # the policy with its n demons
+    step: Integers  # step at which each excursion began, shape (n_excursions,)
+    n_tests: Integers  # excursions that tested each demon, shape (n,)
+    variance: Floats  # of each question's returns, shape (n,); NaN if there are none
+    trace: Floats  # the last error trace, shape (n,); NaN if there is none
 
     def nmsre(self) -> Floats:
         """Return the last two-pass NMSRE, shape (n,); NaN where tested fewer than two times."""
@@ -119,17 +110,11 @@ def nmsre_along(
 
 
 class Curve(NamedTuple):
-    """The NMSRE of one policy's questions over its excursions.
+    """The NMSRE of one policy's questions over its excursions."""
 
-    Attributes:
-        policy: The policy with its n demons.
-        at: After how many of its excursions, shape (n_points,).
-        nmsre: Shape (n_points, n).
-    """
-
-    policy: PolicyUnderTest
-    at: Integers
-    nmsre: Floats
+    policy: PolicyUnderTest  # the policy with its n demons
+    at: Integers  # after how many of its excursions, shape (n_points,)
+    nmsre: Floats  # shape (n_points, n)
 
     @classmethod
     def of(cls, held: Outcomes) -> Curve:

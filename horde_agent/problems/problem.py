@@ -13,17 +13,11 @@ from horde_agent.types import Bools, Floats
 
 
 class Question(NamedTuple):
-    """A prediction about S states and N actions.
+    """A prediction about S states and N actions."""
 
-    Attributes:
-        target: Target policy, shape (S, N); zeros in states without one.
-        reward: Cumulant of an action, shape (N, S).
-        gamma: Continuation at the state reached, shape (S,).
-    """
-
-    target: Floats
-    reward: Floats
-    gamma: Floats
+    target: Floats  # target policy, shape (S, N); zeros in states without one
+    reward: Floats  # cumulant of an action, shape (N, S)
+    gamma: Floats  # continuation at the state reached, shape (S,)
 
     @property
     def is_defined(self) -> Bools:
@@ -33,23 +27,14 @@ class Question(NamedTuple):
 
 @dataclass(frozen=True)
 class Problem:
-    """A small problem of off-policy prediction.
+    """A small problem of off-policy prediction."""
 
-    Attributes:
-        mdp: Transitions and rewards.
-        actions: Names of the N actions.
-        behaviour: Behaviour policy, shape (S, N).
-        features: Phi, shape (S, n).
-        questions: The predictions.
-        weights: First weights, shape (n,); zeros if None.
-    """
-
-    mdp: SmallMDP
-    actions: Sequence[str]
-    behaviour: Floats
-    features: Floats
-    questions: Sequence[Question]
-    weights: Floats | None = None
+    mdp: SmallMDP  # transitions and rewards
+    actions: Sequence[str]  # names of the N actions
+    behaviour: Floats  # behaviour policy, shape (S, N)
+    features: Floats  # Phi, shape (S, n)
+    questions: Sequence[Question]  # the predictions
+    weights: Floats | None = None  # first weights, shape (n,); zeros if None
 
     def values(self) -> Floats:
         """Return the exact values of every question, shape (Q, S); 0 where a question is not defined."""

@@ -42,23 +42,14 @@ class RecordLost(OSError):
 
 
 class Segment(NamedTuple):
-    """One file, as it lies on the disk.
+    """One file, as it lies on the disk."""
 
-    Attributes:
-        path: The file.
-        header: Its first line, decoded.
-        records: All whole records, sound or not, in their order.
-        is_sound: Which of them match their CRC, shape (n_records,).
-        n_torn: Bytes of an unfinished last record.
-        first: Number of the first of these records in the life.
-    """
-
-    path: Path
-    header: dict[str, Any]
-    records: Records
-    is_sound: NDArray[np.bool_]
-    n_torn: int
-    first: int
+    path: Path  # the file
+    header: dict[str, Any]  # its first line, decoded
+    records: Records  # all whole records, sound or not, in their order
+    is_sound: NDArray[np.bool_]  # which of them match their CRC, shape (n_records,)
+    n_torn: int  # bytes of an unfinished last record
+    first: int  # number of the first of these records in the life
 
     @property
     def n_whole(self) -> int:

@@ -45,17 +45,11 @@ class SnapshotOfAnother(ValueError):
 
 
 class Snapshot(NamedTuple):
-    """A snapshot that was read.
+    """A snapshot that was read."""
 
-    Attributes:
-        path: Its folder.
-        state: See `Life.state`.
-        facts: Its step, versions and further facts, from JSON.
-    """
-
-    path: Path
-    state: State
-    facts: dict[str, Any]
+    path: Path  # its folder
+    state: State  # see `Life.state`
+    facts: dict[str, Any]  # its step, versions and further facts, from JSON
 
 
 def processor() -> str:
