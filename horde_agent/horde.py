@@ -27,12 +27,12 @@ from numpy.typing import NDArray
 from horde_agent.gvf import GVF, named
 from horde_agent.kernels import checks
 from horde_agent.kernels.checks import TAIL_TOO_LONG, Signals
-from horde_agent.kernels.rules import FINDS_POLICIES, rule
+from horde_agent.kernels.rules import rule
 from horde_agent.learning.engine import DROP_BELOW, Engine, check_weights, restored_streams, streams_state
 from horde_agent.learning.layout import NEWCOMER, DemonMapping, ShardContext
 from horde_agent.learning.mixed import MixedEngine
 from horde_agent.learning.plain import PlainEngine
-from horde_agent.learning.rules import PAPER_CONFIG, LearnerConfig, parse_algorithm, with_parameters
+from horde_agent.learning.rules import PAPER_CONFIG, LearnerConfig, config_of, rules_of, with_parameters, with_rules
 from horde_agent.learning.signals import SignalMaker
 from horde_agent.learning.soundness import Soundness
 from horde_agent.learning.span import LARGEST_TAIL, BatchOptions, SpanEngine, trace_length
@@ -127,42 +127,17 @@ class Horde:
         """Set the questions, or raise ValueError and change nothing; `cohort` is as in `SignalMaker`."""
         dtype, is_real = np.dtype(self.config.dtype), self._real_valued
         n_gibbs = self._share.n_gibbs if self._share else 0
-        found = [q.name for q in questions if q.finds_policy]
-        questions = tuple(self._with_values(q, found) for q in questions)
+        questions = with_rules(questions, self.config, self.action_values)
         args = (questions, cohort, self.n_features, self.n_active, dtype)
-        for q in questions:
-            try:
-                config = self.config if q.algorithm is None else self.config_of(q.algorithm)
-            except ValueError as error:
-                raise ValueError(f"question {q.name!r}: {error}") from None
-            if q.finds_policy != rule(config.algorithm).FINDS_POLICY:
-                what = "finds no policies: omit it" if q.finds_policy else "needs the target policy Greedy(n_actions)"
-                raise ValueError(f"question {q.name!r}: algorithm {config.algorithm!r} {what}")
-            if q.interest != 1.0 and "has_interest" not in (rule(config.algorithm).SPAN or ()):
-                raise ValueError(
-                    f"question {q.name!r}: algorithm {config.algorithm!r} uses no interest: omit it, or set algorithm"
-                )
         self._maker = SignalMaker(*args, real_valued=is_real, n_gibbs=n_gibbs)
         self.questions, self.names, self.n_demons = questions, [q.name for q in questions], len(questions)
-
-    def _with_values(self, question: GVF, found: Sequence[str]) -> GVF:
-        """Return a question with an update rule that finds its policy, and with the action values of a found policy."""
-        policy = question.target_policy
-        if not isinstance(policy, Greedy):
-            return question
-        if policy.of not in found:
-            known = f"there are {', '.join(found)}" if found else "add GVF(NAME, Greedy(n_actions), ...)"
-            raise ValueError(f"question {question.name!r}: no question finds the policy {policy.of!r}: {known}")
-        algorithm = question.algorithm
-        if question.finds_policy and algorithm is None and not rule(self.config.algorithm).FINDS_POLICY:
-            algorithm = FINDS_POLICIES
-        return replace(question, target_policy=replace(policy, values=self.action_values), algorithm=algorithm)
+        self._algorithms = rules_of(questions, self.config)
 
     def _new_engine(self) -> Engine:
         """Return an engine without weights, or one for each update rule that the questions name."""
         of, algorithm = self._maker, self._algorithms
-        if len(set(algorithm)) == 1:
-            return self._engine_by(self.config_of(algorithm[0]), of.group, of.cumulant)
+        if len(set(algorithm)) == 1 and not (self._share and len(self._share.layouts) > 1):
+            return self._engine_by(config_of(self.config, algorithm[0]), algorithm[0], of.group, of.cumulant)
         mapping = self._mapping(np.full(self.n_demons, NEWCOMER))
         mixed = self._mixed({}, (), of.cumulant)
         mixed.rearrange(mapping)
@@ -174,42 +149,17 @@ class Horde:
         tiles = {k: state[1] for k, state in states.items() if state is not None}
         return MixedEngine(engines, algorithm, cumulant, self._engine_of_rule, self._step_sizes_of, tiles)
 
-    @property
-    def _algorithms(self) -> tuple[str, ...]:
-        """Update rule of each demon, with its parameters."""
-        own = with_parameters(self.config)
-        return tuple(own if q.algorithm in (None, own) else str(q.algorithm) for q in self.questions)
-
-    def config_of(self, algorithm: str) -> LearnerConfig:
-        """Return how the demons of an update rule learn, for example "tdrc:beta=0.5".
-
-        A rule that is not the Horde's has its default step sizes, and the Horde's options that it supports.
-        """
-        name, parameters = parse_algorithm(algorithm)
-        config, of = self.config, rule(name)
-        if algorithm == with_parameters(config):
-            return config
-        return replace(
-            config,
-            algorithm=of.name,
-            parameters=parameters,
-            step_size=of.STEP_SIZE,
-            secondary_ratio=of.SECONDARY_RATIO,
-            trace_rule=of.TRACE_RULE or ("clipped" if config.trace_rule == "capped" else config.trace_rule),
-            w_rule=config.w_rule if of.CAN_WEIGHT else "every-step",
-        )
-
     def _engine_of_rule(self, algorithm: str, mapping: DemonMapping) -> Engine:
         """Return an engine without weights for some demons of a rule."""
-        config = self.config_of(algorithm)
+        config = config_of(self.config, algorithm)
         if not config.bounds_trace and config.engine == "auto":  # engines of a mixed Horde cannot change to plain
             config = replace(config, engine="plain")
-        return self._engine_by(config, mapping.group, mapping.cumulant)
+        return self._engine_by(config, algorithm, mapping.group, mapping.cumulant)
 
-    def _engine_by(self, config: LearnerConfig, group: Integers, cumulant: Integers | None) -> Engine:
+    def _engine_by(self, config: LearnerConfig, algorithm: str, group: Integers, cumulant: Integers | None) -> Engine:
         """Return an engine without weights: the fast one, unless it is not wanted or cannot."""
         of = self._maker
-        decay = self._share.largest_decay if self._share else of.largest_decay
+        decay = max(of.largest_decay, self._share.largest_decay if self._share else 0.0)
         n_trace_steps = trace_length(decay, DROP_BELOW[config.dtype]) if config.bounds_trace else 0
         is_long = decay < 1.0 and n_trace_steps > LARGEST_TAIL
         if is_long and not config.needs_plain_engine:
@@ -218,7 +168,7 @@ class Horde:
         if is_long or config.needs_plain_engine:
             n_actions = of.states.n_actions if rule(config.algorithm).FINDS_POLICY else 1
             return PlainEngine(*args, policy=of.policy, cumulant=cumulant, n_actions=n_actions)
-        pace = BatchOptions(batch=self._batch, share=self._share)
+        pace = BatchOptions(batch=self._batch, share=self._share.layouts.get(algorithm) if self._share else None)
         return SpanEngine(*args, policy=of.policy, cumulant=cumulant, largest_decay=decay, **pace)
 
     def _plain_engine(self, of: SignalMaker, config: LearnerConfig) -> PlainEngine:
@@ -252,7 +202,7 @@ class Horde:
 
     def _step_sizes_of(self, algorithm: str) -> tuple[float, float]:
         """Return the step sizes alpha and alpha_w of an update rule."""
-        config = self.config_of(algorithm)
+        config = config_of(self.config, algorithm)
         alpha = config.step_size / self.n_active
         return alpha, config.secondary_ratio * alpha
 
@@ -308,6 +258,10 @@ class Horde:
         action, probability = maker.states.action(action, probability)
         state = maker.states.copied(observation, tiles)
         soundness.begin_step()
+        if self._share and isinstance(self._engine, MixedEngine):
+            self._engine.catch_up(self._share.predicted)
+        elif self._share and self._share.predicted:
+            self._engine.catch_up()
         found = maker.make(action, probability, self._state, state, self._prediction_of, terminated=terminated)
         self._freeze_all(maker.misfits(), soundness.n_steps + 1)
         if found:
@@ -569,9 +523,8 @@ class Horde:
         """
         is_plain = bool(state["own/is_plain"])
         if is_plain != isinstance(self._engine, PlainEngine):  # a Horde may have switched to the plain engine
-            self._engine = (
-                self._plain_engine(self._maker, self.config_of(self._algorithms[0])) if is_plain else self._new_engine()
-            )
+            config = config_of(self.config, self._algorithms[0])
+            self._engine = self._plain_engine(self._maker, config) if is_plain else self._new_engine()
         self._engine.restore(inner(state, "engine"))
         self._maker.restore(inner(state, "signals"))
         self._soundness.restore(inner(state, "soundness"))
@@ -629,6 +582,7 @@ class Horde:
         before, is_new, algorithm = self._maker, old_index == NEWCOMER, self._algorithms[0]
         self._set_questions(questions, np.where(is_new, int(before.cohort.max()) + 1, before.cohort[old_index]))
         self._unchecked, of = unasked, self._maker
+        self._share = self._share and self._share._replace(layouts={})
         of.copy_state_from(before, old_index)
         if not isinstance(self._engine, MixedEngine) and set(self._algorithms) != {algorithm}:
             if isinstance(self._engine, SpanEngine) and not self._engine.config.bounds_trace:

@@ -1,12 +1,14 @@
 """Divide demons among shards, between flush groups of the whole Horde's layout, so that the bits are the same.
 
-A demon's numbers depend on other demons only through its flush group: which demons are flushed together, and when. A
-shard is a range of flush groups; `ShardContext` gives their position in the whole layout.
+A demon's numbers depend on other demons only through its flush group: which demons of its update rule are flushed
+together, and when. A shard is some of the flush groups; `ShardContext` gives their position in the whole layout. A
+question about a prediction or a found policy is in the shard of the demon that it reads.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -15,13 +17,14 @@ import numpy as np
 from horde_agent.cluster.shard import ClusterError
 from horde_agent.gvf import GVF, Channel, Prediction
 from horde_agent.horde import Mode
+from horde_agent.kernels.rules import rule
 from horde_agent.learning.engine import DROP_BELOW
-from horde_agent.learning.layout import Seating, ShardContext, assign_lanes
-from horde_agent.learning.rules import LearnerConfig
+from horde_agent.learning.layout import Seating, ShardContext, ShardLayout, assign_lanes
+from horde_agent.learning.rules import LearnerConfig, config_of, rules_of
 from horde_agent.learning.span import LARGEST_TAIL, OF_LANES, trace_length, widest
 from horde_agent.learning.values import identity, number
-from horde_agent.policies import Gibbs
-from horde_agent.types import Bools, Integers
+from horde_agent.policies import Gibbs, Greedy
+from horde_agent.types import Integers
 
 _PERIODS = {"eager": 64, "deferred": 128}
 _PROCESS_BYTES = 400_000_000  # of a shard without demons
@@ -54,6 +57,12 @@ def input_limits(questions: Sequence[GVF]) -> tuple[int, int]:
     return max(channels, default=-1) + 1, counts.pop() if counts else 0
 
 
+def sources_of(question: GVF) -> list[str]:
+    """Return the names of the demons that must be in a question's shard: its prediction's, and its policy's."""
+    sources = [question.cumulant.name] if isinstance(question.cumulant, Prediction) else []
+    return [*sources, question.target_policy.of] if isinstance(question.target_policy, Greedy) else sources
+
+
 class Part(NamedTuple):
     """The demons of a shard by position in the whole Horde, ascending, shape (n,), and properties of the whole."""
 
@@ -65,52 +74,64 @@ class Plan:
     """The borders at which a Horde can be divided.
 
     Args:
-        questions: All of them.
+        questions: All of them, from `with_rules`.
         config: How they learn.
         mode: As in `Horde`.
 
     Attributes:
-        is_plain: Whether the plain engine learns, in which each demon is a flush group.
-        asks_predictions: Whether a cumulant is another demon's prediction.
+        predicted: Update rules of the demons whose predictions are cumulants.
         most_shards: Maximum number of shards.
     """
 
     def __init__(self, questions: Sequence[GVF], config: LearnerConfig, mode: Mode) -> None:
-        self.n_demons, self._config, self._mode = len(questions), config, mode
+        self.n_demons, self._mode = len(questions), mode
         policies = [identity(q.target_policy) for q in questions]
         keys = [(p, identity(q.continuation), identity(q.lam)) for p, q in zip(policies, questions, strict=True)]
         group, leaders = number(keys)
         policy, _ = number([policies[i] for i in leaders])
         self._n_gibbs = len({p for p, q in zip(policies, questions, strict=True) if isinstance(q.target_policy, Gibbs)})
         self._decay = max(map(_largest_decay, questions))
-        n_trace_steps = trace_length(self._decay, DROP_BELOW[config.dtype]) if config.bounds_trace else 0
-        self.is_plain = config.needs_plain_engine or (self._decay < 1.0 and n_trace_steps > LARGEST_TAIL)
-        if self.is_plain:
-            ones = np.ones(self.n_demons, dtype=np.int64)
-            self._seating = Seating(np.arange(self.n_demons), ones, ones, ones > 0)
-        else:
-            most_lanes = widest(self.n_demons, is_deferred=mode == "deferred")
-            self._seating = assign_lanes(group, policy, most_lanes)
-        asking = [i for i, question in enumerate(questions) if isinstance(question.cumulant, Prediction)]
-        self.asks_predictions = bool(asking)
-        asked = positions_of([questions[i].cumulant.name for i in asking], [q.name for q in questions])  # type: ignore[union-attr]
-        self._borders = np.flatnonzero(self._may_divide(np.array([asking, asked], dtype=np.int64)))
+        self._n_actions = input_limits(questions)[1]
+        algorithms, seatings = np.array(rules_of(questions, config)), []
+        self._configs: dict[str, LearnerConfig] = {}
+        for name in dict.fromkeys(algorithms.tolist()):
+            demons = np.flatnonzero(algorithms == name)
+            self._configs[name] = self._config_of(config, name, is_mixed=demons.size < self.n_demons)
+            of = self._seating_of(self._configs[name], group[demons], policy)
+            seatings.append(of._replace(order=demons[of.order]))
+        self._seating = Seating(*map(np.concatenate, zip(*seatings, strict=True)))
+        self._rule_of = np.repeat(np.arange(len(seatings)), [of.n_blocks.size for of in seatings])
+        names = [q.name for q in questions]
+        asked = positions_of([q.cumulant.name for q in questions if isinstance(q.cumulant, Prediction)], names)
+        self.predicted = frozenset(algorithms[asked].tolist())
+        links = [(name, source) for name, q in zip(names, questions, strict=True) for source in sources_of(q)]
+        self._order, self._borders = self._may_divide(positions_of(np.ravel(links).tolist(), names).reshape(-1, 2))
         self.most_shards = self._borders.size + 1
 
-    def _may_divide(self, links: Integers) -> Bools:
-        """Return before which flush groups the whole may be divided, shape (n_flush_groups + 1,).
+    def _config_of(self, config: LearnerConfig, algorithm: str, *, is_mixed: bool) -> LearnerConfig:
+        """Return how the demons of a rule learn, with engine="plain" if `Horde` chooses the plain engine."""
+        own = config_of(config, algorithm)
+        n_trace_steps = trace_length(self._decay, DROP_BELOW[own.dtype]) if own.bounds_trace else 0
+        is_long = self._decay < 1.0 and n_trace_steps > LARGEST_TAIL
+        is_unbounded = is_mixed and not own.bounds_trace and own.engine == "auto"
+        return replace(own, engine="plain") if is_long or is_unbounded else own
 
-        Args:
-            links: Demons of which the first's cumulant is the second's prediction, (2, n): they stay together.
-        """
+    def _seating_of(self, config: LearnerConfig, group: Integers, policy: Integers) -> Seating:
+        """Return the seating of all demons of a rule; `group` and `policy` as in `assign_lanes`."""
+        if config.needs_plain_engine:
+            ones = np.ones(group.size, dtype=np.int64)
+            return Seating(np.arange(group.size), ones, ones, ones > 0)
+        return assign_lanes(group, policy, widest(group.size, is_deferred=self._mode == "deferred"))
+
+    def _may_divide(self, links: Integers) -> tuple[Integers, Integers]:
+        """Return an order of the flush groups, and where to cut it; `links` are demons that stay together, (n, 2)."""
         of, n_groups = self._seating, self._seating.n_blocks.size
-        may = np.ones(n_groups + 1, dtype=bool)
-        may[[0, -1]] = False
-        group_of = np.empty(self.n_demons, dtype=np.int64)
-        group_of[of.order] = np.repeat(np.repeat(np.arange(n_groups), of.n_blocks), of.sizes)
-        for low, high in np.sort(group_of[links.T], axis=1).tolist():
-            may[low + 1 : high + 1] = False
-        return may
+        group_of, joined = np.empty(self.n_demons, dtype=np.int64), np.arange(n_groups)
+        group_of[of.order] = np.repeat(np.repeat(joined, of.n_blocks), of.sizes)
+        for ends in np.unique(group_of[links], axis=0):
+            joined[np.isin(joined, joined[ends])] = joined[ends].min()
+        order = np.argsort(joined, kind="stable")
+        return order, np.flatnonzero(np.diff(joined[order])) + 1
 
     def divide(self, n_shards: int) -> list[Part]:
         """Return parts of similar width.
@@ -125,19 +146,26 @@ class Plan:
                 f"these {self.n_demons:,} demons cannot be divided into {n_shards} shards, because demons of one "
                 f"policy, or of the same 1,024 lanes, are flushed together: take at most {self.most_shards}"
             )
-        of = self._seating
-        n_groups, may_idle = of.n_blocks.size, bool(of.has_one_policy.any())
-        out = []
-        for first, last in pairwise([0, *self._even_borders(n_shards), n_groups]):
-            demons, seating = _part(of, first, last)
-            out.append(Part(demons, ShardContext(seating, first, n_groups, may_idle, self._decay, self._n_gibbs)))
-        return out
+        borders = pairwise([0, *self._even_borders(n_shards), self._order.size])
+        return [self._part(self._order[first:last]) for first, last in borders]
+
+    def _part(self, groups: Integers) -> Part:
+        """Return the part with these flush groups."""
+        demons, layouts = [], {}
+        for r, name in enumerate(self._configs):
+            of_rule = np.flatnonzero(self._rule_of == r)
+            own = np.intersect1d(groups, of_rule)
+            members, seating = _seated(self._seating, own)
+            may_idle = bool(self._seating.has_one_policy[of_rule].any())
+            layouts[name] = ShardLayout(seating, own - of_rule[0], of_rule.size, may_idle)
+            demons.append(members)
+        return Part(np.sort(np.concatenate(demons)), ShardContext(layouts, self.predicted, self._decay, self._n_gibbs))
 
     def _even_borders(self, n_shards: int) -> list[int]:
         """Return the n_shards - 1 borders closest to an even division of the lanes."""
         of = self._seating
         lanes = np.add.reduceat(of.widths, np.cumsum(of.n_blocks) - of.n_blocks)
-        before = np.concatenate([[0], np.cumsum(lanes)])
+        before = np.concatenate([[0], np.cumsum(lanes[self._order])])
         chosen: list[int] = []
         first = 0
         for k in range(1, n_shards):
@@ -162,11 +190,7 @@ class Plan:
         Raises:
             ClusterError: If there is not enough.
         """
-        sizes = [part.demons.size for part in parts]
-        of_demons = [
-            demon_bytes(n, n_features, self._config, self._mode, self._decay, min(self._n_gibbs, n)) for n in sizes
-        ]
-        needed = [_PROCESS_BYTES + (1 + has_copy) * n_bytes for n_bytes in of_demons]
+        needed = [_PROCESS_BYTES + (1 + has_copy) * self._bytes_of(part, n_features) for part in parts]
         if sum(needed) > memory:
             each = (sum(needed) - len(parts) * _PROCESS_BYTES) // self.n_demons
             raise ClusterError(
@@ -177,6 +201,15 @@ class Plan:
             raise ClusterError(f"{len(parts)} shards need a core each, and the machines offer {n_cpus}: take fewer")
         return needed
 
+    def _bytes_of(self, part: Part, n_features: int) -> int:
+        """Return the memory of a part's demons."""
+        total = 0
+        for name, layout in part.context.layouts.items():
+            n, config = layout.seating.order.size, self._configs[name]
+            n_weights = n_features * (self._n_actions if rule(config.algorithm).FINDS_POLICY else 1)
+            total += demon_bytes(n, n_weights, config, self._mode, self._decay, min(self._n_gibbs, n))
+        return total
+
 
 def _largest_decay(question: GVF) -> float:
     """Return the largest product of a question's continuation and trace decay."""
@@ -184,15 +217,13 @@ def _largest_decay(question: GVF) -> float:
     return gamma * lam
 
 
-def _part(of: Seating, first: int, last: int) -> tuple[Integers, Seating]:
-    """Return the demons of flush groups first..last - 1, ascending, and their seating, numbered from 0."""
-    blocks = np.concatenate([[0], np.cumsum(of.n_blocks)])
-    demons = np.concatenate([[0], np.cumsum(of.sizes)])
-    a, b = int(blocks[first]), int(blocks[last])
-    seated = of.order[demons[a] : demons[b]]
-    members = np.sort(seated)
-    order = np.searchsorted(members, seated)
-    return members, Seating(order, of.sizes[a:b], of.n_blocks[first:last], of.has_one_policy[first:last])
+def _seated(of: Seating, groups: Integers) -> tuple[Integers, Seating]:
+    """Return the demons of some flush groups, (n,), ascending, and their seating, numbered from 0."""
+    is_block = np.isin(np.repeat(np.arange(of.n_blocks.size), of.n_blocks), groups)
+    order = of.order[np.repeat(is_block, of.sizes)]
+    members = np.sort(order)
+    seats = np.searchsorted(members, order)
+    return members, Seating(seats, of.sizes[is_block], of.n_blocks[groups], of.has_one_policy[groups])
 
 
 def demon_bytes(n_demons: int, n_features: int, config: LearnerConfig, mode: Mode, decay: float, n_gibbs: int) -> int:

@@ -7,6 +7,8 @@ import os
 import secrets
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Self
@@ -15,7 +17,7 @@ import cloudpickle  # type: ignore[import-untyped]
 import numpy as np
 from numpy.typing import NDArray
 
-from horde_agent.cluster.plan import Part, Plan, input_limits, positions_of
+from horde_agent.cluster.plan import Part, Plan, input_limits, positions_of, sources_of
 from horde_agent.cluster.runtime import Cluster
 from horde_agent.cluster.shard import (
     BATCH,
@@ -34,7 +36,8 @@ from horde_agent.gvf import GVF, Prediction, named
 from horde_agent.horde import Mode
 from horde_agent.learning.engine import check_weights
 from horde_agent.learning.inputs import InputChecker
-from horde_agent.learning.rules import PAPER_CONFIG, LearnerConfig
+from horde_agent.learning.mixed import DIFFERENT_WEIGHTS
+from horde_agent.learning.rules import PAPER_CONFIG, LearnerConfig, with_rules
 from horde_agent.policies import Greedy
 from horde_agent.saving import State, inner, nested, text, untext
 from horde_agent.types import Floats, Integers, Tiles
@@ -99,7 +102,7 @@ class ShardedHorde:
             raise ValueError(f"n_active must be in 1..n_features, not {n_active} of {n_features}")
         self.config, self.n_features, self.n_active, self.mode = config, n_features, n_active, mode
         self._channels = tuple(channels)
-        self._set_questions(_checked(named(questions, self._channels)))
+        self._set_questions(self._checked(named(questions, self._channels)))
         self._plan = Plan(self.questions, config, mode)
         self._n_deferred = 0
         self._n_updates_before = 0  # of dropped shards, negative
@@ -126,6 +129,22 @@ class ShardedHorde:
         self.names = [question.name for question in questions]
         self._inputs = InputChecker(self.n_features, self.n_active, *input_limits(questions))
         self._requests: tuple[tuple[str, ...], _Requests] = ((), [])
+        self._homes: dict[str, Link] = {}  # shards of questions that find policies
+
+    def _checked(self, questions: tuple[GVF, ...]) -> tuple[GVF, ...]:
+        """Return questions as a Horde has them, or raise ValueError if they do not fit together."""
+        if not questions:
+            raise ClusterError("questions must hold at least one question")
+        name, n = Counter(question.name for question in questions).most_common(1)[0]
+        if n > 1:
+            raise ClusterError(f"questions must have different names; {name!r} is there twice")
+        names = {question.name for question in questions}
+        for question in questions:
+            if isinstance(question.cumulant, Prediction) and question.cumulant.name not in names:
+                raise ClusterError(
+                    f"question {question.name!r}: there is no demon {question.cumulant.name!r} in this Horde"
+                )
+        return with_rules(questions, self.config, self.action_values)
 
     def _spec_of(self, part: Part) -> ShardSpec:
         questions = _pickled([self.questions[i] for i in part.demons.tolist()])
@@ -188,12 +207,11 @@ class ShardedHorde:
             raise RuntimeError("no stream to learn from: call begin(observation, tiles) first, and after a termination")
         action, probability = self._inputs.action(action, probability)
         state = self._inputs.checked(observation, tiles)
-        if self._plan.asks_predictions:
-            self.catch_up()
         verb = LEARN_LAST if terminated else LEARN
         self._send(Entry(verb, action, probability, *state), ask)
         self._has_begun = not terminated
-        self._n_deferred = (self._n_deferred + 1) % _BATCHES[self.mode]
+        least = int(self.mode == "deferred" and bool(self._plan.predicted))  # rules that catch up keep the last step
+        self._n_deferred = (self._n_deferred + 1) % _BATCHES[self.mode] or least
         try:
             self._shards.raise_refusals()
             return self._requested(ask)
@@ -228,7 +246,7 @@ class ShardedHorde:
     @property
     def n_waiting(self) -> int:
         """Number of deferred steps."""
-        return 0 if self._plan.is_plain else self._n_deferred
+        return self._n_deferred
 
     def catch_up(self) -> None:
         """Make the shards learn from their deferred steps, without waiting for them: `Horde.catch_up`."""
@@ -290,6 +308,16 @@ class ShardedHorde:
         """
         return self._gathered("mspbe_vector")  # type: ignore[no-any-return]
 
+    def action_values(self, name: str, tiles: Tiles) -> Floats:
+        """Wait for the shard of a question that finds a policy, and return its action values: `Horde.action_values`."""
+        if name not in self._homes:
+            ((self._homes[name], _, _),) = self._shards.locate(positions_of([name], self.names))
+        link = self._homes[name]
+        self._shards.flush()
+        while link.n_in_flight:
+            link.wait()
+        return link.result(link.call("read", "action_values", name, tiles))  # type: ignore[no-any-return]
+
     @property
     def skipped_because(self) -> dict[str, str]:
         """How often each demon skipped a step, and why the first time, by name."""
@@ -326,22 +354,32 @@ class ShardedHorde:
         """Return copies of theta and w, each (n_demons, n_features), in the learner's dtype.
 
         Args:
-            demons: Positions of the demons to return, shape (n,); then each is (n, n_features).
+            demons: Positions of the demons to return, shape (n,); then each is (n, n_features). A demon that finds a
+                policy has n_actions n_features weights.
+
+        Raises:
+            ValueError: If some of them find policies and others do not.
         """
         wanted = np.arange(self.n_demons) if demons is None else np.asarray(demons, dtype=np.int64)
-        theta, w = np.zeros((2, wanted.size, self.n_features), dtype=self.config.dtype)
         own = {link.number: np.flatnonzero(np.isin(wanted, link.demons)) for link in self._shards.links}
         replies = self._gather("read", lambda link: ("weights", np.searchsorted(link.demons, wanted[own[link.number]])))
-        for link, (of_theta, of_w) in replies:
-            theta[own[link.number]], w[own[link.number]] = of_theta, of_w
+        parts = [(own[link.number], weights) for link, weights in replies if own[link.number].size]
+        widths = {theta.shape[1] for _, (theta, _) in parts} or {self.n_features}
+        if len(widths) > 1:
+            raise ValueError(DIFFERENT_WEIGHTS)
+        theta, w = np.zeros((2, wanted.size, widths.pop()), dtype=self.config.dtype)
+        for here, (of_theta, of_w) in parts:
+            theta[here], w[here] = of_theta, of_w
         return theta, w
 
     def weights_sha256(self) -> str:
         """Return the SHA-256 of theta, then w, as `Horde.weights_sha256` does."""
         digest = hashlib.sha256()
+        changes = np.flatnonzero(np.diff([q.finds_policy for q in self.questions])) + 1  # of the number of weights
+        borders = sorted({*range(0, self.n_demons, _HASHED_AT_ONCE), *changes.tolist(), self.n_demons})
         for which in (0, 1):
-            for first in range(0, self.n_demons, _HASHED_AT_ONCE):
-                array = self.weights(np.arange(first, min(first + _HASHED_AT_ONCE, self.n_demons)))[which]
+            for first, last in pairwise(borders):
+                array = self.weights(np.arange(first, last))[which]
                 digest.update(np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("<")).tobytes())
         return digest.hexdigest()
 
@@ -349,8 +387,10 @@ class ShardedHorde:
         """Set theta of every demon, (n_demons, n_features), to zero when None: `Horde.reset_weights`.
 
         Raises:
-            ValueError: If `theta` has another shape, is not finite, or exceeds the range of the learner's dtype.
+            ValueError: If `theta` does not fit (`check_weights`), or is given and a question finds a policy.
         """
+        if theta is not None and any(question.finds_policy for question in self.questions):
+            raise ValueError(DIFFERENT_WEIGHTS)
         if theta is not None:
             theta = np.asarray(theta)
             check_weights(theta, (self.n_demons, self.n_features), np.dtype(self.config.dtype))
@@ -363,8 +403,8 @@ class ShardedHorde:
     def add(self, questions: Sequence[GVF]) -> None:
         """Add questions during a life or before it: `Horde.add`.
 
-        They are added to the shard with the fewest demons, or to the one with the prediction that they need. That
-        shard gets a new layout, which changes rounding only; the other shards continue bit for bit.
+        They are added to the shard with the fewest demons, or to the one with the prediction or policy that they need.
+        That shard gets a new layout, which changes rounding only; the other shards continue bit for bit.
 
         Raises:
             ValueError: As `Horde.add` does; nothing has changed.
@@ -372,14 +412,14 @@ class ShardedHorde:
         new = named(questions, self._channels)
         if not new:
             return
-        after = _checked((*self.questions, *new))
+        after = self._checked((*self.questions, *new))
         own = {question.name for question in new}
-        sources = [q.cumulant.name for q in new if isinstance(q.cumulant, Prediction) and q.cumulant.name not in own]
+        sources = [name for question in new for name in sources_of(question) if name not in own]
         homes = [link for link, _, _ in self._shards.locate(positions_of(sources, self.names))]
         if len(homes) > 1:
             raise ClusterError(
-                f"the new questions need predictions of demons in {len(homes)} shards, and a question must be in the "
-                "shard of the prediction that it needs: add them one after another"
+                f"the new questions need predictions or policies of demons in {len(homes)} shards, and a question must "
+                "be in the shard of the demon that it needs: add them one after another"
             )
         link = min(homes or self._shards.links, key=lambda link: link.n_demons)
         self._change(Change("add", {link.number: _pickled(new)}))
@@ -399,7 +439,7 @@ class ShardedHorde:
         if not gone.size:
             return
         remaining = np.setdiff1d(np.arange(self.n_demons), gone)
-        after = _checked(tuple(self.questions[i] for i in remaining.tolist()))
+        after = self._checked(tuple(self.questions[i] for i in remaining.tolist()))
         by_shard = {link.number: np.intersect1d(link.demons, gone) for link in self._shards.links}
         empty = [link for link in self._shards.links if by_shard[link.number].size == link.n_demons]
         for link in empty:
@@ -516,36 +556,6 @@ class ShardedHorde:
         self.close()
 
 
-def _checked(questions: tuple[GVF, ...]) -> tuple[GVF, ...]:
-    """Return questions that fit together.
-
-    Raises:
-        ClusterError: If there is none, two have one name, one is about the prediction of an unknown demon or about a
-            policy that a question finds, or one names an update rule.
-    """
-    if not questions:
-        raise ClusterError("questions must hold at least one question")
-    name, n = Counter(question.name for question in questions).most_common(1)[0]
-    if n > 1:
-        raise ClusterError(f"questions must have different names; {name!r} is there twice")
-    names = {question.name for question in questions}
-    for question in questions:
-        if question.algorithm is not None:
-            raise ClusterError(
-                f"question {question.name!r}: shards learn by one update rule; set algorithm in LearnerConfig instead"
-            )
-        if isinstance(question.cumulant, Prediction) and question.cumulant.name not in names:
-            raise ClusterError(
-                f"question {question.name!r}: there is no demon {question.cumulant.name!r} in this Horde"
-            )
-        if isinstance(question.target_policy, Greedy):
-            raise ClusterError(
-                f"question {question.name!r} is about a policy that a question finds, which shards do not support: use "
-                f"one Horde (without --shards)"
-            )
-    return questions
-
-
 def _pickled(questions: Sequence[GVF]) -> bytes:
     """Return questions in the form that is sent to a shard.
 
@@ -553,7 +563,7 @@ def _pickled(questions: Sequence[GVF]) -> bytes:
         ClusterError: If one contains a function that cannot be pickled.
     """
     try:
-        return cloudpickle.dumps(list(questions))  # type: ignore[no-any-return]
+        return cloudpickle.dumps([_without_values(question) for question in questions])  # type: ignore[no-any-return]
     except Exception as error:
         if len(questions) == 1:
             raise ClusterError(
@@ -563,3 +573,9 @@ def _pickled(questions: Sequence[GVF]) -> bytes:
         for question in questions:
             _pickled([question])
         raise
+
+
+def _without_values(question: GVF) -> GVF:
+    """Return a question without the values of its found policy, which the shard's Horde sets."""
+    policy = question.target_policy
+    return replace(question, target_policy=replace(policy, values=None)) if isinstance(policy, Greedy) else question

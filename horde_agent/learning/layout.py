@@ -7,6 +7,7 @@ change only by the rounding of sums that are flushed at another time.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
@@ -103,24 +104,36 @@ def assign_lanes(group: Integers, policy: Integers, widest: int) -> Seating:
     return Seating(np.concatenate(blocks), sizes_of_blocks, np.array(sizes_of_groups, dtype=np.int64), has_one_policy)
 
 
-class ShardContext(NamedTuple):
-    """Properties of the whole Horde that a shard needs to compute bit-identical results.
+class ShardLayout(NamedTuple):
+    """Layout of a shard's demons of one update rule, as in the whole Horde.
 
     No sum crosses a lane, so that a demon depends on other demons only through the composition and time of its flushes.
 
     Attributes:
-        seating: Lane assignment of the shard's demons, as in the whole Horde.
-        first_group: Index of the shard's first flush group in the whole Horde.
-        n_groups: Number of flush groups of the whole Horde.
+        seating: Lane assignment of these demons.
+        groups: Index of each of their flush groups among those of the rule in the whole Horde, (n_flush_groups,).
+        n_groups: Number of the rule's flush groups in the whole Horde.
         may_idle: True if one of these has only one policy.
+    """
+
+    seating: Seating
+    groups: Integers
+    n_groups: int
+    may_idle: bool
+
+
+class ShardContext(NamedTuple):
+    """Properties of the whole Horde that a shard needs to compute bit-identical results.
+
+    Attributes:
+        layouts: Layout of the shard's demons of each update rule of the whole Horde.
+        predicted: Update rules with a demon whose prediction is a cumulant: they process queued steps on each step.
         largest_decay: Largest product of a continuation and a trace decay in the whole Horde.
         n_gibbs: Number of Gibbs policies of the whole Horde.
     """
 
-    seating: Seating
-    first_group: int
-    n_groups: int
-    may_idle: bool
+    layouts: Mapping[str, ShardLayout]
+    predicted: frozenset[str]
     largest_decay: float
     n_gibbs: int
 

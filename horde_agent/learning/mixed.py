@@ -5,7 +5,7 @@ The demons of all rules share features and signals; each engine stores its own h
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,7 @@ from horde_agent.learning.plain import PlainEngine
 from horde_agent.saving import State, inner, nested
 from horde_agent.types import Floats, Integers, Reals, Tiles
 
+DIFFERENT_WEIGHTS = "some of these demons have weights for each action, others do not: read them separately"
 NewEngine = Callable[[str, DemonMapping], Engine]
 """Return an engine of a rule, without weights, for the demons of a mapping."""
 StepSizes = Callable[[str], tuple[float, float]]
@@ -86,7 +87,7 @@ class MixedEngine:
         for name, engine in self._engines.items():
             part, demons = self._parts[name], self._demons[name]
             part.z_tp1[:] = signals.z_tp1[demons]
-            if signals.interest_t.size > 1:
+            if signals.interest_t.size == self.n_demons:
                 part.interest_t[:] = signals.interest_t[demons]
             engine.learn(tiles, part, is_last=is_last)
         return self.latest
@@ -94,14 +95,15 @@ class MixedEngine:
     def _share(self, signals: Signals, name: str) -> Signals:
         """Return the signals of one engine: views, except of the values per demon, which each step copies."""
         demons = self._demons[name]
-        interest = np.ones(demons.size if signals.interest_t.size > 1 else 1)
+        interest = np.ones(demons.size if signals.interest_t.size == self.n_demons else 1)
         c = signals.c_tp1[: self._cumulant[demons].max() + 1]
         return signals._replace(c_tp1=c, z_tp1=np.zeros(demons.size), interest_t=interest)
 
-    def catch_up(self) -> None:
-        """Process all queued steps."""
-        for engine in self._engines.values():
-            engine.catch_up()
+    def catch_up(self, algorithms: Collection[str] | None = None) -> None:
+        """Process all queued steps, or those of some update rules."""
+        for name, engine in self._engines.items():
+            if algorithms is None or name in algorithms:
+                engine.catch_up()
 
     @property
     def stream(self) -> int:
@@ -155,11 +157,11 @@ class MixedEngine:
         parts = []
         for name, of_rule in self._demons.items():
             here = np.flatnonzero(np.isin(chosen, of_rule))
-            if here.size:
+            if here.size or not (chosen.size or parts):
                 parts.append((here, read(self._engines[name], np.searchsorted(of_rule, chosen[here]))))
         first = parts[0][1]
         if any(rows[0].shape[1] != first[0].shape[1] for _, rows in parts):
-            raise ValueError("some of these demons have weights for each action, others do not: read them separately")
+            raise ValueError(DIFFERENT_WEIGHTS)
         out = np.zeros((len(first), chosen.size, first[0].shape[1]), dtype=first[0].dtype)
         for here, rows in parts:
             out[:, here] = rows

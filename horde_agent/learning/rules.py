@@ -5,19 +5,23 @@ from __future__ import annotations
 import functools
 import logging
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
 
+from horde_agent.gvf import GVF
 from horde_agent.kernels import rules
-from horde_agent.types import Floats
+from horde_agent.policies import Greedy
+from horde_agent.types import Floats, Tiles
 
 TRACE_RULES = tuple(rules.TRACE_RULES)
 W_RULES = ("every-step", "importance-weighted")
 DTYPES = ("float32", "float64")
 ENGINES = ("auto", "span", "plain")
+ActionValues = Callable[[str, Tiles], Floats]
+"""`Horde.action_values`."""
 
 _log = logging.getLogger(__name__)
 
@@ -179,6 +183,63 @@ def with_parameters(config: LearnerConfig) -> str:
     """Return what `parse_algorithm` reads as the config's update rule."""
     given = ",".join(f"{key}={value:g}" for key, value in sorted(config.parameters.items()))
     return f"{config.algorithm}:{given}" if given else config.algorithm
+
+
+def config_of(config: LearnerConfig, algorithm: str) -> LearnerConfig:
+    """Return how the demons of an update rule, for example "tdrc:beta=0.5", learn in a Horde with these options.
+
+    A rule that is not the Horde's has its default step sizes, and the Horde's options that it supports.
+    """
+    name, parameters = parse_algorithm(algorithm)
+    of = rules.rule(name)
+    if algorithm == with_parameters(config):
+        return config
+    return replace(
+        config,
+        algorithm=of.name,
+        parameters=parameters,
+        step_size=of.STEP_SIZE,
+        secondary_ratio=of.SECONDARY_RATIO,
+        trace_rule=of.TRACE_RULE or ("clipped" if config.trace_rule == "capped" else config.trace_rule),
+        w_rule=config.w_rule if of.CAN_WEIGHT else "every-step",
+    )
+
+
+def rules_of(questions: Sequence[GVF], config: LearnerConfig) -> tuple[str, ...]:
+    """Return the update rule of each question, with its parameters."""
+    own = with_parameters(config)
+    return tuple(own if q.algorithm in (None, own) else str(q.algorithm) for q in questions)
+
+
+def with_rules(questions: Sequence[GVF], config: LearnerConfig, action_values: ActionValues) -> tuple[GVF, ...]:
+    """Return a Horde's questions, with an update rule for each policy to be found, and `action_values` for found ones.
+
+    Raises:
+        ValueError: If no question finds a policy that another is about, or a question's update rule does not fit.
+    """
+    found = [q.name for q in questions if q.finds_policy]
+    return tuple(_with_rule(q, found, config, action_values) for q in questions)
+
+
+def _with_rule(q: GVF, found: Sequence[str], config: LearnerConfig, action_values: ActionValues) -> GVF:
+    policy, algorithm = q.target_policy, q.algorithm
+    if isinstance(policy, Greedy):
+        if policy.of not in found:
+            known = f"there are {', '.join(found)}" if found else "add GVF(NAME, Greedy(n_actions), ...)"
+            raise ValueError(f"question {q.name!r}: no question finds the policy {policy.of!r}: {known}")
+        if q.finds_policy and algorithm is None and not rules.rule(config.algorithm).FINDS_POLICY:
+            algorithm = rules.FINDS_POLICIES
+        q = replace(q, target_policy=replace(policy, values=action_values), algorithm=algorithm)
+    try:
+        of = rules.rule((config if algorithm is None else config_of(config, algorithm)).algorithm)
+    except ValueError as error:
+        raise ValueError(f"question {q.name!r}: {error}") from None
+    if q.finds_policy != of.FINDS_POLICY:
+        what = "finds no policies: omit it" if q.finds_policy else "needs the target policy Greedy(n_actions)"
+        raise ValueError(f"question {q.name!r}: algorithm {of.name!r} {what}")
+    if q.interest != 1.0 and "has_interest" not in (of.SPAN or ()):
+        raise ValueError(f"question {q.name!r}: algorithm {of.name!r} uses no interest: omit it, or set algorithm")
+    return q
 
 
 def next_lambda(config: LearnerConfig, lam: Floats, rho: Floats, b: float | Floats) -> Floats:

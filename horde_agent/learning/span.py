@@ -49,7 +49,7 @@ from horde_agent.learning.layout import (
     DemonMapping,
     Layout,
     Move,
-    ShardContext,
+    ShardLayout,
     aligned_zeros,
     assign_lanes,
     moves,
@@ -107,13 +107,13 @@ class BatchOptions(TypedDict, total=False):
         batch: Steps that are queued before they are processed; default 1, at once.
         period: Steps K between two flushes, at least `batch`; default 64, or 128 with batches.
         widest: Largest number of lanes of a block; by default chosen from the number of demons.
-        share: Properties of the whole Horde, if these demons are a shard of it.
+        share: Layout as in the whole Horde, if these demons are a shard of it.
     """
 
     batch: int
     period: int
     widest: int
-    share: ShardContext | None
+    share: ShardLayout | None
 
 
 class SpanEngine:
@@ -291,8 +291,8 @@ class SpanEngine:
         layout, n_lanes = self.layout, self.layout.n_lanes
         n_groups, n_blocks = layout.only_policy.size, layout.n_blocks
         places = self._places
-        first, n_in_turn = (self._share.first_group, self._share.n_groups) if self._share else (0, n_groups)
-        turns = 1 + (first + np.arange(n_groups)) * self.period // n_in_turn
+        groups = self._share.groups if self._share else np.arange(n_groups)
+        turns = 1 + groups * self.period // (self._share.n_groups if self._share else n_groups)
         c_size = _power_of_two(self._tail + places) * n_lanes
         limit = turns if self.batch == 1 else np.full(n_groups, self.period)
         return {

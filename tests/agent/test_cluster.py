@@ -18,7 +18,7 @@ from horde_agent.cluster import ClusterError, ShardedHorde, ShardLost
 from horde_agent.cluster.runtime import Cluster
 from horde_agent.gvf import GVF, Channel, Feature, Prediction
 from horde_agent.horde import Horde, LearnerConfig, Mode
-from horde_agent.policies import Behaviour, ConstantAction, Gibbs, PolicyFunction
+from horde_agent.policies import Behaviour, ConstantAction, Gibbs, Greedy, PolicyFunction
 from tests.agent.cluster_double import LocalCluster, cluster
 
 __all__ = ["cluster"]
@@ -48,6 +48,26 @@ def both(n: int = 2_100) -> list[GVF]:
     """Return questions of both kinds, and some about the behaviour itself."""
     own = [GVF(f"b{i}", Behaviour(), Channel(i % N_CHANNELS), 0.9) for i in range(60)]
     return [*constant_questions(50), *gibbs_list(n), *own]
+
+
+def mixed(n: int = 100) -> list[GVF]:
+    """Return questions of three rules, two of the fast engine with three flush groups each, and one of the plain one.
+
+    One of the fast rules, and the plain one, have cumulants that are predictions of the other fast rule.
+    """
+    rules = (None, "tdrc:beta=0.5")
+    questions = [replace(q, algorithm=rules[i // N_ACTIONS % 2]) for i, q in enumerate(constant_questions(n))]
+    questions[3] = replace(questions[3], cumulant=Prediction("q9"))
+    plain = [GVF(f"p{i}", ConstantAction(i % 3, 3), Channel(i % 2), 0.8, algorithm="tidbd") for i in range(5)]
+    return [*questions, *plain, GVF("p5", Behaviour(), Prediction("q10"), 0.5, algorithm="tidbd")]
+
+
+def control() -> list[GVF]:
+    """Return questions that find policies, 60 and 1 about these, and others."""
+    found = [GVF("seek", Greedy(N_ACTIONS), Channel(0), 0.9), GVF("shun", Greedy(3), Channel(1), 0.8, algorithm="qrc")]
+    about = [GVF(f"seek{i}", Greedy(N_ACTIONS, "seek"), Channel(i % N_CHANNELS), 0.5) for i in range(60)]
+    others = constant_questions(50)
+    return [*others[:70], found[0], *about, *others[70:], found[1], GVF("shun0", Greedy(3, "shun"), Channel(2), 0.8)]
 
 
 class Life:
@@ -100,12 +120,16 @@ def assert_same(one: Horde, many: ShardedHorde, life: Life) -> None:
         (both, LearnerConfig(w_rule="importance-weighted")),
         (constant_questions, LearnerConfig(trace_rule="plain", dtype="float64")),
         (constant_questions, LearnerConfig(trace_rule="capped")),
+        (mixed, LearnerConfig()),
+        (mixed, LearnerConfig(trace_rule="plain")),
+        (control, LearnerConfig(dtype="float64")),
+        (control, LearnerConfig(algorithm="tidbd")),
     ],
 )
 def test_shards_learn_the_same_as_one_horde_to_the_bit(
     cluster: LocalCluster, make: Callable[[], list[GVF]], config: LearnerConfig, mode: Mode
 ) -> None:
-    """No sum crosses a lane, and shards are divided between flush groups."""
+    """No sum crosses a lane, and shards are divided between the flush groups of each rule."""
     questions, life = make(), Life(230)
     one = Horde(questions, config=config, mode=mode, **KIND)
     life.teach(one)
@@ -140,7 +164,7 @@ def test_broken_cumulants_and_diverging_demons_do_not_change_others(cluster: Loc
 
 
 def test_predictions_of_other_demons_stay_in_one_shard(cluster: LocalCluster) -> None:
-    """Demon q3, of another policy, is about the prediction of q2: the border between the two is not used."""
+    """Demon q3, of another policy, is about the prediction of q2: two shards remain, one with the policies of both."""
     questions, life = constant_questions(), Life(150)
     questions[3] = replace(questions[3], cumulant=Prediction("q2"))
     for mode in ("eager", "deferred"):
@@ -149,8 +173,60 @@ def test_predictions_of_other_demons_stay_in_one_shard(cluster: LocalCluster) ->
         with ShardedHorde(questions, mode=mode, shards="auto", **KIND) as many:
             life.teach(many)
             assert_same(one, many, life)
-            is_in = [bool(np.isin([2, 3], link.demons).all()) for link in many._shards.links]
-            assert is_in.count(True) == 1
+            assert [bool(np.isin([2, 3], link.demons).all()) for link in many._shards.links] == [True, False]
+
+
+@pytest.mark.parametrize("mode", ["eager", "deferred"])
+def test_a_found_policy_and_the_questions_about_it_are_in_one_shard(cluster: LocalCluster, mode: Mode) -> None:
+    """Also those that are added; its values are those of the steps so far, before any other shard has caught up."""
+    questions, life = control(), Life(200)
+    one = Horde(questions, mode=mode, **KIND)
+    with ShardedHorde(questions, mode=mode, shards="auto", **KIND) as many:
+        assert len(many.shards) == 5
+        for t in range(150):
+            for horde in (one, many):
+                life.teach(horde, t, t + 1)
+            values = many.action_values("seek", life.tiles[t])
+            np.testing.assert_array_equal(values, one.action_values("seek", life.tiles[t]))
+        policy = next(q for q in many.questions if q.name == "seek7").target_policy
+        assert policy.probabilities(life.observation[149], life.tiles[149])[values.argmax()] > 0
+        many.add([GVF("new", Greedy(N_ACTIONS, "shun"), Channel(0), 0.5)])
+        for names in (["seek", "seek0", "seek59"], ["shun", "shun0", "new"]):
+            demons = [many.names.index(name) for name in names]
+            assert sum(bool(np.isin(demons, link.demons).all()) for link in many._shards.links) == 1
+        assert many.weights(np.array([many.names.index("shun")]))[0].shape == (1, N_ACTIONS * N_FEATURES)
+        new = [GVF("wider", Greedy(3, "shun"), Prediction("q0"), 0.5)]
+        for call, match in (
+            (lambda: many.weights(), "weights for each action"),
+            (lambda: many.reset_weights(np.zeros((many.n_demons, N_FEATURES))), "weights for each action"),
+            (lambda: many.remove(["shun"]), "no question finds the policy 'shun'"),
+            (lambda: many.action_values("dock", life.tiles[0]), "no demon 'dock'"),
+            (lambda: many.action_values("q1", life.tiles[0]), "no question finds the policy 'q1'"),
+            (lambda: many.add(new), "policies of demons in 2 shards"),
+        ):
+            with pytest.raises(ValueError, match=match):
+                call()
+
+
+@pytest.mark.parametrize("mode", ["eager", "deferred"])
+def test_rules_that_are_added_in_shards_learn_as_in_one_horde(cluster: LocalCluster, mode: Mode) -> None:
+    """Up to rounding; a rule may lose all its demons and return, and waiting processes its queued steps."""
+    questions, life = constant_questions(), Life(400)
+    config = LearnerConfig(dtype="float64", algorithm="tidbd")
+    newcomers = [GVF(f"n{i}", ConstantAction(i, 3), Channel(i), 0.8, algorithm="tdrc") for i in range(3)]
+    one = Horde(questions, config=config, mode=mode, **KIND)
+    with ShardedHorde(questions, config=config, mode=mode, shards=2, **KIND) as many:
+        for horde in (one, many):
+            life.teach(horde, 0, 100)
+            horde.add(newcomers[:1])
+            life.teach(horde, 100, 150)
+            horde.remove(["n0"])
+            horde.add(newcomers)
+            life.teach(horde, 150)
+        many.wait()
+        assert [actor.shard.horde.n_waiting for actor in cluster.actors] == [0, 0]
+        np.testing.assert_allclose(many.weights(), one.weights(), rtol=1e-9, atol=1e-12)
+        np.testing.assert_allclose(many.predictions, one.predictions, rtol=1e-12, atol=1e-12)
 
 
 def test_requested_predictions_are_those_of_one_horde(cluster: LocalCluster) -> None:
@@ -277,12 +353,14 @@ def test_a_function_that_raises_in_a_shard_raises_here(cluster: LocalCluster) ->
 
 
 @pytest.mark.parametrize("mode", ["eager", "deferred"])
-@pytest.mark.parametrize("has_folder", [True, False])
+@pytest.mark.parametrize(
+    ("make", "has_folder"), [(constant_questions, True), (constant_questions, False), (mixed, True), (control, True)]
+)
 def test_a_restored_horde_continues_to_the_same_bits(
-    cluster: LocalCluster, tmp_path: Path, mode: Mode, has_folder: bool
+    cluster: LocalCluster, tmp_path: Path, mode: Mode, make: Callable[[], list[GVF]], has_folder: bool
 ) -> None:
     """After 333 steps, in another driver; demons were added and removed before; `n_updates` continues."""
-    questions, life = constant_questions(), Life(700)
+    questions, life = make(), Life(700)
     newcomers = [GVF(f"new{i}", ConstantAction(i % 3, 3), Channel(1), 0.7) for i in range(5)]
     state, ends = None, []
     for _ in range(2):
@@ -378,6 +456,14 @@ def test_bad_input_is_refused_in_one_sentence_and_no_process_is_left(
         with pytest.raises(ClusterError, match=match) as raised:
             ShardedHorde(given, **KIND, **where)
         assert "\n" not in str(raised.value)
+    n_actors = len(cluster.actors)
+    for given, match in (
+        ([replace(questions[0], algorithm="sarsa")], "question 'q0': algorithm .*'sarsa'"),
+        ([GVF("about", Greedy(3, "lamp"), Channel(0), 0.5)], "question 'about': no question finds the policy 'lamp'"),
+    ):
+        with pytest.raises(ValueError, match=match):
+            ShardedHorde(given, **KIND)
+    assert len(cluster.actors) == n_actors
     with pytest.raises(ClusterError, match="real-valued features"):
         ShardedHorde(questions, shards=2, real_valued=True, **KIND)
     monkeypatch.setattr(LocalCluster, "memory", 1_000_000)

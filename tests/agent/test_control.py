@@ -12,7 +12,6 @@ import pytest
 from numpy.typing import NDArray
 
 from horde_agent import GVF, Behaviour, Channel, ConstantAction, Greedy, Horde, LearnerConfig, Prediction, Uniform, cli
-from horde_agent.cluster import ShardedHorde
 from horde_agent.kernels import rules
 from horde_agent.learning import PlainEngine, Signals
 from horde_agent.record import Phase, read
@@ -294,7 +293,6 @@ INVALID: dict[str, tuple[Any, str]] = {
         lambda: new_horde([*predictions(), seek()]).action_values("0", np.arange(4)),
         "'0'.*seek",
     ),
-    "shards": (lambda: ShardedHorde([seek()], n_features=N, n_active=ACTIVE, shards=2), "'seek'.*shards"),
     "RUPEE": (lambda: new_horde([seek()]).new_rupee(0.01), "RUPEE"),
 }
 

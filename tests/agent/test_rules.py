@@ -642,6 +642,20 @@ def test_a_mixed_horde_adds_removes_and_restores_to_the_bit() -> None:
     assert np.abs(one.weights()[0]).max(axis=1).all()
 
 
+def test_the_last_demon_of_a_mixed_horde_keeps_its_interest() -> None:
+    """With interest 2 followed by 1 the emphasis, and with it the first step, would be half as large."""
+    interested = question("etd", "etd", interest=2.0)
+    config = LearnerConfig(dtype="float64")
+    mixed = Horde([question("td", "td"), interested], n_features=N, n_active=5, config=config)
+    alone = Horde([interested], n_features=N, n_active=5, config=config)
+    mixed.remove(["td"])
+    for horde in (mixed, alone):
+        horde.begin(np.zeros(1), np.arange(5))
+    live([mixed, alone], np.random.default_rng(7), 40)
+    np.testing.assert_allclose(mixed.weights()[0], alone.weights()[0], rtol=0, atol=1e-12)
+    assert mixed.weights(np.zeros(0, dtype=np.int64))[0].shape == (0, N)
+
+
 def test_a_question_cannot_have_an_unknown_rule_or_an_unused_interest() -> None:
     with pytest.raises(ValueError, match=r"question '0': algorithm .*'sarsa'"):
         horde_of(["sarsa"])

@@ -84,6 +84,41 @@ def test_a_life_in_shards_is_the_life_in_one_horde(sharded: Path, whole: Path) -
     assert left_over() == []
 
 
+RULES = """
+[[control]]
+name = "lamp"
+channel = "light_0"
+gamma = 0.9
+algorithm = "qrc"
+
+[[family]]
+policies = ["greedy:lamp", "uniform"]
+gammas = [0.8]
+channels = ["light_0"]
+tested = false
+
+[[family]]
+policies = ["forward"]
+gammas = [0.5]
+algorithm = "tdrc:beta=0.5"
+"""
+
+
+def test_a_life_of_several_rules_that_follows_a_found_policy_is_the_same_in_shards_after_a_resume(
+    tmp_path: Path,
+) -> None:
+    """The policy is in one shard, and its values choose the robot's actions and those of test excursions."""
+    (tmp_path / "q.toml").write_text(RULES)
+    words = f"{LIFE} --questions {tmp_path}/q.toml --behaviour greedy:lamp --epsilon 0.3 --excursion-probability 0.05"
+    assert horde(words, f"--horizon 12 --steps 300 --out {tmp_path}/one") == 0
+    assert horde(words, f"--horizon 12 --steps 170 --shards 2 --out {tmp_path}/many") == 0
+    assert horde(f"resume {tmp_path}/many --steps 300") == 0
+    assert differences(tmp_path / "many", tmp_path / "one") == []
+    shards = json.loads((tmp_path / "many" / "details.json").read_text())["shards"]
+    assert sum(shard["n_demons"] for shard in shards) == 56
+    assert left_over() == []
+
+
 @pytest.mark.slow
 def test_a_stopped_run_resumes_in_the_same_number_of_shards(
     whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -277,6 +312,5 @@ def test_shards_have_the_public_methods_of_a_horde() -> None:
     from horde_agent.horde import Horde
 
     missing = {name for name in vars(Horde) if not name.startswith("_")} - set(dir(ShardedHorde))
-    one_process = {"action_values", "config_of"}  # shards refuse a rule per question, and questions that find policies
-    one_process |= {"select_stream", "step_sizes"}  # and several streams, and a step size per weight
+    one_process = {"select_stream", "step_sizes"}  # a shard learns from one stream
     assert missing == {"new_rupee", "signals", "mspbe_trace", "twin", "copy_for_stream", "merge", *one_process}

@@ -336,7 +336,7 @@ def behaviour_of(run: Run) -> BehaviourPolicy:
         return StickyRandom(n_actions, config.repeat)
     name = config.behaviour.removeprefix("greedy:")
     found = [question.name for question in horde.questions if question.finds_policy]
-    if name not in found or not isinstance(horde, Horde):
+    if name not in found:
         raise BadInput(
             f"--behaviour greedy:{name}: no question finds this policy; there are {', '.join(found) or 'none'}: add a "
             f"[[control]] table to a question file (docs/questions.md)"
