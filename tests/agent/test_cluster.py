@@ -121,7 +121,7 @@ def assert_same(one: Horde, many: ShardedHorde, life: Life) -> None:
         (constant_questions, LearnerConfig(trace_rule="plain", dtype="float64")),
         (constant_questions, LearnerConfig(trace_rule="capped")),
         (mixed, LearnerConfig()),
-        (mixed, LearnerConfig(trace_rule="plain")),
+        (mixed, LearnerConfig(trace_rule="capped")),
         (control, LearnerConfig(dtype="float64")),
         (control, LearnerConfig(algorithm="tidbd")),
     ],
