@@ -44,9 +44,10 @@ def _finds_cache() -> bool:
 _HAS_CACHE = _finds_cache()
 
 # Kernels here neither create nor return arrays, so reference counts are unnecessary: counting each slice took half the
-# time of a period of the planar engine. HORDE_PLAIN_KERNELS=1 disables this internal option of numba, in case a later
-# numba no longer has it.
-_COUNTING: dict[str, Any] = {} if os.environ.get("HORDE_PLAIN_KERNELS") == "1" else {"_nrt": False}
+# time of a period of the planar engine. An array is passed as ten numbers: without calls, as LLVM inlines a kernel into
+# all that call it, a tick takes half the time. HORDE_PLAIN_KERNELS=1 disables these internal options of numba, in case
+# a later numba no longer has them.
+_INTERNAL: dict[str, Any] = {} if os.environ.get("HORDE_PLAIN_KERNELS") == "1" else {"_nrt": False, "forceinline": True}
 
 
 @functools.cache
@@ -55,7 +56,7 @@ def _digest(file: str) -> str:
     return hashlib.sha256(Path(file).read_bytes()).hexdigest()
 
 
-def kernel(function: Function, options: dict[str, Any] = _COUNTING) -> Function:
+def kernel(function: Function, options: dict[str, Any] = _INTERNAL) -> Function:
     """Compile a function at its first call, with a cache on disk.
 
     NaN stays visible: neither nnan nor ninf.
@@ -92,7 +93,7 @@ def kernel_over(*modules: ModuleType, parallel: bool = False) -> Callable[[Funct
     """
 
     def decorate(function: Function) -> Function:
-        compiled: Any = kernel(function, {"parallel": True} if parallel else _COUNTING)
+        compiled: Any = kernel(function, {"parallel": True} if parallel else _INTERNAL)
         index = getattr(getattr(compiled, "_cache", None), "_cache_file", None)
         if index is not None:
             index._source_stamp = (index._source_stamp, *(_digest(str(module.__file__)) for module in modules))
@@ -103,7 +104,7 @@ def kernel_over(*modules: ModuleType, parallel: bool = False) -> Callable[[Funct
 
 # ---- random numbers of many generators -------------------------------------------------------------------------------
 
-DRAWS_IN_KERNEL = bool(_COUNTING) and not config.DISABLE_JIT  # type: ignore[attr-defined]
+DRAWS_IN_KERNEL = bool(_INTERNAL) and not config.DISABLE_JIT  # type: ignore[attr-defined]
 """Whether kernels draw from `generator_at`, which uses numba's internals; otherwise NumPy fills the arrays."""
 
 
