@@ -58,13 +58,15 @@ def crossing(x0: float, y0: float, x1: float, y1: float, segments: Floats, i: in
 
 
 @kernel
-def placed(pose: Floats, sensors: Floats, k: int) -> tuple[float, float, float]:
-    """Return the start of sensor `k`'s line of sight, SETBACK_M behind its position, and its direction: x, y, angle."""
-    c, s = math.cos(pose[2]), math.sin(pose[2])
+def placed(pose: Floats, c: float, s: float, sensors: Floats, k: int) -> tuple[float, float, float, float]:
+    """Return the start of sensor `k`'s line of sight, SETBACK_M behind its position, and its direction: x, y, ux, uy.
+
+    `c` and `s` are cosine and sine of the heading, which the sensors of a group share.
+    """
     x = pose[0] + c * sensors[k, 0] - s * sensors[k, 1]
     y = pose[1] + s * sensors[k, 0] + c * sensors[k, 1]
-    angle = pose[2] + sensors[k, 2]
-    return x - SETBACK_M * math.cos(angle), y - SETBACK_M * math.sin(angle), angle
+    ux, uy = math.cos(pose[2] + sensors[k, 2]), math.sin(pose[2] + sensors[k, 2])
+    return x - SETBACK_M * ux, y - SETBACK_M * uy, ux, uy
 
 
 @kernel
@@ -80,9 +82,14 @@ def clear_path(x: float, y: float, x1: float, y1: float, z1: float, segments: Fl
 
 
 @kernel
-def echo(x: float, y: float, angle: float, segments: Floats, reflectances: Floats) -> float:
-    """Return the infrared signal of one ray, 1 at half of full scale: reflectance cos(incidence) (D/d)^2."""
-    c, s = math.cos(angle), math.sin(angle)
+def length(ex: float, ey: float) -> float:
+    """Return hypot(ex, ey), without a call along an axis: C defines it to be exact there."""
+    return abs(ex) + abs(ey) if ex == 0.0 or ey == 0.0 else math.hypot(ex, ey)
+
+
+@kernel
+def echo(x: float, y: float, c: float, s: float, segments: Floats, reflectances: Floats) -> float:
+    """Return the infrared signal of a ray along (c, s), 1 at half of full scale: reflectance cos(incidence) (D/d)^2."""
     nearest, met = math.inf, -1
     for i in range(reflectances.shape[0]):
         d = crossing(x, y, x + c, y + s, segments, i)
@@ -91,7 +98,7 @@ def echo(x: float, y: float, angle: float, segments: Floats, reflectances: Float
     if met < 0:
         return 0.0
     ex, ey = segments[met, 2] - segments[met, 0], segments[met, 3] - segments[met, 1]
-    incidence = abs(c * ey - s * ex) / math.hypot(ex, ey)
+    incidence = abs(c * ey - s * ex) / length(ex, ey)
     return float(reflectances[met] * incidence * (HALF_SIGNAL_M / max(nearest - SETBACK_M, NEAREST_M)) ** 2)
 
 
@@ -114,11 +121,13 @@ def ir_distance(
     pose: Floats, sensors: Floats, segments: Floats, reflectances: Floats, normal: Floats, uniform: Floats, out: Floats
 ) -> None:
     """Write the reflectance readings, each from the mean echo of three rays; `normal` (n,), `uniform` (2, n)."""
+    c, s = math.cos(pose[2]), math.sin(pose[2])
     for k in range(out.shape[0]):
-        x, y, angle = placed(pose, sensors, k)
-        signal = 0.5 * echo(x, y, angle, segments, reflectances)
-        signal += 0.25 * echo(x, y, angle - BEAM_RAD, segments, reflectances)
-        signal += 0.25 * echo(x, y, angle + BEAM_RAD, segments, reflectances)
+        x, y, ux, uy = placed(pose, c, s, sensors, k)
+        signal = 0.5 * echo(x, y, ux, uy, segments, reflectances)
+        for side in (-BEAM_RAD, BEAM_RAD):
+            angle = pose[2] + sensors[k, 2] + side
+            signal += 0.25 * echo(x, y, math.cos(angle), math.sin(angle), segments, reflectances)
         out[k] = ir_reading(signal, normal[k], uniform[0, k], uniform[1, k])
 
 
@@ -138,14 +147,19 @@ def ir_light(
     base + lit top s / (1 + s), with s = I (clear cos^2(at the sensor) cos(at the beacon) / d^2 + stray / (1 + d^2));
     cosines below 0 count as 0. `beacon` is (x, y, z, direction, intensity I).
     """
-    c, s = math.cos(beacon[3]), math.sin(beacon[3])
+    beacon_x, beacon_y = math.cos(beacon[3]), math.sin(beacon[3])
     for packet in range(2):
+        if lit[packet] == 0.0:  # half of the time: no need to look for the beacon
+            for k in range(out.shape[1]):
+                out[packet, k] = IR_LIGHT_BASE + IR_LIGHT_SD * normal[packet, k]
+            continue
+        c, s = math.cos(poses[packet][2]), math.sin(poses[packet][2])
         for k in range(out.shape[1]):
-            x, y, angle = placed(poses[packet], sensors, k)
+            x, y, ux, uy = placed(poses[packet], c, s, sensors, k)
             dx, dy = beacon[0] - x, beacon[1] - y
             d = max(math.hypot(dx, dy), NEAREST_M)
-            facing = max((math.cos(angle) * dx + math.sin(angle) * dy) / d, 0.0)
-            leaving = max(-(c * dx + s * dy) / d, 0.0)
+            facing = max((ux * dx + uy * dy) / d, 0.0)
+            leaving = max(-(beacon_x * dx + beacon_y * dy) / d, 0.0)
             direct = facing * facing * leaving
             if direct > 0.0:
                 direct *= clear_path(x, y, beacon[0], beacon[1], beacon[2], segments, heights)
@@ -170,13 +184,14 @@ def light(
 
     A lamp gives I clear (cos(incidence) + bounce) / d^2, a cosine below 0 counting as 0.
     """
+    c, s = math.cos(pose[2]), math.sin(pose[2])
     for k in range(out.shape[0]):
-        x, y, angle = placed(pose, sensors, k)
+        x, y, ux, uy = placed(pose, c, s, sensors, k)
         total = 0.0
         for j in range(lamps.shape[0]):
             dx, dy, dz = lamps[j, 0] - x, lamps[j, 1] - y, lamps[j, 2] - SENSOR_HEIGHT_M
             d = max(math.sqrt(dx * dx + dy * dy + dz * dz), NEAREST_M)
-            facing = max((math.cos(angle) * dx + math.sin(angle) * dy) / d, 0.0)
+            facing = max((ux * dx + uy * dy) / d, 0.0)
             clear = clear_path(x, y, lamps[j, 0], lamps[j, 1], lamps[j, 2], segments, heights)
             total += lamps[j, 3] * clear * (facing + BOUNCE) / (d * d)
         out[k] = ambient + gain * total + LIGHT_SD * normal[k]
@@ -196,14 +211,14 @@ def warmth(
 
     `warm` has rows (x, y, radius, bottom, top, temperature), shape (w, 6); walls hide the part behind them.
     """
+    c, s = math.cos(pose[2]), math.sin(pose[2])
     for k in range(out.shape[0]):
-        x, y, angle = placed(pose, sensors, k)
+        x, y, ux, uy = placed(pose, c, s, sensors, k)
         out[k] = room_k
         for j in range(warm.shape[0]):
             dx, dy = warm[j, 0] - x, warm[j, 1] - y
             d = max(math.hypot(dx, dy), NEAREST_M)
-            c, s = math.cos(angle), math.sin(angle)
-            aside = math.atan2(c * dy - s * dx, c * dx + s * dy)
+            aside = math.atan2(ux * dy - uy * dx, ux * dx + uy * dy)
             half = math.atan(warm[j, 2] / d)
             if abs(aside) - half > ZONE_MOST_RAD:
                 continue
