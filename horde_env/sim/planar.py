@@ -40,6 +40,8 @@ MOST_CONTACTS = 24
 # inertia, corners, pieces, radii, obstacles, contacts of `step`
 Shape = tuple[Floats, Floats, Ints, Floats, Floats, Floats]
 
+Facing = tuple[float, float]  # cosine and sine of the heading
+
 # Numbers of `motion`, the state that a step changes: pose, velocity, normal impulse of all contacts in the last step.
 X, Y, HEADING, VX, VY, YAW_RATE, IMPULSE, N_MOTION = range(8)
 # Numbers of `inertia`.
@@ -57,6 +59,12 @@ class Motion(NamedTuple):
     vx: float
     vy: float
     yaw_rate: float
+
+
+@kernel
+def facing(heading: float) -> Facing:
+    """Return cosine and sine of a heading, computed once for all kernels that need them."""
+    return math.cos(heading), math.sin(heading)
 
 
 @kernel
@@ -195,6 +203,8 @@ def resolve(
         for i in range(n):
             row = contacts[i]
             speed, _ = speed_at(velocity, row)
+            if row[ALONG] == 0.0 and speed >= row[TARGET]:  # no load, and the body leaves: no impulse
+                continue
             turn = row[RX] * row[NY] - row[RY] * row[NX]
             wanted = row[ALONG] + (row[TARGET] - speed) / (per_mass + per_inertia * turn * turn)
             change, row[ALONG] = max(wanted, 0.0) - row[ALONG], max(wanted, 0.0)
@@ -221,6 +231,7 @@ def resolve(
 @kernel
 def step(
     motion: Floats,
+    towards: Facing,
     inertia: Floats,
     corners: Floats,
     pieces: Ints,
@@ -234,6 +245,7 @@ def step(
 
     Args:
         motion: Pose, velocity and last impulse, shape (N_MOTION,), changed in place.
+        towards: `facing` of its heading.
         inertia: Mass, inertia and surface of the body, shape (N_INERTIA,).
         corners: Of its convex pieces, body frame, shape (n_corners, 2); see `Hull`.
         pieces: First corner and number of corners of each piece, shape (n_pieces, 2).
@@ -243,7 +255,7 @@ def step(
         force: (Fx, Fy) of the world, N, at the body's origin, and torque about it, N m.
         dt: Seconds.
     """
-    c, s = math.cos(motion[HEADING]), math.sin(motion[HEADING])
+    c, s = towards
     dx, dy = c * inertia[CENTROID_X] - s * inertia[CENTROID_Y], s * inertia[CENTROID_X] + c * inertia[CENTROID_Y]
     omega = motion[YAW_RATE]
     turned = omega + dt * (force[2] - dx * force[1] + dy * force[0]) / inertia[INERTIA]
@@ -415,7 +427,7 @@ class PlanarBody:
     def step(self, force: Sequence[float]) -> Motion:
         """Apply (Fx N, Fy N, torque N m) of the world frame for one tick and return the motion at its end."""
         fx, fy, torque = map(float, force)
-        step(self.state, *self.shape, (fx, fy, torque), self._tick_s)
+        step(self.state, facing(self.state[HEADING]), *self.shape, (fx, fy, torque), self._tick_s)
         return self.motion
 
     @property

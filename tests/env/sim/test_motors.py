@@ -9,6 +9,7 @@ from horde_env.robot import critterbot
 from horde_env.robots.critterbot.simulator import firmware as fw
 from horde_env.robots.critterbot.simulator import motors
 from horde_env.robots.critterbot.simulator.firmware import Firmware
+from horde_env.sim.planar import facing
 from tests.oracles.motors import slow_force
 
 SPEC = critterbot()
@@ -39,7 +40,7 @@ class Bench:
             self.firmware.command(*command)
             self.firmware.cycle(165, False)
             wheels, heading = self.firmware.wheels, float(self.pose[2])
-            motors.push(self.motion, wheels, self.geometry, heading, 16.5, self.force)
+            motors.push(self.motion, wheels, self.geometry, facing(heading), 16.5, self.force)
             if not self.is_stuck:
                 self.velocity += motors.TICK_S * self.force / (MASS, MASS, INERTIA)
             self.pose += motors.TICK_S * self.velocity
@@ -52,7 +53,7 @@ class Bench:
         noise = self.rng.standard_normal(3)
         vx, vy, yaw_rate = self.velocity.tolist()
         heading = float(self.pose[2])
-        motors.sense(self.motion, self.firmware.wheels, self.geometry, noise, heading, vx, vy, yaw_rate)
+        motors.sense(self.motion, self.firmware.wheels, self.geometry, noise, facing(heading), vx, vy, yaw_rate)
 
 
 def test_a_step_to_20_reaches_18_after_about_three_tenths_of_a_second() -> None:
@@ -154,7 +155,7 @@ def test_forces_are_the_slow_twins() -> None:
         wheels[fw.DUTY] = rng.integers(-94, 95, 3) * rng.integers(0, 2, 3)
         body = np.array([c * velocity[0] + s * velocity[1], c * velocity[1] - s * velocity[0], velocity[2]])
         motion[motors.RIM_SPEED] = geometry[:, :3] @ body
-        motors.push(motion, wheels, geometry, heading, 16.2, force)
+        motors.push(motion, wheels, geometry, facing(heading), 16.2, force)
         driven = np.copysign(motion[motors.CURRENT], wheels[fw.DUTY])
         expected = slow_force(ANGLES, CIRCLE_M, heading, velocity, driven, motors)
         np.testing.assert_allclose(force, expected, rtol=1e-9, atol=1e-12)
@@ -177,14 +178,14 @@ def test_the_encoder_loses_no_edge() -> None:
     geometry, rng, total = motors.wheel_geometry(ANGLES, CIRCLE_M), np.random.default_rng(2), np.zeros(3)
     wheels[fw.DUTY] = 30
     for _ in range(500):
-        motors.sense(motion, wheels, geometry, rng.standard_normal(3), 0.0, 0.1, 0.05, -1.0)
+        motors.sense(motion, wheels, geometry, rng.standard_normal(3), facing(0.0), 0.1, 0.05, -1.0)
         total += wheels[fw.CLICKS]
     assert np.all(np.abs(total * motors.EDGE_M - motion[motors.TRAVEL] * motors.EDGE_M) < 40 * motors.EDGE_M)
     way = 5.0 * geometry[:, :3] @ np.array([0.1, 0.05, -1.0])
     for yaw_rate in (-1.0, 1.0):
         quiet, counted = np.zeros((motors.N_ROWS, 3)), np.zeros(3)
         for _ in range(500):
-            motors.sense(quiet, wheels, geometry, np.zeros(3), 0.0, 0.1, 0.05, yaw_rate)
+            motors.sense(quiet, wheels, geometry, np.zeros(3), facing(0.0), 0.1, 0.05, yaw_rate)
             counted += wheels[fw.CLICKS]
         np.testing.assert_array_equal(counted, np.floor(quiet[motors.TRAVEL]))
     np.testing.assert_allclose(motion[motors.TRAVEL] * motors.EDGE_M, way, rtol=1e-9)
@@ -195,7 +196,7 @@ def test_a_slow_wheel_turning_back_shows_minus_one() -> None:
     """One edge backwards in a period is clicks -1, and -1 >> 2 is -1: the byte is floored, not rounded."""
     motion, wheels = np.zeros((motors.N_ROWS, 3)), np.zeros((fw.N_ROWS, 3), dtype=np.int64)
     geometry, out = motors.wheel_geometry(ANGLES, CIRCLE_M), np.zeros(12)
-    motors.sense(motion, wheels, geometry, np.zeros(3), 0.0, 0.0, 0.0, -0.5 * motors.WHEEL_UNIT / 4 / CIRCLE_M)
+    motors.sense(motion, wheels, geometry, np.zeros(3), facing(0.0), 0.0, 0.0, -0.5 * motors.WHEEL_UNIT / 4 / CIRCLE_M)
     motors.report(motion, wheels, np.zeros(6), out)
     assert wheels[fw.CLICKS].tolist() == [-1, -1, -1]
     assert out[3:6].tolist() == [-1.0, -1.0, -1.0]

@@ -25,7 +25,7 @@ from horde_env.robots.critterbot.simulator.period import wrapped
 from horde_env.robots.critterbot.simulator.sensors import Senses
 from horde_env.sim import planar
 from horde_env.sim.physics import PHYSICS
-from horde_env.sim.planar import Motion
+from horde_env.sim.planar import Motion, facing
 from tests.env.sim.kinematic import BodyState, read
 
 SPEC = critterbot()
@@ -61,9 +61,9 @@ def test_a_tick_in_one_kernel_is_encoders_then_firmware_then_motors() -> None:
         for robot in (one, many):
             robot.firmware.command(*COMMANDS[k // 5 % len(COMMANDS)])
         force = tick.sense_and_act(*one.state, *supply, tick.NO_WHEEL, noise, k, heading, vx, vy, yaw_rate)
-        motors.sense(many.motion, many.firmware.wheels, GEOMETRY, noise[k], heading, vx, vy, yaw_rate)
+        motors.sense(many.motion, many.firmware.wheels, GEOMETRY, noise[k], facing(heading), vx, vy, yaw_rate)
         many.firmware.cycle(*supply[:2])
-        motors.push(many.motion, many.firmware.wheels, GEOMETRY, heading, supply[2], many.force)
+        motors.push(many.motion, many.firmware.wheels, GEOMETRY, facing(heading), supply[2], many.force)
         assert force == tuple(many.force)
         assert one.bits() == many.bits()
     assert np.abs(one.motion[motors.HEAT]).min() > 0  # all three wheels were driven
@@ -77,14 +77,14 @@ def test_a_stuck_wheel_slides_and_counts_nothing() -> None:
     for _ in range(70):  # until the cap after power-up allows it
         robot.firmware.command(firmware.WHEEL_VOLTAGE, 0, 60, 0)
         robot.motion[motors.RIM_SPEED] = [0.0, rim_speed, 0.0]
-        pushed = tick.act(*robot.state, 163, False, 16.3, wheel, 0.0)
+        pushed = tick.act(*robot.state, 163, False, 16.3, wheel, facing(0.0))
     assert robot.firmware.wheels[firmware.DUTY, wheel] == 60
     expected = motors.CURRENT_PER_VOLT * 16.3 * 60 / firmware.FULL_DUTY
     assert robot.motion[motors.CURRENT, wheel] == pytest.approx(expected)
     friction = -tick.STUCK_FRICTION_N * motors.fading(rim_speed)
     np.testing.assert_allclose(pushed, [friction * side, friction * ahead, friction * arm], rtol=1e-9)
     robot.motion[motors.TRAVEL] = 0.0
-    tick.sense(robot.firmware.wheels, robot.motion, GEOMETRY, wheel, np.zeros(3), 0.0, 1.0, 0.0, 0.0)
+    tick.sense(robot.firmware.wheels, robot.motion, GEOMETRY, wheel, np.zeros(3), facing(0.0), 1.0, 0.0, 0.0)
     clicks = robot.firmware.wheels[firmware.CLICKS]
     assert clicks[wheel] == 0
     assert np.abs(clicks).max() > 10

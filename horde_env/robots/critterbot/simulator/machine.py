@@ -22,7 +22,7 @@ from horde_env.robots.critterbot.simulator.power import POWER_STATE, PowerSupply
 from horde_env.robots.critterbot.simulator.tick import Supply
 from horde_env.sim import bullet
 from horde_env.sim.physics import Body, Physics, open_body
-from horde_env.sim.planar import Motion, PlanarBody
+from horde_env.sim.planar import Motion, PlanarBody, facing
 from horde_env.sim.saving import attributes, inner, nested, restore_attributes
 
 _ROUNDING_S = 1e-9
@@ -111,7 +111,7 @@ class Machine:
         self.n_ticks = 0
         self.stuck = None
         self.body.place(x, y, heading)
-        motors.sense(self.motion, self.firmware.wheels, self._geometry, np.zeros(3), heading, 0.0, 0.0, 0.0)
+        motors.sense(self.motion, self.firmware.wheels, self._geometry, np.zeros(3), facing(heading), 0.0, 0.0, 0.0)
 
     def set_friction(self, changes: Sequence[FrictionChange]) -> None:
         """Apply those of a life's changes that are due."""
@@ -151,14 +151,14 @@ class Machine:
             return path
         assert isinstance(self.body, bullet.PlanarBody)
         drive, advance, seen = self._drive, self.body.advance, []
-        force = tick.act(*drive, *supply, self.body.joints[2][0])
+        force = tick.act(*drive, *supply, facing(self.body.joints[2][0]))
         for k in range(len(noise) - 1):
             joints = x, y, yaw = advance(force)
             seen.append(joints)
             force = tick.sense_and_act(*drive, *supply, noise, k, yaw[0], x[1], y[1], yaw[1])
         x, y, yaw = joints = advance(force)
         seen.append(joints)
-        tick.sense(*drive[1:4], supply[3], noise[-1], yaw[0], x[1], y[1], yaw[1])
+        tick.sense(*drive[1:4], supply[3], noise[-1], facing(yaw[0]), x[1], y[1], yaw[1])
         return np.array([bullet.motion_of(joints) for joints in seen])
 
     def is_held(self) -> bool:
@@ -196,7 +196,7 @@ class Machine:
     def on_dock(self) -> bool:
         """Return whether the robot's nose touches the dock's contacts."""
         m = self.body.motion
-        return bool(period.on_dock(m.x, m.y, m.heading, self.face))
+        return bool(period.on_dock(m.x, m.y, facing(m.heading), self.face))
 
     def close(self) -> None:
         """Close the body. Closing twice does nothing."""

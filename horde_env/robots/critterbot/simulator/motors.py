@@ -20,6 +20,7 @@ import numpy as np
 from horde_env._jit import kernel, kernel_over
 from horde_env.backend import Floats, Ints
 from horde_env.robots.critterbot.simulator import firmware
+from horde_env.sim.planar import Facing
 
 TICK_S = 0.01
 WHEEL_UNIT = 0.0176  # m/s of rim speed
@@ -83,14 +84,14 @@ def motor_current(duty: int, rim_speed: float, bus_v: float) -> float:
 
 
 @kernel_over(firmware)
-def push(motion: Floats, wheels: Ints, geometry: Floats, heading: float, bus_v: float, out: Floats) -> None:
+def push(motion: Floats, wheels: Ints, geometry: Floats, towards: Facing, bus_v: float, out: Floats) -> None:
     """Write the force of the wheels on the body for the coming tick: (Fx, Fy) of the world in N, torque in N m.
 
     Args:
         motion: Motor state with the current RIM_SPEED; currents and heat are updated.
         wheels: The firmware's state; its DUTY is applied.
         geometry: See `wheel_geometry`.
-        heading: Of the body, radians.
+        towards: Cosine and sine of the body's heading.
         bus_v: Bus voltage, V.
         out: Receives (Fx, Fy, torque), shape (3,).
     """
@@ -111,7 +112,7 @@ def push(motion: Floats, wheels: Ints, geometry: Floats, heading: float, bus_v: 
         fy += drive * ahead - across * side
         torque += drive * arm
         heat_and_charge(motion, i, current, abs(duty))
-    c, s = math.cos(heading), math.sin(heading)
+    c, s = towards
     out[0], out[1], out[2] = c * fx - s * fy, s * fx + c * fy, torque
 
 
@@ -140,7 +141,7 @@ def sense(
     wheels: Ints,
     geometry: Floats,
     noise: Floats,
-    heading: float,
+    towards: Facing,
     vx: float,
     vy: float,
     yaw_rate: float,
@@ -152,12 +153,12 @@ def sense(
         wheels: The firmware's state, changed in place.
         geometry: See `wheel_geometry`.
         noise: Standard normals for the rollers' handover, shape (3,).
-        heading: Of the body, radians.
+        towards: Cosine and sine of the body's heading.
         vx: Velocity of the body, world frame, m/s.
         vy: The same along y.
         yaw_rate: rad/s.
     """
-    c, s = math.cos(heading), math.sin(heading)
+    c, s = towards
     ahead, left = c * vx + s * vy, c * vy - s * vx
     for i in range(3):
         rim = geometry[i, 0] * ahead + geometry[i, 1] * left + geometry[i, 2] * yaw_rate

@@ -18,7 +18,7 @@ from horde_env.robots.critterbot.simulator import fields, firmware, motors, pack
 from horde_env.robots.critterbot.simulator.packet import Air, Eyes, Memory, Scene
 from horde_env.robots.critterbot.simulator.tick import Drive
 from horde_env.sim import planar
-from horde_env.sim.planar import Shape
+from horde_env.sim.planar import Facing, Shape
 
 N_RAW = 16  # bus, three batteries, four numbers of each motor: the first channels of an observation
 N_NOISE = 10
@@ -74,15 +74,16 @@ def is_held(arm: Ints, amounts: Floats, marks: Ints) -> bool:
 
 
 @kernel
-def on_dock(x: float, y: float, heading: float, face: Floats) -> bool:
+def on_dock(x: float, y: float, towards: Facing, face: Floats) -> bool:
     """Return whether the robot's nose touches the dock's contacts.
 
-    `face` is the middle of the dock's face, its outward direction, and the nose's distance from the body's centre: x,
-    y, ux, uy, m.
+    `towards` is cosine and sine of its heading; `face` is the middle of the dock's face, its outward direction, and the
+    nose's distance from the body's centre: x, y, ux, uy, m.
     """
-    c, s = math.cos(heading), math.sin(heading)
-    nose = math.hypot(x + face[4] * c - face[0], y + face[4] * s - face[1])
-    return bool(nose < DOCK_REACH_M and -(c * face[2] + s * face[3]) > DOCK_COS)
+    c, s = towards
+    if not -(c * face[2] + s * face[3]) > DOCK_COS:
+        return False
+    return bool(math.hypot(x + face[4] * c - face[0], y + face[4] * s - face[1]) < DOCK_REACH_M)
 
 
 @kernel_over(motors, firmware, power)
@@ -203,12 +204,13 @@ def run_period(
     n = path.shape[0]
     send_request(drive[0], drive[1], matrix, request, units)
     was_held = is_held(drive[0], amounts, marks)
+    towards = planar.facing(motion[planar.HEADING])
     for k in range(n):
         supply = power.bus_byte(amounts), power.holds_motors(marks), amounts[power.BUS_V], stuck
-        tick.tick_once(drive, supply, shape, motion, motors.TICK_S, normal[3 * k : 3 * k + 3], path[k])
+        noise = normal[3 * k : 3 * k + 3]
+        towards = tick.tick_once(drive, supply, shape, motion, towards, motors.TICK_S, noise, path[k])
         if (n_ticks + k + 1) % TICKS_PER_POWER_STEP == 0:
-            x, y, heading = motion[planar.X], motion[planar.Y], motion[planar.HEADING]
-            draw_power(drive[2], amounts, marks, on_dock(x, y, heading, face))
+            draw_power(drive[2], amounts, marks, on_dock(motion[planar.X], motion[planar.Y], towards, face))
     impulse = motion[planar.IMPULSE]
     end = sample(plant, senses, scales, path, impulse, request, air, normal[3 * n :], uniform, out)
     return end[0], end[1], end[2], was_held or end[3]

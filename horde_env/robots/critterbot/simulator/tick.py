@@ -12,7 +12,7 @@ from horde_env._jit import kernel_over
 from horde_env.backend import Floats, Ints
 from horde_env.robots.critterbot.simulator import firmware, motors
 from horde_env.sim import planar
-from horde_env.sim.planar import Shape
+from horde_env.sim.planar import Facing, Shape
 
 NO_WHEEL = -1  # is stuck
 
@@ -35,7 +35,7 @@ def act(
     is_off: bool,
     bus_v: float,
     stuck: int,
-    heading: float,
+    towards: Facing,
 ) -> tuple[float, float, float]:
     """Run the firmware and the motors for 10 ms; return their force on the body: (Fx, Fy) in N, torque in N m.
 
@@ -49,19 +49,19 @@ def act(
         is_off: Whether charger or battery hold the motors still.
         bus_v: Bus voltage, V.
         stuck: Number of a blocked wheel, or NO_WHEEL.
-        heading: Of the body, radians.
+        towards: Cosine and sine of the body's heading.
     """
     firmware.cycle(arm, wheels, bus_byte, is_off)
     if stuck == NO_WHEEL:
-        motors.push(motion, wheels, geometry, heading, bus_v, force)
+        motors.push(motion, wheels, geometry, towards, bus_v, force)
     else:
-        push_with_stuck_wheel(wheels, motion, geometry, force, bus_v, stuck, heading)
+        push_with_stuck_wheel(wheels, motion, geometry, force, bus_v, stuck, towards)
     return force[0], force[1], force[2]
 
 
 @kernel_over(firmware, motors)
 def push_with_stuck_wheel(
-    wheels: Ints, motion: Floats, geometry: Floats, force: Floats, bus_v: float, stuck: int, heading: float
+    wheels: Ints, motion: Floats, geometry: Floats, force: Floats, bus_v: float, stuck: int, towards: Facing
 ) -> None:
     """Write the force of three wheels of which one is blocked and slides; arguments as for `act`.
 
@@ -69,11 +69,11 @@ def push_with_stuck_wheel(
     """
     rim_speed = motion[motors.RIM_SPEED, stuck]
     motion[motors.RIM_SPEED, stuck] = 0.0
-    motors.push(motion, wheels, geometry, heading, bus_v, force)
+    motors.push(motion, wheels, geometry, towards, bus_v, force)
     drive = math.copysign(motors.FORCE_PER_BYTE * motion[motors.CURRENT, stuck], wheels[firmware.DUTY, stuck])
     change = -min(max(drive, -motors.GRIP_N), motors.GRIP_N) - STUCK_FRICTION_N * motors.fading(rim_speed)
     side, ahead, arm = geometry[stuck, 0], geometry[stuck, 1], geometry[stuck, 2]
-    c, s = math.cos(heading), math.sin(heading)
+    c, s = towards
     force[0] += change * (c * side - s * ahead)
     force[1] += change * (s * side + c * ahead)
     force[2] += change * arm
@@ -86,18 +86,18 @@ def sense(
     geometry: Floats,
     stuck: int,
     noise: Floats,
-    heading: float,
+    towards: Facing,
     vx: float,
     vy: float,
     yaw_rate: float,
 ) -> None:
     """Update the encoders at the end of a tick; `noise` (3,), the rest as for `motors.sense`."""
-    motors.sense(motion, wheels, geometry, noise, heading, vx, vy, yaw_rate)
+    motors.sense(motion, wheels, geometry, noise, towards, vx, vy, yaw_rate)
     if stuck != NO_WHEEL:
         wheels[firmware.CLICKS, stuck] = 0
 
 
-@kernel_over(firmware, motors)
+@kernel_over(firmware, motors, planar)
 def sense_and_act(
     arm: Ints,
     wheels: Ints,
@@ -116,25 +116,37 @@ def sense_and_act(
     yaw_rate: float,
 ) -> tuple[float, float, float]:
     """End a tick by `sense`, with row `k` of `noise`, and begin the next by `act`."""
-    sense(wheels, motion, geometry, stuck, noise[k], heading, vx, vy, yaw_rate)
-    return act(arm, wheels, motion, geometry, force, bus_byte, is_off, bus_v, stuck, heading)
+    towards = planar.facing(heading)
+    sense(wheels, motion, geometry, stuck, noise[k], towards, vx, vy, yaw_rate)
+    return act(arm, wheels, motion, geometry, force, bus_byte, is_off, bus_v, stuck, towards)
 
 
 @kernel_over(firmware, motors, planar)
 def tick_once(
-    drive: Drive, supply: Supply, shape: Shape, motion: Floats, dt: float, noise: Floats, out: Floats
-) -> None:
-    """Advance the planar engine by one tick; arguments as for `run`, but `noise` (3,) and `out` (6,) of this tick."""
+    drive: Drive,
+    supply: Supply,
+    shape: Shape,
+    motion: Floats,
+    towards: Facing,
+    dt: float,
+    noise: Floats,
+    out: Floats,
+) -> Facing:
+    """Advance the planar engine by one tick; arguments as for `run`, but `noise` (3,) and `out` (6,) of this tick.
+
+    `towards` is the `planar.facing` of the heading; returned is that at the end.
+    """
     arm, wheels, motor_state, geometry, force = drive
     bus_byte, is_off, bus_v, stuck = supply
     inertia, corners, pieces, radii, obstacles, contacts = shape
-    heading = motion[planar.HEADING]
-    push = act(arm, wheels, motor_state, geometry, force, bus_byte, is_off, bus_v, stuck, heading)
-    planar.step(motion, inertia, corners, pieces, radii, obstacles, contacts, push, dt)
+    push = act(arm, wheels, motor_state, geometry, force, bus_byte, is_off, bus_v, stuck, towards)
+    planar.step(motion, towards, inertia, corners, pieces, radii, obstacles, contacts, push, dt)
     vx, vy, yaw_rate = motion[planar.VX], motion[planar.VY], motion[planar.YAW_RATE]
-    sense(wheels, motor_state, geometry, stuck, noise, motion[planar.HEADING], vx, vy, yaw_rate)
+    towards = planar.facing(motion[planar.HEADING])
+    sense(wheels, motor_state, geometry, stuck, noise, towards, vx, vy, yaw_rate)
     for i in range(out.shape[0]):
         out[i] = motion[i]
+    return towards
 
 
 @kernel_over(firmware, motors, planar)
@@ -150,5 +162,6 @@ def run(drive: Drive, supply: Supply, shape: Shape, motion: Floats, dt: float, n
         noise: Standard normals for the encoders.
         out: Receives x, y, heading, vx, vy, yaw rate of each tick.
     """
+    towards = planar.facing(motion[planar.HEADING])
     for k in range(noise.shape[0]):
-        tick_once(drive, supply, shape, motion, dt, noise[k], out[k])
+        towards = tick_once(drive, supply, shape, motion, towards, dt, noise[k], out[k])
