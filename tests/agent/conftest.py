@@ -10,7 +10,24 @@ import pytest
 
 from horde_agent import cli
 from horde_agent.runs.ending import ENDING
+from horde_agent.runs.showing import report
 from tests.agent.doubles import ToyBody
+
+PICTURES = report._pictures
+
+
+@pytest.fixture(scope="package", autouse=True)
+def _no_pictures() -> Iterator[None]:
+    """Leave the pictures out of reports: drawing them takes longer than a run."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(report, "_pictures", lambda *_: [])
+        yield
+
+
+@pytest.fixture
+def pictures(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Draw the pictures of reports."""
+    monkeypatch.setattr(report, "_pictures", PICTURES)
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -28,10 +45,11 @@ def _default_signals() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def toy_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A finished run of 1,200 steps in a toy body, with its report; copy it to change it."""
+    """A finished run of 1,200 steps in a toy body, with its report and pictures; copy it to change it."""
     path = tmp_path_factory.mktemp("runs") / "toy"
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(cli, "_make_env", lambda _config: ToyBody())
+        patch.setattr(report, "_pictures", PICTURES)
         words = "learn --steps 1200 --horizon 20 --excursion-probability 0.05 --seed 1 --out"
         assert cli.main([*words.split(), str(path)]) == 0
     return path

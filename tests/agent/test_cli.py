@@ -191,6 +191,7 @@ def test_a_short_life_in_the_pen_and_learning_again_from_its_record(elsewhere: P
 
 @pytest.mark.slow
 @pytest.mark.skipif(not REAL_LOG.is_file(), reason="the real robot's log is not here")
+@pytest.mark.usefixtures("pictures")
 def test_the_real_robots_log_is_learned_from(elsewhere: Path) -> None:
     """998 observations: 699 are learned from (698 updates in a pass), 298 of the others have a return."""
     assert cli.main(["learn", "--backend", "replay", "--log", str(REAL_LOG), "--passes", "1", "--out", "real"]) == 0

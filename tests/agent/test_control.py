@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -336,19 +335,11 @@ channels = ["light_0"]
 LEARN = "learn --physics planar --excursion-probability 0.05 --horizon 12 --seed 1 --snapshot-every never --questions"
 
 
-@pytest.fixture
-def _without_pictures(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Drawing takes longer than living."""
-    monkeypatch.setattr(cli, "write_report", lambda path: path / "report.html")
-    return
-
-
 def horde(words: str) -> int:
     """Run a command."""
     return cli.main(words.split())
 
 
-@pytest.mark.usefixtures("_without_pictures")
 def test_a_life_that_follows_a_found_policy_records_the_true_b_and_resumes_to_the_bit(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

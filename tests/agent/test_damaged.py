@@ -16,6 +16,8 @@ from horde_agent.record import read
 from horde_agent.runs.showing import pictures
 from tests.agent.test_run_folder import closed  # noqa: F401  a fixture
 
+pytestmark = pytest.mark.usefixtures("pictures")
+
 Damage = Callable[[Path], None]
 
 

@@ -65,11 +65,6 @@ def summary_of(run: Path) -> dict[str, Any]:
     return found
 
 
-@pytest.fixture(autouse=True)
-def _without_report(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cli, "write_report", lambda path: path / "report.html")
-
-
 @pytest.fixture
 def columns(tmp_path: Path) -> Path:
     file = tmp_path / "columns.toml"
@@ -191,7 +186,6 @@ def test_a_stopped_run_is_resumed_to_the_same_weights(
         assert resumed[key] == whole[key], key
     assert cli.main(["resume", f"{tmp_path / 'cut'}"]) == 2
     (tmp_path / "cut/summary.json").unlink()
-    monkeypatch.undo()
     assert cli.main(["report", f"{tmp_path / 'cut'}"]) == 0
     assert summary_of(tmp_path / "cut")["weights_sha256"] == whole["weights_sha256"]
 

@@ -25,7 +25,6 @@ BOX = spaces.Box(0.0, 1.0, (2,), np.float32)
 
 @pytest.fixture(autouse=True)
 def _here(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(cli, "write_report", lambda path: path / "report.html")
     monkeypatch.setenv("MINARI_DATASETS_PATH", f"{tmp_path / 'minari'}")
 
 

@@ -14,11 +14,6 @@ from horde_agent.runs.keeping.events import Events
 from tests.agent.doubles import ToyBody
 
 
-@pytest.fixture(autouse=True)
-def _without_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cli, "write_report", lambda path: path / "report.html")
-
-
 def events(run: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (run / "log" / "events.jsonl").read_text().splitlines()]
 

@@ -25,7 +25,6 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     run = tmp_path_factory.mktemp("runs") / "a"
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(cli, "_make_env", lambda _config: ToyBody())
-        patch.setattr(cli, "write_report", lambda path: path / "report.html")
         assert cli.main(f"learn --steps 300 --horizon 8 --seed 1 --out {run}".split()) == 0
     return run
 

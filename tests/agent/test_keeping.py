@@ -26,7 +26,6 @@ TOLD = ("weights_sha256", "learning_steps", "n_excursions", "steps")
 
 def lived(run: Path, words: str, monkeypatch: pytest.MonkeyPatch, **settings: Any) -> dict[str, Any]:
     monkeypatch.setattr(cli, "_make_env", lambda _config: ToyBody(**settings))
-    monkeypatch.setattr(cli, "write_report", lambda path: path / "report.html")
     assert cli.main(f"learn --horizon 8 --seed 1 {words} --out {run}".split()) == 0
     told: dict[str, Any] = json.loads((run / "summary.json").read_text())
     return told
@@ -117,7 +116,6 @@ def test_a_snapshot_has_the_state_of_its_step_however_late_it_is_written(
     words, may_write, put = "--physics planar --seed 1 --questions nexting --snapshot-every", Event(), snapshots._put
     for name, every in (("never", "never"), ("late", "0.001s")):
         with monkeypatch.context() as patch:
-            patch.setattr(cli, "write_report", lambda path: path / "report.html")
             patch.setattr(snapshots.write, "__kwdefaults__", {"kept": 99})
             patch.setattr(snapshots, "_put", lambda *given: (may_write.wait(60.0), put(*given))[1])
             patch.setattr(Life, "_step", at_step(400, may_write.set))

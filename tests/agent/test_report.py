@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import shutil
 import sys
 from html import unescape
 from pathlib import Path
@@ -103,6 +104,7 @@ def test_the_report_shows_every_picture_and_the_worst_questions(run: Path) -> No
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("pictures")
 def test_the_report_can_be_drawn_again_from_the_folder(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     before = (run / "report.html").read_text()
     for picture in PICTURES:
@@ -115,7 +117,11 @@ def test_the_report_can_be_drawn_again_from_the_folder(run: Path, capsys: pytest
     assert capsys.readouterr().out.strip().endswith("report.html")
 
 
-def test_without_matplotlib_the_report_says_what_to_install(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.usefixtures("pictures")
+def test_without_matplotlib_the_report_says_what_to_install(
+    toy_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = Path(shutil.copytree(toy_run, tmp_path / "run"))
     monkeypatch.setitem(sys.modules, "horde_agent.runs.showing.pictures", None)
     monkeypatch.delattr("horde_agent.runs.showing.pictures", raising=False)
     html = write_report(run).read_text()
@@ -123,8 +129,6 @@ def test_without_matplotlib_the_report_says_what_to_install(run: Path, monkeypat
     assert NO_PICTURES in unescape(html)
     assert "<img" not in html
     assert "The worst questions" in html
-    monkeypatch.undo()
-    write_report(run)
 
 
 def test_half_the_cells_within_reach_are_visited_by_a_walk_over_half_the_pen() -> None:

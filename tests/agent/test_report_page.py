@@ -71,7 +71,7 @@ QUESTIONS = [
 ]
 
 
-def page_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, **changes: Any) -> str:
+def page_of(tmp_path: Path, **changes: Any) -> str:
     """Return the page of a run of these numbers, or others, without its pictures."""
     folder = RunFolder(tmp_path)
     folder.log.mkdir(exist_ok=True)
@@ -81,13 +81,12 @@ def page_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, **changes: Any) -> 
     write_json(folder.details, DETAILS | {k: v for k, v in changes.items() if k not in SUMMARY})
     write_csv(folder.questions, QUESTION_COLUMNS, QUESTIONS)
     write_csv(folder.learning_curve, ["excursion"], [])
-    monkeypatch.setattr(report, "_pictures", lambda *_: [])
     return report.write_report(tmp_path).read_text()
 
 
 @pytest.fixture
-def page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    return page_of(tmp_path, monkeypatch)
+def page(tmp_path: Path) -> str:
+    return page_of(tmp_path)
 
 
 def table(page: str, title: str) -> list[list[str]]:
@@ -170,15 +169,15 @@ def test_a_run_that_came_to_its_end_has_no_mark(page: str) -> None:
     assert "nfinished" not in page
 
 
-def test_a_run_that_was_stopped_says_when_and_by_what(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    page = page_of(tmp_path, monkeypatch, stopped_early=True, stopped_by="no frame from /dev/robot.")
+def test_a_run_that_was_stopped_says_when_and_by_what(tmp_path: Path) -> None:
+    page = page_of(tmp_path, stopped_early=True, stopped_by="no frame from /dev/robot.")
     assert "(stopped early)</h1>" in page
     assert "Stopped early, after 12,345 of 20,000 steps: no frame from /dev/robot.<" in page
 
 
-def test_a_dash_stands_for_what_is_not_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_dash_stands_for_what_is_not_known(tmp_path: Path) -> None:
     nothing = dict.fromkeys(["wall_s", "mean_nmsre", "n_excursions", "cycle_ms", "crc_errors", "n_updated_per_step"])
-    page = page_of(tmp_path, monkeypatch, **nothing)
+    page = page_of(tmp_path, **nothing)
     health = dict(table(page, "Time and health"))  # type: ignore[arg-type]
     assert health["wall time"] == health["one cycle, p50 / p99 / max"] == "-"
     assert health["deadlines missed · gaps · checksum errors"] == "11 · 12 · -"

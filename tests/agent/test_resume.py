@@ -7,7 +7,7 @@ import itertools
 import json
 import shutil
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -35,14 +35,6 @@ channels = ["ir_distance_0", "ir_distance_3", "light_0", "light_1"]
 
 def horde(*words: str) -> int:
     return cli.main([word for words_ in words for word in str(words_).split()])
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _without_pictures() -> Iterator[None]:
-    """Drawing takes longer than living."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(cli, "write_report", lambda path: path / "report.html")
-        yield
 
 
 @pytest.fixture(scope="module")

@@ -129,9 +129,8 @@ WORDS = "--robots 3 --physics planar --excursion-probability 0.05 --horizon 12 -
 
 
 @pytest.fixture
-def words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Return the arguments of a run of three robots; its report has no pictures, which take longer than the run."""
-    monkeypatch.setattr(cli, "write_report", lambda path: path / "report.html")
+def words(tmp_path: Path) -> list[str]:
+    """Return the arguments of a run of three robots."""
     (tmp_path / "own.toml").write_text(OWN)
     return [*WORDS.split(), "--questions", str(tmp_path / "own.toml")]
 

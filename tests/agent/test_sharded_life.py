@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -35,14 +34,6 @@ STEPS = 1_500
 
 def horde(*words: object) -> int:
     return cli.main([word for words_ in words for word in str(words_).split()])
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _without_pictures() -> Iterator[None]:
-    """Drawing takes longer than the run."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(cli, "write_report", lambda path: path / "report.html")
-        yield
 
 
 @pytest.fixture(scope="module")

@@ -81,11 +81,8 @@ def test_parquet_and_csv_are_the_same_stream(tmp_path: Path, columns: Path) -> N
     assert played(opened(tmp_path / "log.parquet", columns)) == played(one)
 
 
-def test_predictions_are_learned_from_any_robots_log(
-    tmp_path: Path, columns: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_predictions_are_learned_from_any_robots_log(tmp_path: Path, columns: Path) -> None:
     """The light of the next row follows from the phase of this one: NMSRE far below 1."""
-    monkeypatch.setattr(cli, "write_report", lambda path: path / "report.html")
     log = write(tmp_path / "log.csv", table(400))
     run = tmp_path / "run"
     assert cli.main(f"learn --backend replay --log {log} --columns {columns} --passes 20 --out {run}".split()) == 0

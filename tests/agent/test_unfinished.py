@@ -412,6 +412,7 @@ def test_a_life_of_random_policies_is_learned_from_again(tmp_path: Path, monkeyp
     assert known(again) == known(life)
 
 
+@pytest.mark.usefixtures("pictures")
 def test_missing_excursions_are_recorded_again(life: Path, cut: Path) -> None:
     (cut / "log" / "excursions.rec").unlink()
     assert cli.main(["report", str(cut)]) == 0

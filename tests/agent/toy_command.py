@@ -10,13 +10,14 @@ import time
 from pathlib import Path
 
 from horde_agent import cli
+from horde_agent.runs.showing import report
 from tests.agent.doubles import ToyBody
 
 PAUSE_AT = 300
 
 
 def main(folder: Path, words: list[str]) -> int:
-    """Run the command, and let the body pause once."""
+    """Run the command without pictures, and let the body pause once."""
 
     def pause(age: int) -> None:
         if age == PAUSE_AT:
@@ -25,6 +26,7 @@ def main(folder: Path, words: list[str]) -> int:
                 time.sleep(0.01)
 
     cli._make_env = lambda _config: ToyBody(on_step=pause)  # type: ignore[assignment]
+    report._pictures = lambda *_: []
     return cli.main(words)
 
 
