@@ -79,14 +79,6 @@ def test_all_wheels_of_a_ramp_arrive_together_after_200_ms(robot: Firmware, repe
     assert setpoints[19] == setpoints[20] == [20, 10, -5]
 
 
-def test_a_ramp_sets_its_last_unit_a_cycle_later(robot: Firmware) -> None:
-    """0 to 12 in 19 steps of 41,391/65,536: 11.99995 after the last step is 11, and 12 only in the cycle after it."""
-    robot.command(fw.WHEEL_SPACE, -19, 12, 6)
-    setpoints = cycles(robot, 20)
-    assert setpoints[18] == [-19, 11, 5]
-    assert setpoints[19] == [-19, 12, 6]
-
-
 def test_a_ramp_has_sixteen_fractional_bits(robot: Firmware) -> None:
     """The longest: 19 units in 200 steps. 179 x 19 / 200 is 17.005, which 15 bits would make 16.9997."""
     for request, n in (((-100, 0, 0), 101), ((100, 19, 0), 179)):
@@ -96,23 +88,10 @@ def test_a_ramp_has_sixteen_fractional_bits(robot: Firmware) -> None:
     assert robot.wheels[fw.SETPOINT].tolist() == [79, 17, 0]
 
 
-def test_a_new_request_begins_where_the_wheels_are(robot: Firmware) -> None:
-    robot.command(fw.WHEEL_SPACE, 20, 20, 20)
-    cycles(robot, 8)
-    robot.command(fw.WHEEL_SPACE, 4, 8, 8)
-    assert cycles(robot, 5)[:4] == [[7, 8, 8], [6, 8, 8], [5, 8, 8], [4, 8, 8]]
-
-
 def test_half_a_second_of_silence_slews_to_zero(robot: Firmware) -> None:
     """The 50th cycle begins the ramp (++count == 50), with one unit per cycle."""
     robot.command(fw.WHEEL_SPACE, 10, 10, 10)
     assert cycles(robot, 59)[48:] == [[k] * 3 for k in range(10, -1, -1)]
-
-
-def test_silence_stops_duties_at_once(robot: Firmware) -> None:
-    robot.command(fw.WHEEL_VOLTAGE, 40, 40, 40)
-    assert cycles(robot, 50)[48:] == [[40, 40, 40], [0, 0, 0]]
-    assert robot.wheels[fw.OUTPUT].tolist() == [0, 0, 0]
 
 
 @pytest.mark.parametrize("ramped", [1, 10, 19, 20])
@@ -131,47 +110,6 @@ def test_duty_0_during_a_ramp_does_not_end_it(robot: Firmware, ramped: int) -> N
     assert cycles(robot, 100) == [[0, 0, 0]] * 100
 
 
-def test_duty_0_after_a_ramp_ends_it(robot: Firmware) -> None:
-    robot.command(fw.WHEEL_SPACE, 20, 10, -5)
-    cycles(robot, 21)
-    robot.command(fw.WHEEL_VOLTAGE, 0, 0, 0)
-    assert cycles(robot, 100) == [[0, 0, 0]] * 100
-
-
-def test_an_unknown_mode_during_a_ramp_ends_neither_the_ramp_nor_the_timeout(robot: Firmware) -> None:
-    """Sent at step 5: the ramp continues as duty for the rest of its 50 cycles."""
-    robot.command(fw.WHEEL_SPACE, 20, 20, 20)
-    cycles(robot, 5)
-    robot.command(77, 1, 2, 3)
-    setpoints = cycles(robot, 60)
-    assert setpoints[:44] == [[min(k, 20)] * 3 for k in range(6, 50)]
-    assert setpoints[44:] == [[0, 0, 0]] * 16
-
-
-@pytest.mark.parametrize("mode", [3, 255, 0x69, 0x6E])
-def test_a_packet_that_is_not_a_motor_command_does_not_restart_the_timeout(robot: Firmware, mode: int) -> None:
-    """An unknown mode requests duty 0 each time, and the ramp overrides it until its end."""
-    robot.command(fw.WHEEL_SPACE, 40, 40, 40)
-    setpoints = []
-    for _ in range(60):
-        setpoints += cycles(robot, 1)
-        robot.command(mode, 9, 9, 9)
-    assert setpoints[:41] == [[min(k, 40)] * 3 for k in range(1, 42)]
-    is_unknown = mode in (3, 255)
-    assert setpoints[41:49] == [[0 if is_unknown else 40] * 3] * 8
-    assert setpoints[49] == [0 if is_unknown else 39] * 3
-
-
-def test_a_ramp_outlasts_the_timeout_of_duties(robot: Firmware) -> None:
-    """A ramp of 100 steps is in its 59th at the timeout: it continues to 100, until the next timeout."""
-    robot.command(fw.WHEEL_SPACE, 100, 0, 0)
-    cycles(robot, 10)
-    robot.command(fw.WHEEL_VOLTAGE, 0, 0, 0)
-    setpoints = [v[0] for v in cycles(robot, 101)]
-    assert setpoints[:91] == [*range(11, 101), 100]
-    assert setpoints[91:] == [100] * 8 + [0, 0]
-
-
 def test_zeros_after_duties_do_not_stop_the_wheels(robot: Firmware) -> None:
     """The firmware's fault: the slew's target is zero already, so the command has no effect and 15 stays."""
     robot.command(fw.WHEEL_VOLTAGE, 15, 15, 15)
@@ -180,14 +118,6 @@ def test_zeros_after_duties_do_not_stop_the_wheels(robot: Firmware) -> None:
     assert cycles(robot, 200)[-1] == [15, 15, 15]
     robot.command(fw.WHEEL_VOLTAGE, 0, 0, 0)
     assert cycles(robot, 1) == [[0, 0, 0]]
-
-
-def test_an_unknown_mode_requests_duty_0_and_a_charging_mode_has_no_effect(robot: Firmware) -> None:
-    robot.command(fw.WHEEL_VOLTAGE, 40, 40, 40)
-    robot.command(0x69, 0, 0, 0)
-    assert robot.wheels[fw.SETPOINT].tolist() == [40, 40, 40]
-    robot.command(77, 1, 2, 3)
-    assert robot.wheels[fw.SETPOINT].tolist() == [0, 0, 0]
 
 
 def test_setpoints_equal_the_slow_twins() -> None:
@@ -211,79 +141,6 @@ def test_setpoints_equal_the_slow_twins() -> None:
 # ---- the motor AVRs: speed, current, caps ----------------------------------------------------------------------------
 
 
-def test_each_wheel_regulates_to_25_units_at_most(robot: Firmware) -> None:
-    """At 100 clicks (25 units) a setpoint of 90 needs no output; unclipped it would be 127."""
-    robot.wheels[fw.CLICKS] = [100, 0, 0]
-    for _ in range(1000):
-        robot.command(fw.WHEEL_SPACE, 90, 0, 0)
-        robot.cycle(BUS, False)
-    assert robot.wheels[fw.SETPOINT, 0] == 90
-    assert robot.wheels[fw.OUTPUT, 0] == 0
-
-
-def test_a_setpoint_of_zero_coasts_and_keeps_error_and_integral(robot: Firmware) -> None:
-    """The next setpoint continues with them: otherwise the integral would be -80 after the first cycle."""
-    robot.wheels[fw.CLICKS] = [80, -80, 3]
-    robot.wheels[fw.INTEGRAL], robot.wheels[fw.LAST_ERROR] = 640, 12
-    for _ in range(5):
-        robot.cycle(BUS, False)
-    assert robot.wheels[fw.OUTPUT].tolist() == [0, 0, 0]
-    assert robot.wheels[fw.INTEGRAL].tolist() == [640, 640, 640]
-    assert robot.wheels[fw.LAST_ERROR].tolist() == [12, 12, 12]
-    robot.command(fw.WHEEL_SPACE, 1, 1, 1)
-    robot.wheels[fw.CLICKS] = 0
-    robot.cycle(BUS, False)
-    assert robot.wheels[fw.OUTPUT].tolist() == [(8 * 4 + 8 * (630 + 4) + 16 * (4 - 12)) // 64] * 3
-
-
-def test_the_output_is_rounded_down(robot: Firmware) -> None:
-    """Error -4: (8 + 8 + 16) x -4 / 64 = -2; error 4 at 1 click less: 8 x 3 + 8 x (3 - 4) + 16 x 7 = 128 / 64."""
-    robot.command(fw.WHEEL_SPACE, -1, 1, 1)
-    robot.wheels[fw.CLICKS] = [-3, 5, 3]
-    robot.cycle(BUS, False)
-    assert robot.wheels[fw.OUTPUT].tolist() == [-1, -1, 0]  # -32/64, -32/64, 32/64
-
-
-def test_a_current_above_30_reduces_the_setpoint_by_1_per_period_down_to_1(robot: Firmware) -> None:
-    robot.wheels[fw.CLICKS] = 100
-    robot.command(fw.WHEEL_VOLTAGE, 40, -40, 5)
-    seen = []
-    for current in [31] * 45 + [30] * 3:
-        robot.wheels[fw.CURRENT] = current
-        robot.cycle(BUS, False)
-        seen.append(robot.wheels[fw.OUTPUT].tolist())
-    assert [v[0] for v in seen] == [*range(39, 0, -1), *[1] * 6, 2, 3, 4]
-    assert [v[1] for v in seen] == [-v[0] for v in seen]
-    assert [v[2] for v in seen] == [4, 3, 2, *[1] * 42, 2, 3, 4]
-
-
-def test_the_current_limit_precedes_the_limit_of_25_units(robot: Firmware) -> None:
-    """A wheel with setpoint 40 regulates to 25 until the reduction exceeds 15."""
-    robot.wheels[fw.CLICKS] = 100
-    robot.command(fw.WHEEL_SPACE, 40, 40, 40)
-    cycles(robot, 41)
-    robot.wheels[fw.INTEGRAL] = 0
-    robot.wheels[fw.CURRENT] = 31
-    outputs = []
-    for _ in range(16):
-        robot.command(fw.WHEEL_SPACE, 40, 40, 40)
-        robot.cycle(BUS, False)
-        outputs.append(int(robot.wheels[fw.OUTPUT, 0]))
-    assert outputs == [0] * 15 + [-2]  # (8 + 8 + 16) x -4 / 64
-
-
-@pytest.mark.parametrize(
-    ("setpoint", "outputs"), [(0, [23, 22, 21]), (-5, [18, 17, 16]), (5, [-18, -17, -16]), (30, [7, 8, 9])]
-)
-def test_the_current_limits_reduction_shrinks_by_1_per_period_for_any_setpoint(
-    robot: Firmware, setpoint: int, outputs: list[int]
-) -> None:
-    """A reduction of 24 makes a setpoint of 0 +24, and 23 makes -5 +18."""
-    robot.wheels[fw.REDUCTION], robot.wheels[fw.CURRENT] = 24, 0
-    assert run_duty(robot, *[setpoint] * 3, row=fw.OUTPUT) == outputs
-    assert run_duty(robot, *[0] * 21, row=fw.OUTPUT)[-1] == 0
-
-
 def test_the_duty_cap_follows_the_bus(robot: Firmware) -> None:
     """127 up to 12.0 V, 94 at 16.5 V (127 - 0.75 x 45 = 93.25, 33 taken off), nothing above 18.5 V."""
     for bus, cap in ((115, 127), (120, 127), (165, 94), (185, 79), (186, 0)):
@@ -303,21 +160,6 @@ def test_after_overvoltage_the_cap_grows_as_after_power_up(robot: Firmware) -> N
     assert run_duty(new_firmware(), *[50] * 60) == [min(k, 50) for k in range(1, 61)]
 
 
-@pytest.mark.parametrize(
-    ("commands", "duties"),
-    [
-        ((40, -40, -40), [40, 0, -40]),
-        ((0, -40, -40), [0, 0, -40]),  # 0 is on the forward side
-        ((-40, 0, 40), [0, 0, 40]),
-        ((40, 0, 40), [40, 0, 40]),
-        ((-40, -40, 0, -40, -40), [0, -40, 0, 0, -40]),
-        ((40, -40, 40, -40), [40, 0, 0, 0]),  # a change is one of the output, not of the duty
-    ],
-)
-def test_a_change_of_sign_takes_one_dead_period(robot: Firmware, commands: tuple[int, ...], duties: list[int]) -> None:
-    assert run_duty(robot, *commands) == duties
-
-
 def test_a_stalled_motor_loses_a_unit_of_duty_every_six_periods(robot: Firmware) -> None:
     """While current flows, until it has turned for as many periods as it stood; then it gains 1 a period."""
 
@@ -334,14 +176,6 @@ def test_a_stalled_motor_loses_a_unit_of_duty_every_six_periods(robot: Firmware)
     assert run(1_000, 0, 10) == 1
     assert run(254, 4, 10) == 1  # counts up to 255
     assert run(2, 4, 10) == 3
-
-
-def test_the_stall_counter_stands_still_without_a_setpoint(robot: Firmware) -> None:
-    robot.wheels[fw.STOOD] = 7
-    for clicks in (0, 5):
-        robot.wheels[fw.CLICKS] = clicks
-        cycles(robot, 3)
-    assert robot.wheels[fw.STOOD].tolist() == [7, 7, 7]
 
 
 def test_overheating_begins_below_65_and_ends_at_85(robot: Firmware) -> None:
