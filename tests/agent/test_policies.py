@@ -173,20 +173,3 @@ def test_a_random_gibbs_policy_has_sixty_parameters_in_the_unit_interval() -> No
     assert np.unique(policy.index).size == 60
     assert policy.index.max() < 30_325
     assert 0.0 <= policy.value.min() <= policy.value.max() <= 1.0
-
-
-@pytest.mark.parametrize(
-    ("make", "words"),
-    [
-        (lambda: ConstantAction(5, 5), "action"),
-        (lambda: Uniform(0), "n_actions"),
-        (lambda: StickyRandom(0), "n_actions"),
-        (lambda: StickyRandom(5, 1.0), "repeat"),
-        (lambda: Gibbs(2, 3, np.array([6]), np.array([1.0])), "index"),
-        (lambda: Gibbs(2, 3, np.array([0, 1]), np.array([1.0])), "alike"),
-        (lambda: Gibbs(2, 3, np.array([0]), np.array([np.nan])), "finite"),
-    ],
-)
-def test_bad_numbers_are_refused_by_name(make: object, words: str) -> None:
-    with pytest.raises(ValueError, match=words):
-        make()  # type: ignore[operator]

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from horde_agent import questions
-from horde_agent.gvf import GVF, Channel, Feature
+from horde_agent.gvf import GVF, Channel
 from horde_agent.policies import Behaviour, ConstantAction, Gibbs, Uniform
 from tests.agent.shared import robot_interface
 
@@ -57,26 +57,5 @@ def test_a_file_gives_questions(tmp_path: Path) -> None:
     assert asked[-1].lam == 0.4
 
 
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        ({"continuation": 1.1}, "continuation"),
-        ({"continuation": float("nan")}, "continuation"),
-        ({"continuation": 1.0}, "ends=True"),
-        ({"lam": -0.1}, "lam"),
-        ({"outcome": float("inf")}, "outcome"),
-    ],
-)
-def test_a_bad_question_is_refused_by_name(arguments: dict[str, float], words: str) -> None:
-    with pytest.raises(ValueError, match=f"'mine'.*{words}"):
-        GVF("mine", Uniform(5), Channel(0), **{"continuation": 0.5, **arguments})
-
-
 def test_a_continuation_of_one_is_for_streams_that_end() -> None:
     assert GVF("mine", Uniform(5), Channel(0), 1.0, ends=True).continuation == 1.0
-
-
-@pytest.mark.parametrize("kind", [Channel, Feature])
-def test_a_negative_index_is_refused(kind: type) -> None:
-    with pytest.raises(ValueError, match="index"):
-        kind(-1)

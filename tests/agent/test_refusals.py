@@ -29,6 +29,7 @@ from horde_agent import (
 )
 from horde_agent.life.excursions import DockingConfig, ExcursionConfig
 from horde_agent.life.student import Student
+from horde_agent.problems.conditioning import Patterning, TraceConditioning
 from tests.agent.doubles import ToyBody, toy_questions
 
 EVEN = Uniform(3)
@@ -71,15 +72,26 @@ class NoPolicy:
         (lambda: ask(lam="much"), "question 'q': lam must be a number, not 'much'"),
         (lambda: ask(outcome=None), "question 'q': outcome must be a number, not None"),
         (lambda: ask(outcome=10**400), "question 'q': outcome is a number of more than 300 digits"),
+        (lambda: ask(continuation=1.1), "'q'.*continuation"),
+        (lambda: ask(continuation=float("nan")), "'q'.*continuation"),
+        (lambda: ask(continuation=1.0), "'q'.*ends=True"),
+        (lambda: ask(lam=-0.1), "'q'.*lam"),
+        (lambda: ask(outcome=float("inf")), "'q'.*outcome"),
         (lambda: Channel(1.5), "index of a channel must be a whole number of at least 0, not 1.5"),
         (lambda: Channel(True), "index of a channel must be a whole number"),
         (lambda: Channel(-1), "index of a channel must be a whole number of at least 0, not -1"),
         (lambda: Channel(None), "index of a channel must be a whole number"),
         (lambda: Feature("3"), "index of a feature must be a whole number of at least 0, not '3'"),
+        (lambda: Feature(-1), "index of a feature must be a whole number of at least 0, not -1"),
         (lambda: Prediction(3), "name of the question .*not 3"),
         (lambda: StickyRandom(2.5), "n_actions must be a whole number of at least 1, not 2.5"),
         (lambda: StickyRandom("5"), "n_actions must be a whole number of at least 1, not '5'"),
         (lambda: StickyRandom(3, repeat="0.5"), "repeat must be a number, not '0.5'"),
+        (lambda: StickyRandom(0), "n_actions must be"),
+        (lambda: StickyRandom(5, 1.0), "repeat"),
+        (lambda: Gibbs(2, 3, np.array([6]), np.array([1.0])), "index"),
+        (lambda: Gibbs(2, 3, np.array([0, 1]), np.array([1.0])), "alike"),
+        (lambda: Gibbs(2, 3, np.array([0]), np.array([np.nan])), "finite"),
         (lambda: ConstantAction(1.0, 3), "action must be a whole number of at least 0, not 1.0"),
         (lambda: ConstantAction(3, 3), r"action must be in 0..2, not 3"),
         (lambda: Uniform(0), "n_actions must be a whole number of at least 1, not 0"),
@@ -91,6 +103,8 @@ class NoPolicy:
         (lambda: Follow(Behaviour()), "policy must give probabilities"),
         (lambda: Follow(NoPolicy()), "policy must give probabilities"),
         (lambda: ExcursionConfig("often"), "excursion probability must be a number, not 'often'"),
+        (lambda: ExcursionConfig(1.5), "excursion probability must"),
+        (lambda: ExcursionConfig(-0.1), "excursion probability must"),
         (lambda: ExcursionConfig(0.1, 2.5), "excursion horizon must be a whole number of at least 1, not 2.5"),
         (lambda: ExcursionConfig(0.1, 0), "excursion horizon must be a whole number of at least 1, not 0"),
         (lambda: DockingConfig("soon"), "the pause between two dockings must be a number, not 'soon'"),
@@ -105,6 +119,11 @@ class NoPolicy:
         ),
         (lambda: questions.policies(FACE, 7), "rng must be a numpy Generator, .* not 7"),
         (lambda: questions.policies(FACE, np.random.default_rng(0), 2.5), "n must be a whole number of at least 1"),
+        (lambda: TraceConditioning(isi=0), "isi"),
+        (lambda: TraceConditioning(n_distractors=11), "n_distractors"),
+        (lambda: Patterning(n_patterns=7), "n_patterns"),
+        (lambda: Patterning(n_cs=1, n_patterns=1), "n_cs"),
+        (lambda: Patterning(noise=1.5), "noise"),
         (lambda: life().run(2.5), "steps must be a whole number of at least 0, not 2.5"),
         (lambda: life().run("100"), "steps must be a whole number of at least 0, not '100'"),
         (lambda: life().run(-1), "steps must be a whole number of at least 0, not -1"),
