@@ -8,13 +8,8 @@ import numpy as np
 import pytest
 
 from horde_agent.gvf import GVF, Channel, Prediction
-from horde_agent.horde import Horde
-from horde_agent.interface import Interface
 from horde_agent.kernels.span.arrays import CHUNK
-from horde_agent.life.observers import MspbeWatch
-from horde_agent.life.student import Student
 from horde_agent.policies import ConstantAction, Uniform
-from tests.agent.doubles import ToyBody, toy_questions
 from tests.agent.hordes import BEHAVIOUR, IN_ALL, N_ACTIONS, RandomLife, after, ask, make, siblings
 
 
@@ -104,15 +99,3 @@ def test_the_memory_of_removed_demons_is_freed() -> None:
     horde.remove([f"{i}" for i in range(160) if i % 10])
     assert engine._span.theta.size == 16 * CHUNK
     assert engine.layout.n_blocks == 1
-
-
-def test_objects_indexed_by_demon_refuse_to_continue() -> None:
-    interface = Interface.of(ToyBody())
-    coder = interface.coder
-    horde = Horde(toy_questions(), n_features=coder.n_features, n_active=coder.n_active)
-    student, watch = Student(horde, interface), MspbeWatch(horde)
-    horde.remove([horde.names[0]])
-    with pytest.raises(RuntimeError, match="make a new Student"):
-        student.observe(np.zeros(3, np.float32), 0)
-    with pytest.raises(RuntimeError, match="make a new MspbeWatch"):
-        watch.update(student)

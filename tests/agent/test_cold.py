@@ -12,7 +12,6 @@ import numba
 import pytest
 
 import horde_agent
-from horde_agent.kernels._jit import _empty_if_unreadable
 from tests.agent.short_lives import hashes
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -67,13 +66,3 @@ def test_a_cached_kernel_notices_a_change_in_the_file_of_a_kernel_that_it_calls(
         run = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, check=True)
         outputs.append(run.stdout.split())
     assert outputs == [["1.0", "0"], ["1.0", "1"], ["2.0", "0"]]
-
-
-def test_an_index_of_the_cache_that_cannot_be_read_counts_as_empty() -> None:
-    """It may contain types of a module that is not installed."""
-
-    def names_another_program() -> None:
-        raise ModuleNotFoundError("No module named 'another'")
-
-    assert _empty_if_unreadable(names_another_program)() == {}
-    assert _empty_if_unreadable(lambda: {"kernel": 1})() == {"kernel": 1}
