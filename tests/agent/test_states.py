@@ -12,38 +12,26 @@ from typing import Any
 import numpy as np
 import pytest
 
-from horde_agent.gvf import GVF, Channel, Prediction
+from horde_agent.gvf import GVF, Channel
 from horde_agent.horde import Horde, LearnerConfig, Mode
 from horde_agent.measures.online import RUPEE
-from horde_agent.policies import Behaviour, ConstantAction, Gibbs, PolicyFunction, Uniform
+from horde_agent.policies import Behaviour, ConstantAction, Gibbs, Uniform
 
 ROOT = Path(__file__).resolve().parents[2]
 N_FEATURES, N_ACTIVE, N_CHANNELS, N_ACTIONS = 60, 6, 4, 3
 
 
-def sees(observation: Any, _tiles: Any) -> list[float]:
-    p = 0.2 + 0.6 * float(observation[0] > 0.5)
-    return [p, (1 - p) / 2, (1 - p) / 2]
-
-
-def family(n_gibbs: int = 5, *, functions: bool = True) -> list[GVF]:
+def family() -> list[GVF]:
     rng = np.random.default_rng(1)
     policies: list[Any] = [ConstantAction(a, N_ACTIONS) for a in range(N_ACTIONS)]
     policies += [Uniform(N_ACTIONS), Behaviour()]
-    policies += [Gibbs.random(rng, N_ACTIONS, N_FEATURES, 9) for _ in range(n_gibbs)]
-    policies += [PolicyFunction(sees, N_ACTIONS)] if functions else []
-    out = [
+    policies += [Gibbs.random(rng, N_ACTIONS, N_FEATURES, 9) for _ in range(5)]
+    return [
         GVF(f"{i}/{c}/{g}", p, Channel(c), g)
         for i, p in enumerate(policies)
         for c in range(N_CHANNELS)
         for g in (0.0, 0.8, 0.97)
     ]
-    if functions:
-        ends = GVF(
-            "ends", policies[0], lambda o, _: float(o[1] > 0.3), lambda o, _: 0.9 * float(o[2] < 0.8), outcome=1.0
-        )
-        out += [ends, GVF("of another", policies[1], Prediction("0/0/0.8"), 0.5)]
-    return out
 
 
 def stream(n: int) -> list[tuple[int, float, np.ndarray, np.ndarray, bool]]:
@@ -75,18 +63,6 @@ def answers(horde: Horde) -> list[Any]:
     return [array.tobytes() for array in found] + [horde.divergence_reason, horde.skipped_because, horde.n_updated]
 
 
-KINDS: dict[str, tuple[list[GVF], LearnerConfig, Mode]] = {
-    "span": (family(functions=False), LearnerConfig(), "eager"),
-    "span, functions": (family(), LearnerConfig(), "eager"),
-    "span, deferred": (family(functions=False), LearnerConfig(), "deferred"),
-    "span, many policies": (family(60, functions=False), LearnerConfig(), "deferred"),
-    "span, plain trace": (family(), LearnerConfig(trace_rule="plain"), "deferred"),
-    "plain": (family(), LearnerConfig(engine="plain"), "eager"),
-    "plain, capped": (family(), LearnerConfig(trace_rule="capped"), "eager"),
-    "span, float64": (family(functions=False), LearnerConfig(dtype="float64"), "deferred"),
-}
-
-
 def test_a_state_that_was_copied_over_many_steps_by_an_earlier_version_is_refused() -> None:
     """It has blocks of weights of different steps: nothing may learn on from them."""
     horde = many()
@@ -101,7 +77,7 @@ def test_a_state_that_was_copied_over_many_steps_by_an_earlier_version_is_refuse
 def test_rows_used_after_the_snapshot_are_cleared_by_restore(mode: Mode) -> None:
     """A state contains only the rows in use, 512 of 1,300; the restored Horde had used all of them."""
     n_features, rng = 1_300, np.random.default_rng(5)
-    questions = family(functions=False)[: 5 * N_CHANNELS * 3]  # Gibbs policies depend on the number of features
+    questions = family()[: 5 * N_CHANNELS * 3]  # Gibbs policies depend on the number of features
     widest = np.minimum(100 + 4 * np.arange(400), n_features)
     steps = [
         (*step[:3], np.sort(rng.choice(n, N_ACTIVE, replace=False)), False)
@@ -123,8 +99,8 @@ def test_rows_used_after_the_snapshot_are_cleared_by_restore(mode: Mode) -> None
 
 
 def test_reading_a_state_changes_nothing() -> None:
-    questions, config, mode = KINDS["span, deferred"]
-    one, other = (Horde(questions, n_features=N_FEATURES, n_active=N_ACTIVE, config=config, mode=mode) for _ in "12")
+    asked = family()
+    one, other = (Horde(asked, n_features=N_FEATURES, n_active=N_ACTIVE, mode="deferred") for _ in "12")
     begins = True
     for step in stream(400):
         other.state()
@@ -203,7 +179,7 @@ def test_weights_do_not_depend_on_the_number_of_threads_after_a_restore(tmp_path
 
 
 def test_a_restored_rupee_continues_with_the_same_bits() -> None:
-    questions = family(functions=False)
+    questions = family()
     steps = [(*step[:4], False) for step in stream(300)]
 
     def new() -> tuple[Horde, RUPEE]:

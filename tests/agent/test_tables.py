@@ -30,7 +30,6 @@ from horde_agent.runs.keeping.run import Run
 from tests.agent.doubles import ToyBody
 
 NAN = float("nan")
-CODER: Any = SimpleNamespace(n_features=40, n_active=7)
 
 
 def test_the_score_leaves_out_diverged_and_untested_questions() -> None:

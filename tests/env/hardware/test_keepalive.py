@@ -19,16 +19,6 @@ class Hand:
         return self.t
 
 
-def sent_by(keep: KeepAlive, hand: Hand, ticks: range, tick_s: float) -> dict[int, bytes]:
-    """Return the bytes due at each tick that has any."""
-    sent = {}
-    for i in ticks:
-        hand.t = i * tick_s
-        if data := keep.due():
-            sent[i] = data
-    return sent
-
-
 def test_a_stop_never_becomes_too_old() -> None:
     hand = Hand()
     keep = KeepAlive(STOP, DUTY_0, repeat_s=0.05, hold_s=0.35, monotonic=hand, ramp_s=RAMP_S)
