@@ -130,7 +130,7 @@ def test_shards_learn_the_same_as_one_horde_to_the_bit(
     cluster: LocalCluster, make: Callable[[], list[GVF]], config: LearnerConfig, mode: Mode
 ) -> None:
     """No sum crosses a lane, and shards are divided between the flush groups of each rule."""
-    questions, life = make(), Life(230)
+    questions, life = make(), Life(140)
     one = Horde(questions, config=config, mode=mode, **KIND)
     life.teach(one)
     for shards in (1, 2, 3):
