@@ -357,8 +357,9 @@ def own_probabilities(model: Any, states: np.ndarray = STATES) -> np.ndarray:
     return given.numpy()
 
 
-@pytest.mark.parametrize("loaded", [False, True], ids=["learned", "loaded"])
-@pytest.mark.parametrize("policy_kwargs", [None, CUSTOM], ids=["own", "custom"])
+@pytest.mark.parametrize(
+    ("policy_kwargs", "loaded"), [(None, False), (CUSTOM, True)], ids=["own, learned", "custom, loaded"]
+)
 @pytest.mark.parametrize("algorithm", ["PPO", "A2C", "DQN"])
 def test_a_frozen_controller_policy_does_not_change_while_the_controller_learns(
     algorithm: str, policy_kwargs: dict[str, Any] | None, loaded: bool, tmp_path: Path
