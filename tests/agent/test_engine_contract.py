@@ -441,22 +441,6 @@ def test_rho_1_and_no_secondary_weights_is_td_lambda(setup: Setup) -> None:
 
 
 @IN_ALL
-@W_RULES
-def test_w_decays_at_rho_0_only_under_every_step(setup: Setup, w_rule: str) -> None:
-    """With rho = 0 the two w rules differ; theta does not change under either."""
-    engine = new_engine(setup, [0], 3, 0.1, 0.1, w_rule=w_rule)
-    one, zero, tiles = np.ones(1), np.zeros(1), np.array([0, 2])
-    engine.begin(tiles)
-    engine.learn(tiles, Signals(one, zero, zero, one, zero))
-    engine.catch_up()
-    theta, w = engine.weights()
-    engine.learn(tiles, Signals(zero, zero, zero, one, zero))
-    engine.catch_up()
-    np.testing.assert_array_equal(engine.weights()[0], theta)
-    assert (engine.weights()[1] != w).any() == (w_rule == "every-step")
-
-
-@IN_ALL
 def test_freezing_a_demon_changes_no_bit_of_its_siblings(setup: Setup) -> None:
     stream = random_stream(14, 90, GROUPS, n_new=3)
     engines = [new_engine(setup, stream.group, dtype="float32", pace={"period": 8}) for _ in range(2)]
