@@ -147,11 +147,8 @@ SETTINGS = [
     Case("learn --out run/config.toml/a", "Not a directory"),
     Case(f"learn --out {LONG}", "File name too long"),
     Case(f"learn --out {os.fsdecode(bytes([0xE9]))}", "is not UTF-8"),
-    *(
-        Case(f"{c} --out run/config.toml/a", "Not a directory")
-        for c in ("bench --quick --only tile", "reproduce chain")
-    ),
-    *(Case(f"{c} --out {LONG}", "File name too long") for c in ("bench --quick --only tile", "reproduce chain")),
+    *(Case(f"{other} --out run/config.toml/a", "Not a directory") for other in OTHERS),
+    *(Case(f"{other} --out {LONG}", "File name too long") for other in OTHERS),
     Case("report", "Missing from horde report"),
     Case("lern", "lern"),
     Case("", "learn, report"),
@@ -189,10 +186,7 @@ UNFINISHED = {
 }
 FOLDERS = [
     *(Case("learn --config c.toml", said, write("../c.toml", text)) for text, said in CONFIGS.items()),
-    *(
-        Case(f"report {p}", f"{p} contains no finished run: the folder does not exist")
-        for p in ("x", LONG, "mine.toml/x")
-    ),
+    *(Case(f"report {p}", f"{p} contains no finished run: the folder does not exist") for p in NO_FOLDER),
     *(
         Case("report run", ("summary.json is damaged (", "remove it, and"), write("summary.json", content))
         for content in (*WRONG.values(), b"\xff\xfe\x00")
