@@ -70,26 +70,6 @@ def test_it_agrees_with_the_ring_itself_over_a_bad_line() -> None:
     assert list(robot.leds) == twin.leds
 
 
-@pytest.mark.parametrize(
-    ("before", "n_taken"),
-    [(b"", 1), (b"\xde", 0), (b"\xde\xad", 0), (b"\xde\xad\xbe", 0), (b"\xad", 1), (b"junk", 1), (b"\xde\x00", 1)],
-)
-def test_a_byte_that_breaks_the_header_is_not_looked_at_again(before: bytes, n_taken: int) -> None:
-    """DE DE AD BE EF loses its packet in the robot; a searching parser would find it."""
-    assert len(heard(Receiver(), before + STOP)) == n_taken
-
-
-def test_a_custom_led_packet_acts_at_once_and_the_next_48_bytes_are_its_leds() -> None:
-    """Whatever their values: a stop after a partial packet is read as colours, and the next one acts."""
-    robot = Receiver()
-    assert heard(robot, CUSTOM[:9]) == [ASKED._replace(led_mode=LedMode.CUSTOM)]
-    assert robot.leds == bytes(48)
-    for _ in range(5):
-        assert heard(robot, STOP) == []
-    assert heard(robot, bytes(3) + STOP) == [Control(1)]
-    assert robot.leds == STOP * 5 + bytes(3)
-
-
 def test_bytes_that_nobody_reads_are_lost_by_whole_rings() -> None:
     """1,030 bytes in one cycle: the first 1,024 are overwritten, and a packet among them never was."""
     assert heard(Receiver(), PLAIN + bytes(RING - 3)) == []
