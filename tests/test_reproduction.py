@@ -4,17 +4,24 @@ from __future__ import annotations
 
 import pickle
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from horde_agent import cli
 from horde_agent.reproduce import EXPERIMENTS, study
+from horde_agent.reproduce.conditioning import problem as conditioning
+from horde_agent.reproduce.curiosity import problem as curiosity
 from horde_agent.reproduce.excursions import problem as excursions
+from horde_agent.reproduce.horde2011 import problem as horde2011
 from horde_agent.reproduce.loop import problem as loop
+from horde_agent.reproduce.measures import problem as measures
+from horde_agent.reproduce.nexting import problem as nexting
 from horde_agent.reproduce.parallel import run_here
 from horde_agent.reproduce.policies import problem as policies
 from horde_agent.reproduce.reset import problem as reset
 from horde_agent.reproduce.result import Result
+from horde_agent.reproduce.swifttd import problem as swifttd
 
 
 def check_whole(result: Result, folder: Path) -> None:
@@ -25,6 +32,35 @@ def check_whole(result: Result, folder: Path) -> None:
     for table in result.tables:
         assert table.rows
         assert all(len(row) == len(table.header) for row in table.rows), table.title
+
+
+@pytest.mark.sim
+@pytest.mark.parametrize(
+    ("problem", "size", "n_claims"),
+    [
+        (conditioning, conditioning.SIZES["quick"], 5),
+        (curiosity, curiosity.Size(700, 700, 1), 5),
+        (horde2011, horde2011.Size(600, 8), 5),
+        (measures, measures.Size(2_600, 600, 50, 53), 6),
+        (nexting, nexting.Size(60, 20, 40, 100), 6 + nexting.REAL_LOG.exists()),
+        (swifttd, swifttd.Size(60, 40, 16, 2), 5),
+    ],
+    ids=["conditioning", "curiosity", "horde2011", "measures", "nexting", "swifttd"],
+)
+def test_an_experiment_runs_whole(
+    problem: Any, size: Any, n_claims: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`horde reproduce NAME` on the simulator, smaller than at `--scale quick`."""
+    name = problem.__name__.split(".")[-2]
+    monkeypatch.setitem(problem.SIZES, "quick", size)
+    monkeypatch.setattr(measures, "BAIRD_RUNS", 2)
+    assert cli.main(["reproduce", name, "--scale", "quick", "--out", str(tmp_path)]) == 0
+    result = Result.read(tmp_path / name / "result.json")
+    check_whole(result, tmp_path)
+    assert result.figures
+    assert len(result.claims) == n_claims
+    if name == "conditioning":
+        assert {row[0] for row in result.tables[0].rows} >= {*problem.LOOPS, *problem.REPRESENTATIONS}
 
 
 @pytest.mark.sim

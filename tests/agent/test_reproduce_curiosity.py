@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 
-from horde_agent import cli
 from horde_agent.reproduce.curiosity import problem
 from horde_agent.reproduce.curiosity.claims import EXPERIMENT, reaction, recovery
 from horde_agent.reproduce.curiosity.problem import (
@@ -25,7 +22,6 @@ from horde_agent.reproduce.curiosity.problem import (
     Size,
     live,
 )
-from horde_agent.reproduce.result import Result
 
 NOTHING = (np.zeros(0), np.zeros(0, dtype=np.int64))
 CW, CCW, STOP = 2, 3, 4
@@ -135,12 +131,3 @@ def test_noise_must_attract_delta_and_not_the_ude() -> None:
     lives, size = data_of()
     assert not verdicts(Data(lives | {"noise, UDE": [record()] * 10}, size))[4]
     assert not verdicts(Data(lives | {"noise, |delta|": lives["noise, UDE"]}, size))[4]
-
-
-@pytest.mark.sim
-def test_the_quick_experiment_judges_every_claim_and_draws(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(problem.SIZES, "quick", Size(700, 700, 1))
-    assert cli.main(["reproduce", "curiosity", "--scale", "quick", "--out", str(tmp_path)]) == 0
-    result = Result.read(tmp_path / "curiosity" / "result.json")
-    assert len(result.claims) == 5
-    assert (tmp_path / "curiosity" / "curiosity.png").stat().st_size > 10_000

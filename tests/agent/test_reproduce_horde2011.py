@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from itertools import groupby, pairwise
-from pathlib import Path
 
 import numpy as np
 import pytest
 
-from horde_agent import cli
-from horde_agent.reproduce.horde2011 import problem
 from horde_agent.reproduce.horde2011.claims import EXPERIMENT, gaps_closed, late_means
 from horde_agent.reproduce.horde2011.problem import (
     LONGEST_BOUT,
@@ -27,7 +24,6 @@ from horde_agent.reproduce.horde2011.problem import (
     until_obstacle,
     until_rest,
 )
-from horde_agent.reproduce.result import Result
 from tests.agent.shared import robot_interface
 
 ROBOT = robot_interface()
@@ -146,12 +142,3 @@ def test_all_claims_hold_by_lives_that_fulfil_their_rules() -> None:
 )
 def test_a_life_that_breaks_a_rule_spoils_its_claim_alone(life: Wandering, of_stops: Stops, wrong: int) -> None:
     assert verdicts(life, of_stops) == [k != wrong for k in range(5)]
-
-
-@pytest.mark.sim
-def test_the_quick_experiment_judges_every_claim_and_draws(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(problem.SIZES, "quick", Size(600, 8))
-    assert cli.main(["reproduce", "horde2011", "--scale", "quick", "--out", str(tmp_path)]) == 0
-    result = Result.read(tmp_path / "horde2011" / "result.json")
-    assert len(result.claims) == 5
-    assert (tmp_path / "horde2011" / "horde2011.png").stat().st_size > 10_000

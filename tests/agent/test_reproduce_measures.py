@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import itertools
-from pathlib import Path
 
 import numpy as np
 import pytest
 
-from horde_agent import cli
 from horde_agent.gvf import GVF
 from horde_agent.horde import Horde, LearnerConfig
 from horde_agent.measures.online import UDE, rupee_beta0
 from horde_agent.policies import ConstantAction
 from horde_agent.reproduce.measures import claims, problem
 from horde_agent.reproduce.measures.problem import Announced, ChainCurves, Data, Noise, Runs, Tracking
-from horde_agent.reproduce.result import Result
-from tests.test_reproduction import check_whole
 
 
 @pytest.mark.parametrize("alpha_w", [0.05, 0.0])
@@ -85,13 +81,3 @@ def data_of(
 )
 def test_the_rules_judge_by_their_limits(changes: dict[str, float], verdicts: str) -> None:
     assert "".join(claim.verdict[0] for claim in claims.EXPERIMENT.judge(data_of(**changes))) == verdicts  # type: ignore[arg-type]
-
-
-def test_the_experiment_runs_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """`horde reproduce measures` on the simulator, with few questions and shorter small problems."""
-    monkeypatch.setitem(problem.SIZES, "quick", problem.Size(2_600, 600, 50, 53))
-    monkeypatch.setattr(problem, "BAIRD_RUNS", 2)
-    assert cli.main(["reproduce", "measures", "--scale", "quick", "--out", str(tmp_path / "out")]) == 0
-    result = Result.read(tmp_path / "out" / "measures" / "result.json")
-    check_whole(result, tmp_path / "out")
-    assert len(result.claims) == 6

@@ -7,7 +7,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from horde_agent import cli
 from horde_agent.horde import LearnerConfig
 from horde_agent.interface import Interface
 from horde_agent.life.bodies import make_body
@@ -16,11 +15,9 @@ from horde_agent.reproduce.lives import LifeSpec, simulate_life
 from horde_agent.reproduce.nexting import claims, life, problem
 from horde_agent.reproduce.nexting.life import Asked, NextingLife, Until, learn_life, wall_follower
 from horde_agent.reproduce.nexting.problem import Data, Offline, Parts, autoregression
-from horde_agent.reproduce.result import Result
 from horde_agent.reproduce.study import Study
 from tests.agent.doubles import ToyBody
 from tests.agent.reproducing import record_life, toy_study
-from tests.test_reproduction import check_whole
 
 SCALES = (0.1, 0.5)
 
@@ -146,11 +143,5 @@ def test_the_rules_judge_by_their_limits(online: float, half: float, whole: floa
     assert "".join(claim.verdict[0] for claim in found) == verdicts
 
 
-def test_the_experiment_runs_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """`horde reproduce nexting` on the simulator, and on the real log where that is there."""
-    monkeypatch.setitem(problem.SIZES, "quick", problem.Size(60, 20, 40, 100))
-    assert cli.main(["reproduce", "nexting", "--scale", "quick", "--out", str(tmp_path / "out")]) == 0
-    result = Result.read(tmp_path / "out" / "nexting" / "result.json")
-    check_whole(result, tmp_path / "out")
-    assert len(result.claims) == 6 + problem.REAL_LOG.exists()
+def test_the_last_tenth_of_the_windows_is_for_the_test() -> None:
     assert Parts.of_windows(60).test == range(1081, 1201)

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 
-from horde_agent import cli
-from horde_agent.reproduce.result import Result
 from horde_agent.reproduce.swifttd import claims, problem
 from horde_agent.reproduce.swifttd.problem import GRID, LARGE, NOISY, PARTS, RIVALS, SWIFT, Data, LiveCoder, Score
 from horde_agent.tiles import TileCoder
-from tests.test_reproduction import check_whole
 
 
 def test_live_features_are_renumbered_and_random_bits_follow() -> None:
@@ -67,12 +62,3 @@ def test_a_rival_has_its_best_common_step_size() -> None:
     best = problem.Variant("gtd", 0.3)
     data.scores[best] = [score(0.1), score(0.4)]
     assert claims.best_rivals(data)["gtd"] == best
-
-
-def test_the_experiment_runs_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """`horde reproduce swifttd` on the simulator."""
-    monkeypatch.setitem(problem.SIZES, "quick", problem.Size(60, 40, 16, 2))
-    assert cli.main(["reproduce", "swifttd", "--scale", "quick", "--out", str(tmp_path / "out")]) == 0
-    result = Result.read(tmp_path / "out" / "swifttd" / "result.json")
-    check_whole(result, tmp_path / "out")
-    assert len(result.claims) == 5
