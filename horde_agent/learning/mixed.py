@@ -154,7 +154,7 @@ class MixedEngine:
     def _rows(self, read: Callable[[Engine, Integers], tuple[Reals, ...]], demons: Integers | None) -> Reals:
         """Return arrays with a row per demon, (n_arrays, n, n_weights), of demons (n,) or all."""
         chosen = np.arange(self.n_demons) if demons is None else demons
-        parts = []
+        parts: list[tuple[Integers, tuple[Reals, ...]]] = []
         for name, of_rule in self._demons.items():
             here = np.flatnonzero(np.isin(chosen, of_rule))
             if here.size or not (chosen.size or parts):
