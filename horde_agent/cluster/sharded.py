@@ -309,7 +309,10 @@ class ShardedHorde:
         return self._gathered("mspbe_vector")  # type: ignore[no-any-return]
 
     def action_values(self, name: str, tiles: Tiles) -> Floats:
-        """Wait for the shard of a question that finds a policy, and return its action values: `Horde.action_values`."""
+        """Return the action values (n_actions,) of a question that finds a policy: `Horde.action_values`.
+
+        Waits for its shard. `tiles` are the active features, shape (n_active,).
+        """
         if name not in self._homes:
             ((self._homes[name], _, _),) = self._shards.locate(positions_of([name], self.names))
         link = self._homes[name]

@@ -140,7 +140,7 @@ SETTINGS = [
     Case("learn --env CartPole-v1 --physics planar", "the body of CartPole-v1 has its own"),
     Case("learn --env CartPole-v1 --robot create2", "leave out --robot create2"),
     Case("learn --env NoSuchThing-v0", "NoSuchThing"),
-    Case("learn --env CartPole-v1 --backend replay", "has a body of its own"),
+    Case("learn --env CartPole-v1 --backend replay", "has its own body"),
     Case("learn --backend gymnasium", "needs --env ID"),
     Case("learn --env CartPole-v1 --realtime", "no clock to keep"),
     Case("learn --out run", "run already contains a run"),
