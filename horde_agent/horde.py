@@ -149,17 +149,22 @@ class Horde:
         tiles = {k: state[1] for k, state in states.items() if state is not None}
         return MixedEngine(engines, algorithm, cumulant, self._engine_of_rule, self._step_sizes_of, tiles)
 
+    @property
+    def _largest_decay(self) -> float:
+        """Largest product of a continuation and a trace decay, in the whole Horde if this is a shard."""
+        return max(self._maker.largest_decay, self._share.largest_decay if self._share else 0.0)
+
     def _engine_of_rule(self, algorithm: str, mapping: DemonMapping) -> Engine:
         """Return an engine without weights for some demons of a rule."""
         config = config_of(self.config, algorithm)
-        if not config.bounds_trace and config.engine == "auto":  # engines of a mixed Horde cannot change to plain
+        may_be_long = not config.bounds_trace or self._largest_decay >= 1.0
+        if may_be_long and config.engine == "auto":  # engines of a mixed Horde cannot change to plain
             config = replace(config, engine="plain")
         return self._engine_by(config, algorithm, mapping.group, mapping.cumulant)
 
     def _engine_by(self, config: LearnerConfig, algorithm: str, group: Integers, cumulant: Integers | None) -> Engine:
         """Return an engine without weights: the fast one, unless it is not wanted or cannot."""
-        of = self._maker
-        decay = max(of.largest_decay, self._share.largest_decay if self._share else 0.0)
+        of, decay = self._maker, self._largest_decay
         n_trace_steps = trace_length(decay, DROP_BELOW[config.dtype]) if config.bounds_trace else 0
         is_long = decay < 1.0 and n_trace_steps > LARGEST_TAIL
         if is_long and not config.needs_plain_engine:
@@ -585,7 +590,9 @@ class Horde:
         self._share = self._share and self._share._replace(layouts={})
         of.copy_state_from(before, old_index)
         if not isinstance(self._engine, MixedEngine) and set(self._algorithms) != {algorithm}:
-            if isinstance(self._engine, SpanEngine) and not self._engine.config.bounds_trace:
+            if isinstance(self._engine, SpanEngine) and (
+                not self._engine.config.bounds_trace or self._largest_decay >= 1.0
+            ):
                 self._change_to_plain(before)
             self._engine = self._mixed({algorithm: self._engine}, [algorithm] * before.cohort.size, before.cumulant)
         self._engine.rearrange(self._mapping(old_index))
@@ -679,9 +686,18 @@ class Horde:
             self._engine.set_bounds(self._maker.bound)
 
     def _handle_flags(self) -> None:
-        """Freeze the demons that the engine flagged; switch to the plain engine if a trace is too long."""
+        """Freeze the demons that the engine flagged; switch to the plain engine if a trace is too long.
+
+        Raises:
+            RuntimeError: If it is too long in a Horde of several update rules, which cannot switch.
+        """
         self._freeze_all(self._engine.pop_flagged(), self._soundness.n_steps)
-        if self._engine.flags & TAIL_TOO_LONG and isinstance(self._engine, SpanEngine):
+        if self._engine.flags & TAIL_TOO_LONG:
+            if isinstance(self._engine, MixedEngine):
+                raise RuntimeError(
+                    "a trace is longer than the span engine stores, and a Horde of several update rules cannot change "
+                    'to the plain engine: set engine="plain" in LearnerConfig'
+                )
             self._warn_of_plain_engine(f"a trace reaches back more than {LARGEST_TAIL:,} steps")
             self._change_to_plain(self._maker)
 

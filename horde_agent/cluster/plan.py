@@ -113,8 +113,8 @@ class Plan:
         own = config_of(config, algorithm)
         n_trace_steps = trace_length(self._decay, DROP_BELOW[own.dtype]) if own.bounds_trace else 0
         is_long = self._decay < 1.0 and n_trace_steps > LARGEST_TAIL
-        is_unbounded = is_mixed and not own.bounds_trace and own.engine == "auto"
-        return replace(own, engine="plain") if is_long or is_unbounded else own
+        may_be_long = is_mixed and (not own.bounds_trace or self._decay >= 1.0) and own.engine == "auto"
+        return replace(own, engine="plain") if is_long or may_be_long else own
 
     def _seating_of(self, config: LearnerConfig, group: Integers, policy: Integers) -> Seating:
         """Return the seating of all demons of a rule; `group` and `policy` as in `assign_lanes`."""

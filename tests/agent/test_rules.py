@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import importlib.util
 import logging
-from typing import Any
+from typing import Any, Literal
 
 import numba
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from horde_agent import GVF, Channel, ConstantAction, Horde
+from horde_agent import GVF, Channel, ConstantAction, Horde, Uniform
 from horde_agent.kernels import rules
 from horde_agent.learning import LearnerConfig, PlainEngine, Signals, SpanEngine
 from horde_agent.learning import rules as learning_rules
@@ -640,6 +640,27 @@ def test_a_mixed_horde_adds_removes_and_restores_to_the_bit() -> None:
     assert one.weights_sha256() == other.weights_sha256()
     assert one.names == ["0", "2", "new", "newer"]
     assert np.abs(one.weights()[0]).max(axis=1).all()
+
+
+def endless(engine: Literal["auto", "span", "plain"], *others: GVF) -> Horde:
+    """Return a Horde with a question whose trace never ends: gamma, a function of the state, and lambda are 1."""
+    asked = GVF("endless", Uniform(2), Channel(0), lambda _observation, _tiles: 1.0, lam=1.0)
+    config = LearnerConfig(engine=engine, dtype="float64", step_size=0.001)
+    horde = Horde([asked, *others], n_features=N, n_active=5, config=config)
+    horde.begin(np.zeros(1), np.arange(5))
+    return horde
+
+
+def test_an_endless_trace_is_learned_in_a_mixed_horde_too() -> None:
+    """The span engine stores 1,000 steps, and what follows overwrote the oldest ones: weights were off by a quarter."""
+    alone, mixed = endless("plain"), endless("auto", question("td", "td"))
+    live([alone, mixed], np.random.default_rng(8), 4_500)
+    np.testing.assert_allclose(mixed.weights()[0][0], alone.weights()[0][0], rtol=1e-12)
+
+
+def test_an_endless_trace_ends_a_mixed_life_on_the_span_engine() -> None:
+    with pytest.raises(RuntimeError, match=r'engine="plain"'):
+        live([endless("span", question("td", "td"))], np.random.default_rng(9), 1_200)
 
 
 def test_the_last_demon_of_a_mixed_horde_keeps_its_interest() -> None:
