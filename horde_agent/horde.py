@@ -174,7 +174,9 @@ class Horde:
             n_actions = of.states.n_actions if rule(config.algorithm).FINDS_POLICY else 1
             return PlainEngine(*args, policy=of.policy, cumulant=cumulant, n_actions=n_actions)
         pace = BatchOptions(batch=self._batch, share=self._share.layouts.get(algorithm) if self._share else None)
-        return SpanEngine(*args, policy=of.policy, cumulant=cumulant, largest_decay=decay, **pace)
+        # In a mixed Horde it cannot change to the plain engine, so it has room for longer traces of later demons.
+        room = decay if len(set(self._algorithms)) == 1 else 1.0
+        return SpanEngine(*args, policy=of.policy, cumulant=cumulant, largest_decay=room, **pace)
 
     def _plain_engine(self, of: SignalMaker, config: LearnerConfig) -> PlainEngine:
         """Return a plain engine without weights for all demons; `of` makes their signals."""
@@ -591,7 +593,7 @@ class Horde:
         of.copy_state_from(before, old_index)
         if not isinstance(self._engine, MixedEngine) and set(self._algorithms) != {algorithm}:
             if isinstance(self._engine, SpanEngine) and (
-                not self._engine.config.bounds_trace or self._largest_decay >= 1.0
+                not self._engine.config.bounds_trace or self._largest_decay > min(before.largest_decay, 0.999)
             ):
                 self._change_to_plain(before)
             self._engine = self._mixed({algorithm: self._engine}, [algorithm] * before.cohort.size, before.cumulant)

@@ -658,6 +658,16 @@ def test_an_endless_trace_is_learned_in_a_mixed_horde_too() -> None:
     np.testing.assert_allclose(mixed.weights()[0][0], alone.weights()[0][0], rtol=1e-12)
 
 
+def test_a_question_with_a_longer_trace_can_be_added_to_a_mixed_horde() -> None:
+    """Here gamma lambda is .95, and the traces of the first questions, of .72, were stored for fewer steps."""
+    hordes, rng = [horde_of([None, "td"], engine) for engine in ("plain", "auto")], np.random.default_rng(10)
+    live(hordes, rng, 20)
+    for horde in hordes:
+        horde.add([GVF("longer", ConstantAction(0, n_actions=2), Channel(0), continuation=0.95, lam=1.0)])
+    live(hordes, rng, 1_500)
+    np.testing.assert_allclose(hordes[1].weights()[0], hordes[0].weights()[0], rtol=0, atol=1e-11)
+
+
 def test_an_endless_trace_ends_a_mixed_life_on_the_span_engine() -> None:
     with pytest.raises(RuntimeError, match=r'engine="plain"'):
         live([endless("span", question("td", "td"))], np.random.default_rng(9), 1_200)

@@ -515,7 +515,7 @@ def await_refusal(address: str, patience_s: float = 10.0) -> None:
             if isinstance(error.reason, ConnectionRefusedError):
                 return
         except (ConnectionError, http.client.HTTPException):
-            pass  # it ended during the request
+            continue  # it ended during the request: ask again
     raise AssertionError(f"{address} still answers after {patience_s} s")
 
 
