@@ -60,7 +60,8 @@ from horde_agent.runs.jobs.session import (
     resuming_data,
     try_port,
 )
-from horde_agent.runs.jobs.sources import Log, Robot
+from horde_agent.runs.jobs.sources.log import Log
+from horde_agent.runs.jobs.sources.robot import Robot
 from horde_agent.runs.jobs.warm import CompileNotice, warm
 from horde_agent.runs.keeping.doctor import examine
 from horde_agent.runs.keeping.folder import RunFolder, own_version
@@ -329,27 +330,24 @@ def _learn(
     """Learn in a new folder, from the recorded run with the settings `lived` or a table if any; print a summary."""
     if config.watch:
         need_extras()
-    folder = RunFolder.create(config)
-    session: Session | None = None
+    folder, is_begun = RunFolder.create(config), False
     config = replace(config, out=folder.path)
-    with ExitStack() as at_end, folder.locked():
+    with folder.locked():
         try:
-            if table is not None:
-                with user_errors():
+            with user_errors():
+                if table is not None:
                     session = learning_from(table, config, folder, Console(stderr=True), signals)
-                    session.begin()
-            elif lived is None:
-                session = _prepared(config, folder, signals)
-            else:
-                with user_errors():
+                elif lived is not None:
                     session = relearning(config, lived, folder, Console(stderr=True))
-                    session.begin()
-            summary = _finished(session, at_end)
+                else:
+                    session = _prepared(config, folder, signals)
+                session.begin()
+            is_begun = True
+            _finish(session, signals)
         except BaseException as error:
-            if session is None or isinstance(error, BadInput):
+            if not is_begun or isinstance(error, BadInput):
                 folder.give_back()
             raise
-        _say(session.console, summary, folder, _drawn(folder, signals))
 
 
 def _learn_data(config: LearnConfig, signals: SignalHandler) -> None:
@@ -362,19 +360,22 @@ def _learn_data(config: LearnConfig, signals: SignalHandler) -> None:
     _learn(asked, signals, table=table)
 
 
-def _finished(session: Session, at_end: ExitStack) -> dict[str, Any]:
-    """Learn, stop the robot in any case, and return the summary; the live page ends with `at_end`."""
-    try:
-        if session.run.config.watch:
-            page = open_beside(session.run.folder.path, lambda line: session.console.print(line, highlight=False))
-            at_end.push(lambda error, *_: _end_page(page, session, is_error=error is not None))
-        return _completed(session)
-    finally:
+def _finish(session: Session, signals: SignalHandler) -> None:
+    """Learn, stop the robot in any case, write the report and print a summary; the live page ends after it."""
+    folder = session.run.folder
+    with ExitStack() as at_end:
         try:
-            session.close_source()
-            session.obey_second_ctrl_c()
+            if session.run.config.watch:
+                page = open_beside(folder.path, lambda line: session.console.print(line, highlight=False))
+                at_end.push(lambda error, *_: _end_page(page, session, is_error=error is not None))
+            summary = _completed(session)
         finally:
-            session.run.close()
+            try:
+                session.close_source()
+                session.obey_second_ctrl_c()
+            finally:
+                session.run.close()
+        _say(session.console, summary, folder, _drawn(folder, signals))
 
 
 def _end_page(page: LivePage, session: Session, *, is_error: bool) -> None:
@@ -401,73 +402,69 @@ def _resume(command: ResumeConfig, signals: SignalHandler) -> None:
     config = settings(folder, command.steps)
     if config.watch:
         need_extras()
-    with ExitStack() as at_end, folder.locked():
-        if config.backend == "data":
-            with user_errors():
+    with folder.locked():
+        with user_errors():
+            if config.backend == "data":
                 session = resuming_data(config, folder, Console(stderr=True), signals)
-                session.begin()
-            _say(session.console, _finished(session, at_end), folder, _drawn(folder, signals))
-            return
-        resumed = resumption(folder)
-        if command.steps is None and resumed.facts.get("steps") is not None:
-            config = replace(config, steps=resumed.facts["steps"])
-        config = replace(config, shards=resumed.shards or config.shards, ray=command.ray or config.ray)
-        if command.shards is not None and (config.shards is None or command.shards not in ("auto", config.shards)):
-            where = "one Horde" if config.shards is None else f"{config.shards} shards"
-            raise BadInput(
-                f"--shards {command.shards}: the demons of {folder.path} are in {where}, which cannot change; omit it"
-            )
-        if command.ray is not None and config.shards is None:
-            raise BadInput(f"--ray {command.ray}: the demons of {folder.path} are not in shards; omit it")
-        refuse_over(folder, resumed, config.steps)
-        session = _prepared(config, folder, signals, resumed)
-        robot = session.source
-        if isinstance(robot, Robot) and (command.add is not None or command.remove is not None):
-            learns = command.learn_from_record
-            robot.snapshot_writer.pending = lambda: robot.change(command.add, command.remove, learns=learns)
-        summary = _finished(session, at_end)
-        _say(session.console, summary, folder, _drawn(folder, signals))
+            else:
+                session = _resuming(command, config, folder, signals)
+            session.begin()
+        _finish(session, signals)
+
+
+def _resuming(command: ResumeConfig, config: LearnConfig, folder: RunFolder, signals: SignalHandler) -> Session:
+    """Return a session that continues the life of a robot, with other questions if the command says so."""
+    resumed = resumption(folder)
+    if command.steps is None and resumed.facts.get("steps") is not None:
+        config = replace(config, steps=resumed.facts["steps"])
+    config = replace(config, shards=resumed.shards or config.shards, ray=command.ray or config.ray)
+    if command.shards is not None and (config.shards is None or command.shards not in ("auto", config.shards)):
+        where = "one Horde" if config.shards is None else f"{config.shards} shards"
+        raise BadInput(
+            f"--shards {command.shards}: the demons of {folder.path} are in {where}, which cannot change; omit it"
+        )
+    if command.ray is not None and config.shards is None:
+        raise BadInput(f"--ray {command.ray}: the demons of {folder.path} are not in shards; omit it")
+    refuse_over(folder, resumed, config.steps)
+    session = _prepared(config, folder, signals, resumed)
+    robot = session.source
+    if isinstance(robot, Robot) and (command.add is not None or command.remove is not None):
+        learns = command.learn_from_record
+        robot.snapshot_writer.pending = lambda: robot.change(command.add, command.remove, learns=learns)
+    return session
 
 
 def _prepared(
     config: LearnConfig, folder: RunFolder, signals: SignalHandler, resumed: Resumption | None = None
 ) -> Session:
-    """Return a session after the first observation, so that errors show before the run."""
+    """Return a session of a robot or a log, with warnings about its update rules."""
     console = Console(stderr=True)
     notice = CompileNotice(console)
-    with user_errors():
-        table = None if config.columns is None else opened(config)
-        envs = [_make_env(config) for _ in range(config.robots)] if table is None else [HeaderEnv(table.header)]
-        env = envs[0]
-        run: Run | None = None
-        source: Log | Robot | None = None
-        try:
-            try_port(env, config)
-            with notice.installed():
-                own = folder.question_file if resumed is not None and folder.question_file.is_file() else None
-                run = make_run(env, config, folder, own)
-            if run.interface.actions:
-                behaviour = StickyRandom(len(run.interface.actions), config.repeat)
-                for warning in unsafe_rules(run.horde.questions, config.algorithm, config.trace_rule, behaviour):
-                    console.print(warning, highlight=False)
-            is_log = config.backend == "replay"
-            source = Log(run, console, env, table) if is_log else Robot(run, envs, console, resumed)
-            session = Session(run, source, console, signals, notice)
-            session.begin()
-        except BaseException:
-            if source is not None:
-                source.abandon()
-            else:
-                for one in envs:
-                    one.close()
-            if run is not None:
-                run.close()
-            raise
+    table = None if config.columns is None else opened(config)
+    envs = [_make_env(config) for _ in range(config.robots)] if table is None else [HeaderEnv(table.header)]
+    run: Run | None = None
+    try:
+        try_port(envs[0], config)
+        with notice.installed():
+            own = folder.question_file if resumed is not None and folder.question_file.is_file() else None
+            run = make_run(envs[0], config, folder, own)
+        if run.interface.actions:
+            behaviour = StickyRandom(len(run.interface.actions), config.repeat)
+            for warning in unsafe_rules(run.horde.questions, config.algorithm, config.trace_rule, behaviour):
+                console.print(warning, highlight=False)
+        is_log = config.backend == "replay"
+        source = Log(run, console, envs[0], table) if is_log else Robot(run, envs, console, resumed)
+    except BaseException:
+        for env in envs:
+            env.close()
+        if run is not None:
+            run.close()
+        raise
     if config.physics is not None:
         is_default = config.physics == "bullet" or default_physics() == "bullet"
         why = "" if is_default else ": PyBullet is not installed, nor needed"
         console.print(f"physics {config.physics}{why}", highlight=False)
-    return session
+    return Session(run, source, console, signals, notice)
 
 
 def _completed(session: Session) -> dict[str, Any]:

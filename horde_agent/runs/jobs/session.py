@@ -40,11 +40,14 @@ from horde_agent.runs.data.lerobot import is_lerobot, open_lerobot
 from horde_agent.runs.data.minari import open_minari
 from horde_agent.runs.data.tables import Table
 from horde_agent.runs.ending import Cause, Ended, SignalHandler
-from horde_agent.runs.jobs.sources import Data, Log, Recording, Replay, Source, is_imported, new_life, restore
+from horde_agent.runs.jobs.sources.data_set import DataSet, is_imported
+from horde_agent.runs.jobs.sources.log import Log
+from horde_agent.runs.jobs.sources.replay import Replay
+from horde_agent.runs.jobs.sources.source import Recording, Source, new_life, restore
 from horde_agent.runs.jobs.tables import write_tables
 from horde_agent.runs.jobs.warm import CompileNotice, warm_up
 from horde_agent.runs.keeping.folder import RunFolder, lived_steps, write_whole
-from horde_agent.runs.keeping.resume import Resumption, change, resumption
+from horde_agent.runs.keeping.resume import change, resumption
 from horde_agent.runs.keeping.run import GIVEN_IN_PYTHON, IN_PYTHON, HeaderEnv, Questions, Run, make_run
 
 _OF_WORLD = re.compile(r"life/(robot\d+/)?world/")  # state of a robot's body, in a snapshot
@@ -95,13 +98,18 @@ class Session:
         """Compile, then open the source.
 
         In this order, because a robot may drive in its first reset and compiling would delay its commands. A signal
-        during that drive requests the end of the run.
+        during that drive requests the end of the run. If it fails, everything is closed.
         """
-        with (self._notice or CompileNotice(self.console)).installed():
-            compile_s = warm_up(self.run.horde, self.run.interface, self.run.config.robots)
-        self.run.compile_s = compile_s if self._is_timed else None
-        self.signals.call_at_first(lambda: self.source.stop(Cause.of_signal(self.signals.seen[-1])))
-        self.source.begin()
+        try:
+            with (self._notice or CompileNotice(self.console)).installed():
+                compile_s = warm_up(self.run.horde, self.run.interface, self.run.config.robots)
+            self.run.compile_s = compile_s if self._is_timed else None
+            self.signals.call_at_first(lambda: self.source.stop(Cause.of_signal(self.signals.seen[-1])))
+            self.source.begin()
+        except BaseException:
+            self.source.abandon()
+            self.run.close()
+            raise
 
     def learn(self) -> dict[str, Any]:
         """Learn from the source to its end, and write the tables; return the summary.
@@ -219,12 +227,10 @@ def relearning(config: LearnConfig, lived: LearnConfig, folder: RunFolder, conso
             os.link(path, folder.log / path.name)
         except OSError:
             shutil.copy2(path, folder.log / path.name)
-    facts: dict[str, Any] = {
-        "end": Cause.LOG_END if config.steps is None else Cause.STEPS,
-        "total": config.steps or end,
-    }
-    facts |= {"path": recorded.life, "has_tests": header.get("tests_excursions"), "excursions": folder.excursions}
-    return Session(run, Replay(run, Recording(recorded.life, config.steps), console, **facts), console)
+    rows, cause = Recording(recorded.life, config.steps), Cause.LOG_END if config.steps is None else Cause.STEPS
+    source = Replay(run, rows, console, header, end=cause, total=config.steps or end)
+    source.student.errors.record_to(folder.excursions)
+    return Session(run, source, console)
 
 
 # ---- learning from a data set ----------------------------------------------------------------------------------------
@@ -291,7 +297,7 @@ def learning_from(
         ValueError: If the questions do not fit the data set.
     """
     run = make_run(HeaderEnv(table.header), config, folder, own=questions)
-    return Session(run, Data(run, table, console), console, signals)
+    return Session(run, DataSet(run, table, console), console, signals)
 
 
 def resuming_data(config: LearnConfig, folder: RunFolder, console: Console, signals: SignalHandler) -> Session:
@@ -311,7 +317,7 @@ def resuming_data(config: LearnConfig, folder: RunFolder, console: Console, sign
     run.is_unfinished = False
     for note in (*resumed.notes, f"resumed at row {resumed.n_rows:,}; {n_left:,} rows follow"):
         console.print(note, highlight=False, soft_wrap=True)
-    return Session(run, Data(run, None, console, resumed), console, signals)
+    return Session(run, DataSet(run, None, console, resumed), console, signals)
 
 
 # ---- missing tables --------------------------------------------------------------------------------------------------
@@ -365,19 +371,15 @@ def complete(folder: RunFolder, console: Console) -> dict[str, Any]:
         else:
             passes = (config.passes or 1) if config.backend == "data" else 1
             end *= passes
-            facts: dict[str, Any] = {"path": folder.life, "end": Cause.CUT_OFF, "total": end}
-            facts["has_tests"] = header.get("tests_excursions")
             restored = _restored(run, folder, header, n_rows * passes, console)
-            if restored is not None:
-                kept, life, sampler = restored
-                rows = Recording(folder.life, end, kept.n_rows, passes)
-                source = Replay(run, rows, console, **facts, restored=(life, sampler))
-            else:
+            if restored is None:
                 run = _rebuilt(folder, made, config, header)
+            rows = Recording(folder.life, end, restored[2] if restored else None, passes)
+            life = restored[:2] if restored else None
+            source = Replay(run, rows, console, header, end=Cause.CUT_OFF, total=end, restored=life)
+            if restored is None:
                 # Excursions that the run recorded itself are kept; neither table fits in memory after months.
-                excursions = made.excursions if folder.excursions.is_file() else folder.excursions
-                rows = Recording(folder.life, end, passes=passes)
-                source = Replay(run, rows, console, **facts, excursions=excursions)
+                source.student.errors.record_to(made.excursions if folder.excursions.is_file() else folder.excursions)
         session = Session(run, source, console, is_timed=False)
         session.begin()
         try:
@@ -429,8 +431,8 @@ def _rebuilt(folder: RunFolder, made: RunFolder, config: LearnConfig, header: di
 
 def _restored(
     run: Run, folder: RunFolder, header: dict[str, Any], n_rows: int, console: Console
-) -> tuple[Resumption, Life, Sampler] | None:
-    """Return a run's newest suitable snapshot, and the life and the samples restored from it; None without one.
+) -> tuple[Life, Sampler, int] | None:
+    """Return a life and its samples, restored from the newest suitable snapshot, and its rows; None without one.
 
     Later excursions are scored again and recorded in another file: the run's own files do not change.
     """
@@ -438,8 +440,7 @@ def _restored(
         kept = resumption(folder)
         if not kept.state or kept.shards is not None or n_rows < kept.n_rows:
             return None
-        life, sampler = new_life([HeaderEnv(header)] * run.config.robots, run), Sampler()
-        life.observers += [run.watch, sampler]
+        life, sampler = new_life([HeaderEnv(header)] * run.config.robots, run)
         change(life, run.interface, folder, kept.changes)
         life.student.errors.table.resume_in(folder.excursions, copy_to=run.folder.log / "since.rec")
         restore(life, run, sampler, {k: v for k, v in kept.state.items() if not _OF_WORLD.match(k)})
@@ -449,7 +450,7 @@ def _restored(
     kept.state.clear()
     for note in (*kept.notes, f"from its snapshot at step {kept.step:,} on: {n_rows - kept.n_rows:,} rows"):
         console.print(note, highlight=False, soft_wrap=True)
-    return kept, life, sampler
+    return life, sampler, kept.n_rows
 
 
 def recorded_facts(folder: RunFolder) -> tuple[dict[str, Any], int, int]:

@@ -20,7 +20,7 @@ from horde_agent.policies import Behaviour
 from horde_agent.record import A_DAY, read
 from horde_agent.runs.jobs import curves as traces
 from horde_agent.runs.jobs import holdout
-from horde_agent.runs.jobs.sources import Outcome
+from horde_agent.runs.jobs.sources.source import Outcome
 from horde_agent.runs.keeping.folder import own_version, write_csv, write_json
 from horde_agent.runs.keeping.run import Run
 from horde_agent.types import Bools, Floats, Integers

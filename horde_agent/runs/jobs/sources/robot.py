@@ -1,0 +1,231 @@
+"""A robot that acts, learns and is recorded."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+from rich.console import Console
+
+from horde_agent.horde import Horde
+from horde_agent.life.feed import Feed
+from horde_agent.life.life import Life
+from horde_agent.life.observers import Progress, outside_drives
+from horde_agent.life.robots import Robots
+from horde_agent.life.student import relearn
+from horde_agent.record import Recorder, read_in_parts
+from horde_agent.record.rows import FORMAT
+from horde_agent.record.segments import read_header, started_files
+from horde_agent.runs.config import BadInput, seconds
+from horde_agent.runs.ending import Cause, End
+from horde_agent.runs.jobs.sources.replay import replay_rows
+from horde_agent.runs.jobs.sources.source import NOT_RECORDED, Outcome, Source, new_life, new_recorder, restore
+from horde_agent.runs.keeping.events import Alarms, Events
+from horde_agent.runs.keeping.folder import unwritable
+from horde_agent.runs.keeping.resume import Resumption, change, new_changes, refuse_other_ranges
+from horde_agent.runs.keeping.run import Run, record_header
+from horde_agent.runs.keeping.snapshot_writer import SnapshotWriter
+
+_DIFFERS = (
+    "the observation at step %d differs from the one recorded before the run was resumed: from that step on, the "
+    "recording contains the new observations"
+)
+_log = logging.getLogger(__name__)
+
+
+class Robot(Source):
+    """A robot; from the snapshot `resumed`, or from its start when None.
+
+    Raises:
+        BadInput: If the disk has too little free space, the folder cannot be written, or the recording is damaged after
+            the snapshot.
+    """
+
+    def __init__(
+        self, run: Run, envs: Sequence[gymnasium.Env[Any, Any]], console: Console, resumed: Resumption | None = None
+    ) -> None:
+        config, interface = run.config, run.interface
+        self.envs, self.env, self._resumed = envs, envs[0], resumed
+        self.life, self.sampler = new_life(envs, run)
+        super().__init__(run, self.life.student, console)
+        self.total = config.steps
+        if config.on_alarm is not None:
+            names = [channel.name for channel in interface.channels]
+            self.life.observers.append(Alarms(config.on_alarm, run.folder.path, names, interface.period_s))
+        if resumed is None:
+            has_tests = bool(self.life.excursions.policies)
+            self.recorder = new_recorder(run, self.env, self.student.errors, has_tests=has_tests)
+        else:
+            self.recorder = self._continued_recorder(resumed)
+        self.life.observers.append(Events(run.folder, self.recorder))
+        changes, lived_s = ([], 0.0) if resumed is None else (resumed.changes, resumed.lived_s)
+        every_s, picture = seconds(config.snapshot_every), self.life.body.metadata.get("picture")
+        self.snapshot_writer = SnapshotWriter(run, self.recorder, self.sampler, every_s, changes, lived_s)
+        pages: dict[str, Any] = {"picture": picture, "total": config.steps, "ask_to_stop": self._stop_for_the_page}
+        self.feed = Feed(run.folder.path, interface, run.horde, **pages)
+        self._is_closed = False
+
+    def _continued_recorder(self, resumed: Resumption) -> Recorder:
+        folder, life = self.run.folder, self.life
+        change(life, self.run.interface, folder, resumed.changes)
+        try:
+            recorded = read_header(started_files(folder.life)[0], FORMAT)
+            refuse_other_ranges(folder, recorded, record_header(self.env, self.run.interface))
+            recorder = Recorder.resume(folder.life, resumed.n_rows, is_redone=life.body.is_restorable)
+            life.student.errors.table.resume_in(folder.excursions)
+        except BadInput:
+            raise
+        except ValueError as error:
+            raise BadInput(f"{folder.path} cannot be resumed: {error}; run `horde doctor {folder.path}`") from None
+        except OSError as error:
+            raise BadInput(unwritable(folder.path, error)) from None
+        return recorder
+
+    def begin(self) -> None:
+        """Restore a resumed run; reset the robot, which may drive."""
+        if self._resumed is not None:
+            self._restore(self._resumed)
+        else:
+            self.run.folder.log_event({"step": 0, "event": "began", "row": 0})
+        self.life.begin()
+
+    def _restore(self, resumed: Resumption) -> None:
+        """Restore the life from the snapshot; if the robot kept moving, learn from the rows recorded after it."""
+        life, state, is_redone = self.life, resumed.state, self.life.body.is_restorable
+        try:
+            if state:
+                restore(life, self.run, self.sampler, state)
+            else:
+                life.student.errors.restore(life.student.errors.state())
+        except ValueError as error:
+            raise BadInput(f"{self.run.folder.path} cannot be resumed: {error}") from None
+        since = self.recorder.since
+        if not is_redone:
+            replay_rows(life, [since], outside_drives(self.sampler.update, life.student))
+        state.clear()  # it may be mapped from files that are deleted after newer snapshots
+        for note in resumed.notes:
+            self.say(note)
+        what = "replaying" if is_redone else "learned from"
+        self.say(f"resumed at step {resumed.step:,}; {what} {len(since):,} recorded rows")
+        event = {"step": resumed.step, "event": "resumed", "row": resumed.n_rows, "redone": len(since)}
+        self.run.folder.log_event(event)
+
+    def change(self, add: Path | None, remove: str | None, *, learns: bool) -> list[dict[str, Any]]:
+        """Add the questions of a file and remove those that match a pattern; return the changes, as in snapshots.
+
+        If `learns`, theta of the new questions is learned from the recording; w and traces start at 0.
+
+        Raises:
+            BadInput: If the file is invalid, no name matches the pattern, or the behaviour follows a removed one.
+        """
+        life, run, before = self.life, self.run, list(self.life.horde.names)
+        changes = new_changes(run.folder, before, add, remove, len(self.snapshot_writer.changes))
+        followed = run.config.behaviour
+        if any(followed == f"greedy:{name}" for one in changes for name in one.get("remove", ())):
+            raise BadInput(f"--remove {remove}: the robot's behaviour is {followed}; choose a pattern that leaves it")
+        try:
+            change(life, run.interface, run.folder, changes)
+        except ValueError as error:
+            raise BadInput(str(error)) from None
+        for one in changes:
+            run.folder.log_event({"step": life.steps, "event": "questions", "row": self.recorder.n_rows, **one})
+        if learns and add is not None:
+            self.recorder.flush()
+            _learn_theta(life, run, set(life.horde.names) - set(before))
+        return changes
+
+    def learn(self, progress: Progress) -> None:
+        """Act and learn until the last step, a request to stop or a fault."""
+        self.life.recorder = self.recorder
+        self.life.observers += [progress, self.feed, self.snapshot_writer]
+        self.snapshot_writer.start()
+        assert self.total is not None
+        self.life.run(max(self.total - self.life.steps, 0))  # a reset may have taken steps
+
+    def stop(self, cause: Cause) -> None:
+        """End the life after the current step."""
+        super().stop(cause)
+        self.life.stop()
+
+    def emergency_stop(self, reason: str) -> bool:
+        """Set the robot's emergency stop; return whether it has one."""
+        return self.life.body.emergency_stop(reason)
+
+    def _stop_for_the_page(self) -> None:
+        if self.stopped_by is None:
+            self.emergency_stop("requested on the live page")
+            self.stop(Cause.PAGE_STOP)
+
+    def close(self) -> None:
+        """Stop and close the robot."""
+        if not self._is_closed:
+            self._is_closed = True
+            for env in self.envs:
+                env.close()
+
+    def abandon(self) -> None:
+        """Close everything; the run does not start."""
+        super().abandon()
+        self.life.close()
+        self.feed.close()
+        self.recorder.close()
+
+    def finish(self, fault: BaseException | None) -> Outcome:
+        """Write the last snapshot and close the recording, after the robot was stopped; tables follow any fault."""
+        life = self.life
+        for end in (self.snapshot_writer.finish, lambda: self.feed.close(life), life.close):
+            try:
+                end()
+            except BaseException as error:
+                fault = fault or error
+        if self.recorder.differs_at is not None:
+            _log.warning(_DIFFERS, self.recorder.differs_at)
+        ended = self._end(fault)
+        event = {"step": life.steps, "event": "ended", "row": self.recorder.n_rows}
+        self.run.folder.log_event({**event, "why": ended.why, "cause": ended.cause.code})
+        robot = {name: getattr(life, name) for name in ("gaps", *NOT_RECORDED)}
+        details: dict[str, Any] = {
+            "n_clipped": life.n_clipped,
+            "sensor_age_ms": life.sensor_age_s.summary_ms(),
+            "overrun_ms": life.overrun_s.summary_ms(),
+            "n_not_applied": life.n_not_applied,
+            "n_dockings": life.dockings.n_done,
+            "n_dockings_failed": life.dockings.n_failed,
+        }
+        if isinstance(life, Robots):
+            details["steps_of_robots"] = life.steps_of.tolist()
+        return Outcome(
+            steps=life.steps,
+            end=ended,
+            robot=robot,
+            details=details,
+            fault=fault,
+            samples=self.sampler.samples,
+            cycle_s=life.cycle_s,
+            lived_before_s=self.snapshot_writer.lived_before_s,
+            has_tests=bool(life.excursions.policies),
+        )
+
+    def _end(self, fault: BaseException | None) -> End:
+        """Return what ended the run: its last step, the first request, an exception, or the battery."""
+        if fault is None and self.life.steps >= (self.total or 0):
+            return End.of(Cause.STEPS)
+        if self.stopped_by is not None:
+            return End.of(self.stopped_by)
+        if fault is not None:
+            return End.of_fault(fault)
+        return End.of(Cause.BATTERY_LOW if self.life.is_out_of_battery else Cause.UNKNOWN)
+
+
+def _learn_theta(life: Life, run: Run, names: set[str]) -> None:
+    """Learn theta of new questions off-policy from the recording, in a separate Horde: other weights do not change."""
+    new = [question for question in life.horde.questions if question.name in names]
+    horde, coder = life.horde, run.interface.coder
+    alone = Horde(new, n_features=coder.n_features, n_active=coder.n_active, config=horde.config, mode="deferred")
+    relearn(read_in_parts(run.folder.life), alone, run.interface)
+    theta = horde.weights()[0]
+    theta[[horde.names.index(question.name) for question in new]] = alone.weights()[0]
+    horde.reset_weights(theta)
