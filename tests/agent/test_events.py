@@ -1,17 +1,95 @@
-"""events.jsonl has each event of a run once, with its step."""
+"""Alarms call a command once each; events.jsonl has each event of a run once, with its step."""
 
 from __future__ import annotations
 
 import json
 import shutil
+import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from horde_agent import cli
-from horde_agent.runs.keeping.events import Events
+from horde_agent.record import Flag, Phase, Row
+from horde_agent.runs.keeping.events import Alarms, Events
 from tests.agent.doubles import ToyBody
+
+
+def look(alarms: Alarms, step: int, observation: list[float], **life: Any) -> None:
+    counts = {"deadlines_missed": 0, "horde": SimpleNamespace(n_waiting=0, n_diverged=0, diverged=[])} | life
+    row = Row(step, 0.1 * step, np.array(observation, np.float32), 0, 1.0, Phase.BEHAVE, Flag.NONE, (0, 0, 0))
+    alarms.after_step(SimpleNamespace(row=row, life=SimpleNamespace(**counts)))  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def alarms(tmp_path: Path) -> Alarms:
+    return Alarms("true", tmp_path, ["light", "overheating"], 0.1)
+
+
+def test_each_alarm_is_raised_once_an_hour(alarms: Alarms) -> None:
+    for step in range(0, 200, 10):
+        look(
+            alarms,
+            step,
+            [step / 200, 1.0],
+            deadlines_missed=3,
+            horde=SimpleNamespace(n_waiting=0, n_diverged=2, diverged=["a", "b"]),
+        )
+    assert [name for name, _ in alarms.raised] == ["overheating", "deadline", "diverged"]
+    assert alarms.raised[2][1] == "step 0: 2 demons diverged, the last one is b"
+
+
+def test_a_sensor_that_never_varied_is_not_silent_and_one_that_did_is(alarms: Alarms) -> None:
+    for step in range(0, 8000, 10):
+        look(alarms, step, [min(step, 500) / 500, 0.0])
+    assert list(alarms.raised) == [("silent", "step 6,500: light has been constant for 600 s")]
+
+
+def test_the_number_of_alarms_in_memory_is_bounded(alarms: Alarms, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The sensor changes every quarter of an hour, which raises 150 alarms; the newest 100 are kept."""
+    monkeypatch.setattr(Alarms, "_call", lambda *_: None)
+    for step in range(0, 150 * 9_000, 1_000):
+        look(alarms, step, [step // 9_000 % 2, 0.0])
+    assert len(alarms.raised) == 100
+    assert alarms.raised[-1][1].startswith("step 1,347,000: light")
+
+
+def test_divergence_is_not_checked_while_steps_are_deferred(alarms: Alarms) -> None:
+    """Reading it would flush them, and change the batches."""
+    look(alarms, 10, [0.0, 0.0], horde=SimpleNamespace(n_waiting=3))
+    assert not alarms.raised
+
+
+def test_a_full_disk_raises_an_alarm(alarms: Alarms, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=5e6))
+    look(alarms, 1000, [0.0, 0.0])
+    assert alarms.raised[0][0] == "disk"
+    assert "5 MB free" in alarms.raised[0][1]
+
+
+def test_the_command_receives_name_and_message_and_the_weights_are_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script = tmp_path / "alarm.sh"
+    script.write_text(f'#!/bin/sh\necho "$1: $2" >> {tmp_path}/alarms\n')
+    script.chmod(0o755)
+    hashes = []
+    for words in ([], ["--on-alarm", str(script)]):
+        monkeypatch.setattr(cli, "_make_env", lambda _config: ToyBody(faults={200: {"overrun_s": 0.2}}))
+        out = tmp_path / f"{len(words)}"
+        assert cli.main([*f"learn --steps 400 --horizon 8 --out {out}".split(), *words]) == 0
+        hashes.append(json.loads((out / "summary.json").read_text())["weights_sha256"])
+    end = time.monotonic() + 10.0
+    while not (tmp_path / "alarms").exists() and time.monotonic() < end:
+        time.sleep(0.01)
+    assert "deadline: step 2" in (tmp_path / "alarms").read_text()
+    assert hashes[0] == hashes[1]
+
+
+# ---- events ----------------------------------------------------------------------------------------------------------
 
 
 def events(run: Path) -> list[dict[str, Any]]:

@@ -17,10 +17,8 @@ from horde_agent.record import Flag, Phase
     ("info", "ends", "flags"),
     [
         ({}, {}, Flag.NONE),
-        ({"gap": 0, "applied": 1, "stale": 0, "t": 3.0}, {}, Flag.NONE),
         ({"gap": 1}, {}, Flag.GAP),
         ({}, {"begins": True}, Flag.GAP),
-        ({"gap": 0}, {"begins": True}, Flag.GAP),
         ({"applied": 0}, {}, Flag.NOT_APPLIED),
         ({"stale": 1}, {}, Flag.STALE),
         ({}, {"terminated": True}, Flag.TERMINATED),

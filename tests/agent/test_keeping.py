@@ -53,10 +53,10 @@ def test_a_life_with_snapshots_is_the_life_without(
     backend: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Deferred, each is copied while steps wait to be learned."""
-    words = f"--backend {backend} --steps 1500"
+    words = f"--backend {backend} --steps 600"
     without = lived(tmp_path / "a", f"{words} --snapshot-every never", monkeypatch)
     monkeypatch.setattr(snapshots.write, "__kwdefaults__", {"kept": 99})
-    keep_each(100, monkeypatch)
+    keep_each(50, monkeypatch)
     with_them = lived(tmp_path / "b", f"{words} --snapshot-every 1s", monkeypatch)
     assert {key: with_them[key] for key in TOLD} == {key: without[key] for key in TOLD}
     kept = list(snapshots.found(tmp_path / "b" / "checkpoint"))

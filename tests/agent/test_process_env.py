@@ -224,20 +224,19 @@ def test_no_child_process_imports_modules_of_the_current_folder(module: str, tmp
     assert ["foreign code runs" in stderr for stderr in outputs] == [False, True]
 
 
-@pytest.mark.parametrize("closed", [(0,), (0, 1, 2)])
-def test_it_starts_with_closed_standard_files(tmp_path: Path, closed: tuple[int, ...]) -> None:
+def test_it_starts_with_closed_standard_files(tmp_path: Path) -> None:
     """`horde learn <&-`: the socket must not take the number of a standard file."""
     (tmp_path / "agent.py").write_text(STEP)
     done = subprocess.run(
         [sys.executable, str(tmp_path / "agent.py")],
         env={**os.environ, "PYTHONPATH": str(ROOT)},
-        preexec_fn=lambda: [os.close(number) for number in closed],
+        preexec_fn=lambda: os.close(0),
         capture_output=True,
         text=True,
         timeout=120,
     )
     assert done.returncode == 0, done.stderr
-    assert done.stdout == ("1\n" if 1 not in closed else "")
+    assert done.stdout == "1\n"
 
 
 @pytest.mark.parametrize("when", ["make", "reset"])

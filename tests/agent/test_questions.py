@@ -1,18 +1,190 @@
-"""Questions, and families of questions."""
+"""Families of questions, and question files: valid ones, and one sentence of error for each mistake."""
 
 from __future__ import annotations
 
+import copy
+import random
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from horde_agent import questions
 from horde_agent.gvf import GVF, Channel
-from horde_agent.policies import Behaviour, ConstantAction, Gibbs, Uniform
+from horde_agent.interface import Interface
+from horde_agent.policies import ConstantAction, Gibbs
 from tests.agent.shared import robot_interface
 
 ROBOT = robot_interface()
+EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "questions.toml"
+
+VALID: dict[str, Any] = {
+    "family": [
+        {
+            "policies": ["forward", "uniform"],
+            "gammas": [0.0, 0.5],
+            "channels": ["light_0", "thermal_1"],
+            "groups": ["acceleration"],
+            "lam": 0.5,
+            "tested": False,
+        },
+        {"policies": ["behaviour"], "gammas": [0.8]},
+    ],
+    "feedback": [
+        {"questions": ["*/g0.5/*"], "intervals": [8], "tilings": 2, "range": [0.0, 2.0]},
+        {"questions": ["behaviour/*/light_0"], "intervals": [2, 3], "neighbour": 1, "tilings": 1},
+    ],
+}
+
+WRONG: list[Any] = [
+    *(True, False, 0, 1, -1, 8, 1.5, 0.0, -0.5, 1.0, 10**9, 10**400, 1e400, float("nan"), "", "1", "light_0"),
+    *([], [0], [1.0], [-1], [8, 8], [1, 2, 3], [10**9], [10**9, 10**9], [True], [1.5], ["a", "b"], ["light_0"] * 2),
+    *([[]], [[1]], [[[1]]], [{}], {}, {"a": 1}, [float("nan")], [0.5, 0.5], ["stop", 3], ["behaviour"], [10**400]),
+    *([0.0, 10**400], [1e300, -1e300], [2, 1], [0, float("inf")], ["*"], ["?"], ["[["], "*", ["acceleration"]),
+]
+
+
+def toml(value: Any) -> str:
+    """Return a value as TOML, with tables in lists inline."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, dict):
+        return "{" + ", ".join(f'"{k}" = {toml(v)}' for k, v in value.items()) + "}"
+    if isinstance(value, list):
+        return "[" + ", ".join(map(toml, value)) + "]"
+    return f'"{value}"' if isinstance(value, str) else repr(value)
+
+
+def text_of(table: dict[str, Any]) -> str:
+    return "".join(f"{key} = {toml(value)}\n" for key, value in table.items())
+
+
+def read(path: Path, text: str) -> tuple[list[GVF], Interface]:
+    path.write_text(text, encoding="utf-8")
+    asked = questions.from_file(path, ROBOT)
+    return asked, questions.feeding_back(path, ROBOT, asked)
+
+
+def refusal(path: Path, text: str) -> str | None:
+    """Return the error of a file, or None if it gives questions."""
+    try:
+        asked, _ = read(path, text)
+    except ValueError as error:
+        return str(error)
+    assert asked
+    return None
+
+
+def mistakes() -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield the valid file with one field of one table wrong, missing, or with another name."""
+    for kind, tables in VALID.items():
+        for wrong in WRONG:
+            yield f"{kind} = {wrong!r}"[:60], {**VALID, kind: wrong}
+        for k, table in enumerate(tables):
+            for key in table:
+                for name, change in [
+                    *((f"{wrong!r}"[:40], {key: wrong}) for wrong in WRONG),
+                    ("missing", {}),
+                    ("misspelt", {f"{key}s": table[key]}),
+                ]:
+                    changed = copy.deepcopy(VALID)
+                    changed[kind][k] = {other: v for other, v in table.items() if other != key} | change
+                    yield f"{kind} {k}: {key} {name}", changed
+
+
+def test_the_file_that_the_mistakes_start_from_is_valid(tmp_path: Path) -> None:
+    """2 policies x 2 gammas x (2 channels and a group of 3); then 53 sensors; 10 + 1 predictions are fed back."""
+    asked, looped = read(tmp_path / "q.toml", text_of(VALID))
+    assert len(asked) == 2 * 2 * 5 + 53
+    assert [q.tested for q in asked] == [False] * 20 + [True] * 53
+    assert looped.feedback is not None
+    assert len(looped.feedback.names) == 10 + 1
+
+
+def test_every_mistake_is_one_sentence_with_the_name_of_the_file(tmp_path: Path) -> None:
+    """Wrong types, lengths and ranges in every field; valid values must give questions."""
+    path, n_refused = tmp_path / "q.toml", 0
+    for name, table in mistakes():
+        said = refusal(path, text_of(table))
+        if said is not None:
+            n_refused += 1
+            assert said.startswith(f"{path}: "), name
+            assert "\n" not in said, name
+            assert len(said) < 1_500, name
+            assert "[[tiling]]" not in said, name
+    assert n_refused > 400
+
+
+def test_a_file_of_noise_is_refused_or_read(tmp_path: Path) -> None:
+    """Single characters of the valid file replaced, left out and doubled, 600 times."""
+    rng, text, path = random.Random(0), text_of(VALID), tmp_path / "q.toml"
+    for _ in range(600):
+        at = rng.randrange(len(text))
+        new = rng.choice(["", text[at] * 2, rng.choice('[]{}",=.#\\\n0-tf\x00é')])
+        said = refusal(path, text[:at] + new + text[at + 1 :])
+        assert said is None or said.startswith(f"{path}: ")
+
+
+FAMILY = '[[family]]\npolicies = ["stop"]\ngammas = [0.5]\n'
+FEEDBACK = FAMILY + '[[feedback]]\nquestions = ["*"]\nintervals = [8]\ntilings = 2\n'
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (FEEDBACK + 'range = ["a", "b"]', r"range .*not \['a', 'b'\]"),
+        (FEEDBACK.replace("[8]", "[8, 8]") + 'neighbour = "1"', "neighbour .*-53 to 53, not '1'"),
+        (FEEDBACK.replace("[8]", "[10000000]"), r"\[\[feedback\]\] number 1 .*1,060,.* more than"),
+        (FEEDBACK.replace("= 2", "= true"), "tilings .*1 to 10,000, not True"),
+        (FEEDBACK + FEEDBACK[len(FAMILY) :].replace("[8]", "[0]"), r"\[\[feedback\]\] number 2: intervals"),
+        (FAMILY.replace("stop", "dance"), "unknown policy 'dance'; there are forward, reverse"),
+        (FAMILY + 'channels = ["smell"]', "unknown sensor 'smell'; there are bus_voltage"),
+        (FAMILY + "colour = 1", r"unknown key 'colour'; .*policies, gammas"),
+        ("title = 1\n" + FAMILY, "unknown key 'title'"),
+        (FAMILY + 'channels = "light_0"', "channels must be a list"),
+        (FAMILY.replace("0.5", "1.0"), "continuation of 1"),
+        (FAMILY.replace("0.5", '"long"'), "gammas must be a number"),
+        (FAMILY.replace("[0.5]", "[0.5, 0.5]"), "gammas .*0.5 twice"),
+        (FAMILY + 'tested = "no"', "tested .*not 'no'"),
+        (FAMILY + "lam = 2", "lam must be in"),
+        ('[[family]]\npolicies = ["stop"]\n', "needs 'gammas'"),
+        (FAMILY + FAMILY, "twice"),
+        ("", "at least one"),
+        ("family = [", "not a TOML file"),
+        ("family = " + "[" * 5_000, "nested too deeply|not a TOML file"),
+    ],
+)
+def test_a_mistake_is_named_with_its_file_and_table(tmp_path: Path, text: str, words: str) -> None:
+    with pytest.raises(ValueError, match=words) as error:
+        read(tmp_path / "q.toml", text)
+    assert str(error.value).startswith(str(tmp_path / "q.toml"))
+
+
+def test_a_missing_file_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="cannot read the question file"):
+        questions.from_file(tmp_path / "nowhere.toml", ROBOT)
+
+
+def test_the_worked_example_is_documented() -> None:
+    """It has every field; docs/questions.md shows the file and describes each field."""
+    text = EXAMPLE.read_text(encoding="utf-8")
+    asked = questions.from_file(EXAMPLE, ROBOT)
+    looped = questions.feeding_back(EXAMPLE, ROBOT, asked)
+    fields = ("policies", "gammas", "channels", "groups", "lam", "tested", "questions", "intervals", "tilings")
+    page = (EXAMPLE.parents[1] / "docs" / "questions.md").read_text(encoding="utf-8")
+    for field in (*fields, "neighbour", "range"):
+        assert f"\n{field} = " in text, field
+        assert f"`{field}`" in page, field
+    assert looped.feedback is not None
+    assert (len(asked), len(looped.feedback.names)) == (99, 13)
+    assert f"{len(asked)} questions; {len(looped.feedback.names)} of their predictions" in page
+    assert next(q.name for q in asked if not q.tested) == "rotate_clockwise/g0.95/thermal_0"
+    assert text.strip() in page, "the document shows the file as it is"
+
+
+# ---- families --------------------------------------------------------------------------------------------------------
 
 
 def test_the_papers_first_experiment_has_795_questions() -> None:
@@ -26,12 +198,6 @@ def test_the_papers_first_experiment_has_795_questions() -> None:
     assert len({q.name for q in asked}) == 795
 
 
-def test_nexting_follows_the_behaviour() -> None:
-    asked = questions.nexting(ROBOT)
-    assert len(asked) == 159
-    assert all(q.target_policy == Behaviour() for q in asked)
-
-
 def test_the_papers_last_experiment_has_a_policy_for_each_question() -> None:
     asked = questions.policies(ROBOT, np.random.default_rng(0), n=40)
     assert len({id(q.target_policy) for q in asked}) == 40
@@ -41,21 +207,3 @@ def test_the_papers_last_experiment_has_a_policy_for_each_question() -> None:
     assert [q.name for q in again] == [q.name for q in asked]
     with pytest.raises(ValueError, match="n must"):
         questions.policies(ROBOT, np.random.default_rng(0), n=0)
-
-
-def test_a_file_gives_questions(tmp_path: Path) -> None:
-    path = tmp_path / "mine.toml"
-    path.write_text(
-        '[[family]]\npolicies = ["stop", "uniform"]\ngammas = [0.0, 0.9]\n'
-        'groups = ["light"]\nchannels = ["thermal_0"]\n'
-        '[[family]]\npolicies = ["behaviour"]\ngammas = [0.5]\nlam = 0.4\n'
-    )
-    asked = questions.from_file(path, ROBOT)
-    assert len(asked) == 2 * 2 * 5 + 53
-    assert asked[0].name == "stop/g0/light_0"
-    assert asked[10].target_policy == Uniform(5)
-    assert asked[-1].lam == 0.4
-
-
-def test_a_continuation_of_one_is_for_streams_that_end() -> None:
-    assert GVF("mine", Uniform(5), Channel(0), 1.0, ends=True).continuation == 1.0

@@ -6,7 +6,7 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,8 +17,10 @@ from horde_agent import cli
 from horde_agent.record import read, snapshots
 from horde_agent.record.segments import encode_header
 from tests.agent.doubles import ToyBody
+from tests.agent.refusal import refused
 
 Damage = Callable[[Path], object]
+PAGES = shutil.ignore_patterns("*.png", "report.html")
 FAMILY = '[[family]]\npolicies = ["{}"]\ngammas = [0.5]\n'
 
 
@@ -93,30 +95,17 @@ NO_FOLDER = ("x", LONG, "mine.toml/x")
 SETTINGS = [
     Case("learn --backend simulatr", ("unknown backend 'simulatr'", "did you mean 'simulator'")),
     Case("learn --backend serial", "no port is known"),
-    Case("learn --backend drops", "no port is known"),
     Case("learn --backend drops --port 127.0.0.1:1", "127.0.0.1"),
     Case(SERIAL, "there is no port /dev/no_such_robot"),
-    Case("learn --backend emulated --port /dev/x", "--port belongs to a real robot"),
     Case("learn --port /dev/x", "--port belongs to a real robot"),
-    Case("learn --parity odd", "--parity belongs to the Critterbot's serial line"),
     Case("learn --parity odd --backend serial --robot create2", "--parity belongs"),
     Case("learn --parity mark --backend serial", "unknown parity 'mark': choose odd, even, none"),
-    Case("learn --steps -1", "--steps must be at least 1"),
     Case("learn --steps 0", "--steps must be at least 1"),
     Case("learn --horizon 0", "--horizon"),
-    Case("learn --passes 0", "--passes"),
-    Case("learn --seed -1", "--seed"),
-    Case("learn --step-size 0", "--step-size must be a positive number"),
     Case("learn --step-size nan", "--step-size"),
-    Case("learn --secondary-ratio -1", "--secondary-ratio"),
     Case("learn --repeat 1", "--repeat must be in [0, 1)"),
-    Case("learn --excursion-probability 1.1", "--excursion-probability"),
     Case("learn --steps abc", "--steps: 'abc' is no whole number; write 60000 or 6e4"),
-    Case("learn --steps 1.5", "'1.5' is no whole number"),
     Case("learn --steps inf", "'inf' is no whole number"),
-    Case("learn --seed 1e-3", "--seed: '1e-3' is no whole number"),
-    Case("learn --horizon nan", "--horizon: 'nan' is no whole number"),
-    Case("learn --passes two", "--passes: 'two' is no whole number"),
     Case("reproduce chain --seeds 1.5", "--seeds: '1.5' is no whole number"),
     Case("learn --bogus 1", "Unrecognized options: --bogus"),
     Case("learn --questions excursion", ("unknown questions 'excursion'", "did you mean 'excursions'")),
@@ -130,12 +119,10 @@ SETTINGS = [
     Case("learn --log x.csv", "--log requires --backend replay"),
     Case("learn --ray 10.0.0.1:6379", "--ray requires --shards"),
     Case("learn --shards 0", "--shards 0: write a number of processes, 1 or more, or auto"),
-    Case("learn --shards four", "--shards four: write a number"),
     Case("learn --shards 2 --backend replay --log run/config.toml", "--shards cannot be combined"),
     Case("learn --on-alarm no-such-command-anywhere", "there is no such command"),
     Case("learn --physics planer", "did you mean 'planar'"),
     Case(f"{SERIAL} --physics planar", "critterbot with the backend serial has its own"),
-    Case(f"{SERIAL} --robot create2 --physics bullet", "backend serial has its own"),
     Case("learn --robot create2 --physics bullet", "Create 2"),
     Case("learn --env CartPole-v1 --physics planar", "the body of CartPole-v1 has its own"),
     Case("learn --env CartPole-v1 --robot create2", "leave out --robot create2"),
@@ -156,8 +143,6 @@ SETTINGS = [
 QUESTIONS = [
     Case(OWN, "[0, 1]", question_file(FAMILY.format("left").replace("0.5", "1.5"))),
     Case(OWN, "unknown policy 'fly'", question_file(FAMILY.format("fly"))),
-    Case(OWN, "[0, 1]", question_file(FAMILY.format("left") + "lam = 2")),
-    Case(OWN, "unknown sensor 'nose'", question_file(FAMILY.format("left") + 'channels = ["nose"]')),
     Case(OWN, "unknown key 'speed'", question_file(FAMILY.format("left") + "speed = 3")),
     Case(
         f"{OWN} --backend replay --log run/questions.csv",
@@ -168,13 +153,11 @@ QUESTIONS = [
 CONFIGS = {
     "step = 5": "unknown setting 'step' in c.toml; did you mean 'steps'",
     'steps = "many"': "steps in c.toml must be a whole number, not 'many'",
-    "steps = true": "steps in c.toml must be a whole number",
-    "seed = 1.5": "seed in c.toml must be a whole number",
     "out = 3": "out in c.toml must be a path in quotes",
     "realtime = 1": "realtime in c.toml must be true or false",
     "steps = ": "cannot be read",
 }
-WRONG = {"empty": "", "list": "[1, 2]", "number": "7", "null": "null", "half": '{"a": ', "deep": "[" * 200_000}
+WRONG = {"list": "[1, 2]", "half": '{"a": ', "deep": "[" * 200_000}
 UNFINISHED = {
     "config.toml is cut off before its versions": edit("config.toml", lambda text: text[: text.index("[versions]")]),
     "config.toml cannot be read": edit("config.toml", lambda text: text[:15]),
@@ -213,37 +196,34 @@ FOLDERS = [
 ]
 
 
-@pytest.fixture
-def here(toy_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: Any) -> Path:
-    """A working folder with a finished run, without a robot's settings."""
-    monkeypatch.chdir(tmp_path)
+def begin(run: Path, home: Path, patch: pytest.MonkeyPatch) -> Path:
+    """Work in the folder of a finished run, without a robot's settings."""
+    patch.chdir(run.parent)
     for folder in ("XDG_CONFIG_HOME", "XDG_STATE_HOME"):
-        monkeypatch.setenv(folder, str(request.getfixturevalue("tmp_path_factory").mktemp("home")))
-    pictures = shutil.ignore_patterns("*.png", "report.html")
-    return Path(shutil.copytree(toy_run, tmp_path / "run", ignore=pictures))
+        patch.setenv(folder, str(home))
+    return run
 
 
-def files() -> dict[Path, bytes]:
-    there = [path for path in Path.cwd().rglob("*") if path.is_file() and path.name != ".lock"]
-    return {path: path.read_bytes() for path in there}
+@pytest.fixture(scope="module")
+def unchanged(toy_run: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """A working folder with a run that no command changes."""
+    with pytest.MonkeyPatch.context() as patch:
+        run = shutil.copytree(toy_run, tmp_path_factory.mktemp("work") / "run", ignore=PAGES)
+        begin(Path(run), tmp_path_factory.mktemp("home"), patch)
+        yield
 
 
-def refused(words: list[str], capsys: pytest.CaptureFixture[str]) -> str:
-    """Run a command, check that it was refused in one line and changed no file, and return that line."""
-    before, folders = files(), {path for path in Path.cwd().rglob("*") if path.is_dir()}
-    assert cli.main(words) == 2
-    out, err = capsys.readouterr()
-    assert out == ""
-    assert files() == before
-    assert {path for path in Path.cwd().rglob("*") if path.is_dir()} == folders
-    return err
+@pytest.fixture
+def here(toy_run: Path, tmp_path: Path, tmp_path_factory: Any, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A working folder with a run that may be damaged."""
+    run = shutil.copytree(toy_run, tmp_path / "run", ignore=PAGES)
+    return begin(Path(run), tmp_path_factory.mktemp("home"), monkeypatch)
 
 
 @pytest.mark.parametrize("case", SETTINGS, ids=lambda case: case.words[:60] or "nothing")
-def test_invalid_settings_are_refused(case: Case, here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_invalid_settings_are_refused(case: Case, unchanged: None, capsys: pytest.CaptureFixture[str]) -> None:
     err = refused(case.words.split(), capsys)
     assert all(part in err for part in ([case.said] if isinstance(case.said, str) else case.said))
-    assert len(err.splitlines()) == 1
 
 
 @pytest.mark.parametrize("case", [*QUESTIONS, *FOLDERS], ids=lambda case: f"{case.words[:30]}: {case.said}"[:80])
@@ -252,9 +232,8 @@ def test_invalid_questions_and_damaged_runs_are_refused(
 ) -> None:
     monkeypatch.setattr(cli, "_make_env", lambda _config: ToyBody())
     case.damage(here)
-    err = refused(case.words.split(), capsys)
+    err = refused(case.words.split(), capsys, is_alone=False)
     assert all(part in err for part in ([case.said] if isinstance(case.said, str) else case.said)), err
-    assert err.splitlines()[-1].startswith("horde: ")
 
 
 @pytest.mark.parametrize(

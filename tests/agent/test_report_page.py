@@ -133,12 +133,6 @@ def test_the_worst_questions_come_first_and_diverged_ones_are_left_out(page: str
     assert worst[1:3] == [["mine", "7.000", "nan", "48", ""], ["left/g0/c", "4.000", "0.003", "43", "yes"]]
 
 
-def test_no_more_than_a_dozen_of_the_worst_are_shown() -> None:
-    many = [{"name": f"q{k}", "nmsre": f"{k}", "variance": "1", "n_tests": "2", "diverged": "0"} for k in range(20)]
-    shown = re.findall(r"<td>(q\d+)</td>", report._worst_section(many))
-    assert shown == [f"q{k}" for k in range(19, 7, -1)]
-
-
 def test_the_table_of_time_and_health(page: str) -> None:
     assert dict(table(page, "Time and health")) == {  # type: ignore[arg-type]
         "steps": "12,345",
@@ -158,18 +152,9 @@ def test_the_table_of_time_and_health(page: str) -> None:
     }
 
 
-def test_settings_and_versions_are_those_of_the_config(page: str) -> None:
-    settings = dict(table(page, "Settings"))  # type: ignore[arg-type]
-    assert (settings["steps"], settings["questions"], settings["horde-gvf"]) == ("20000", "excursions", "1")
-    assert "versions" not in settings
-
-
-def test_a_run_that_came_to_its_end_has_no_mark(page: str) -> None:
+def test_a_run_that_was_stopped_says_when_and_by_what(tmp_path: Path, page: str) -> None:
     assert "Stopped early" not in page
     assert "nfinished" not in page
-
-
-def test_a_run_that_was_stopped_says_when_and_by_what(tmp_path: Path) -> None:
     page = page_of(tmp_path, stopped_early=True, stopped_by="no frame from /dev/robot.")
     assert "(stopped early)</h1>" in page
     assert "Stopped early, after 12,345 of 20,000 steps: no frame from /dev/robot.<" in page
@@ -247,24 +232,3 @@ def test_the_bold_line_is_the_mean_and_the_dashed_one_the_median_of_the_sound(
     np.testing.assert_allclose(lines["median"], np.median(together, axis=1))
     thin = [segment for collection in drawn[0].axes[0].collections for segment in collection.get_segments()]
     assert [len(segment) for segment in thin] == [3, 3, 2]
-
-
-def test_diverged_demons_are_those_of_a_complete_table_of_questions() -> None:
-    questions = [{"diverged": "0"}, {"diverged": "1"}, {"diverged": "0"}]
-    assert report._sound(questions, 3).tolist() == [True, False, True]
-    assert report._sound(questions[:2], 3).tolist() == [True, True, True]
-
-
-def test_the_mspbe_is_drawn_over_hours_of_the_robot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """36,000 steps of .1 s are one hour."""
-    drawn: list[Any] = []
-    monkeypatch.setattr(pictures, "save", lambda figure, _path: drawn.append(figure))
-    pictures.mspbe_picture(np.array([0.0, 36_000.0]), np.array([0.0, 0.5]), 0.1, tmp_path / "x.png")
-    assert drawn[0].axes[0].lines[0].get_xdata().tolist() == [0.0, 1.0]
-    assert drawn[0].axes[0].lines[0].get_ydata().tolist() == [0.0, 0.5]
-
-
-def test_nothing_of_another_format_is_taken_for_excursions(tmp_path: Path) -> None:
-    (tmp_path / "x.rec").write_bytes(b'{"format": "horde-life"}\n')
-    with pytest.raises(ValueError, match="horde-excursions"):
-        ExcursionTable.read(tmp_path / "x.rec")

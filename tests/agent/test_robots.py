@@ -174,11 +174,8 @@ def test_each_robot_needs_a_body_a_behaviour_and_random_numbers(n: int) -> None:
 @pytest.mark.parametrize(
     ("words", "named"),
     [
-        ("--robots 0", "--robots"),
         ("--robots 1001", "--robots"),
-        ("--robots 2 --backend serial --port loop://", "--backend serial"),
         ("--robots 2 --backend emulated", "--backend emulated"),
-        ("--robots 2 --env CartPole-v1", "--backend gymnasium"),
         ("--robots 2 --shards 2", "--shards"),
         ("--robots 2 --realtime", "--realtime"),
     ],

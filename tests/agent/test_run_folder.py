@@ -25,6 +25,7 @@ from horde_agent.runs.config import BadInput, LearnConfig, resolve
 from horde_agent.runs.jobs import session as jobs
 from horde_agent.runs.keeping.folder import RunFolder, read_curve, write_csv, write_json
 from tests.agent.doubles import ToyBody
+from tests.agent.refusal import refused
 from tests.agent.test_ending import mounted
 
 NOBODY = 65534
@@ -43,17 +44,6 @@ def no_body(monkeypatch: pytest.MonkeyPatch) -> None:
         raise AssertionError("the folder was not tried first")
 
     monkeypatch.setattr(cli, "_make_env", make)
-
-
-def refused(words: list[str], capsys: pytest.CaptureFixture[str]) -> str:
-    """Run the command, check that it was refused in one line and left nothing, and return that line."""
-    before = sorted(Path.cwd().rglob("*"))
-    assert cli.main(words) == 2
-    out, err = capsys.readouterr()
-    assert out == ""
-    assert len(err.splitlines()) == 1, err
-    assert sorted(Path.cwd().rglob("*")) == before
-    return err
 
 
 # ---- one run's alone -------------------------------------------------------------------------------------------------
@@ -78,30 +68,11 @@ def test_lives_that_begin_at_once_get_folders_of_their_own() -> None:
     assert sorted(found, key=str) == sorted((Path(f"runs/simulator-{n}") for n in (1, *range(3, 18))), key=str)
 
 
-def test_a_folder_created_by_another_process_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Between the look and the making."""
-    make = Path.mkdir
-
-    def beaten(path: Path, *rest: Any, **options: Any) -> None:
-        if path.name == "simulator-1" and not path.exists():
-            make(path)
-            (path / "config.toml").touch()
-        make(path, *rest, **options)
-
-    monkeypatch.setattr(Path, "mkdir", beaten)
-    assert RunFolder.create(resolve(LearnConfig())).path == Path("runs/simulator-2")
-
-
 def test_of_several_processes_one_gets_a_named_folder() -> None:
     found = at_once(resolve(LearnConfig(out=Path("mine"))))
     assert found.count(Path("mine")) == 1
     assert found.count("--out mine already contains a run; name a new folder") == 15
     assert (Path("mine") / "config.toml").stat().st_size > 0
-
-
-def test_the_config_in_the_folder_names_it() -> None:
-    RunFolder.create(resolve(LearnConfig()))
-    assert 'out = "runs/simulator-1"' in Path("runs/simulator-1/config.toml").read_text()
 
 
 def test_a_folder_that_is_given_back_was_never_there() -> None:
@@ -308,11 +279,5 @@ def test_a_long_curve_is_read_at_even_distances_and_to_its_end(tmp_path: Path) -
     assert read_curve(path, ("step", "nmsre"), 1000)[0] == list(range(100))
     assert read_curve(tmp_path / "none.csv", ("step",), 10) == [[]]
     assert read_curve(path, ("other",), 10) == [[]]
-
-
-def test_a_curve_without_a_head_is_given_one(tmp_path: Path) -> None:
-    (tmp_path / "curve.csv").write_text("1,0.5\n2,\n")
-    steps, values = read_curve(tmp_path / "curve.csv", ("a", "b"), 10, ["a", "b"])
-    assert steps == [1.0, 2.0]
-    assert values[0] == 0.5
-    assert np.isnan(values[1])
+    path.write_text("1,0.5\n2,1.5\n")  # without a head
+    assert read_curve(path, ("b", "a"), 10, ["a", "b"]) == [[0.5, 1.5], [1.0, 2.0]]

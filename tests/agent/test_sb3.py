@@ -149,16 +149,12 @@ def test_b_is_the_probability_of_ppo_for_the_action_of_each_environment(n_envs: 
         assert [round(b, 4) for _, b in horde.seen] == [b for _, b in asked]
 
 
-FAULTS: list[dict[str, int]] = [{"gap": 1}, {"applied": 0}, {"stale": 1}]
-
-
 @pytest.mark.parametrize(
     ("episode", "n_before", "last", "n_learned", "n_gaps"),
     [
         ({}, 20, [], 32, 2),
         ({"terminates": True}, 19, ["end"], 32, 2),
-        *(({"faulty": 7, "fault": fault}, 6, [], 30, 4) for fault in FAULTS),  # faults at the steps 7 and 27
-        ({"faulty": 20, "fault": {"applied": 0}}, 19, [], 31, 2),
+        ({"faulty": 7, "fault": {"stale": 1}}, 6, [], 30, 4),  # at the steps 7 and 27
         ({"faulty": 20, "fault": {"applied": 0}, "terminates": True}, 19, [], 31, 2),
     ],
 )
@@ -181,10 +177,9 @@ def places_of(horde: Spy) -> list[float]:
     return places
 
 
-@pytest.mark.parametrize("terminates", [False, True])
-def test_the_last_transition_of_an_episode_leads_to_its_last_observation(terminates: bool) -> None:
+def test_the_last_transition_of_an_episode_leads_to_its_last_observation() -> None:
     """Not to the first one of the next episode, which the vector environment shows in its place: 0."""
-    horde, _, _ = train(Corridor(length=6, top=4.0, terminates=terminates), steps=64)
+    horde, _, _ = train(Corridor(length=6, top=4.0), steps=64)
     lasts = [shown for shown, call in zip(horde.shown, horde.calls[1:], strict=False) if call == "begin"]
     assert horde.shown == places_of(horde)
     assert max(lasts) == 4.0
@@ -241,14 +236,13 @@ def test_a_clipped_last_observation_is_not_learned_from() -> None:
     assert horde.shown == pytest.approx(places_of(horde), abs=1e-5)
 
 
-@pytest.mark.parametrize("kind", ["stacked", "inside", "twice"])
+@pytest.mark.parametrize("kind", ["stacked", "twice"])
 def test_observations_that_do_not_fit_the_interface_are_refused(kind: str) -> None:
     from stable_baselines3.common.vec_env import DummyVecEnv, VecFrameStack, VecNormalize
 
     env = Corridor()
     wrapped: Any = {
         "stacked": lambda: VecFrameStack(DummyVecEnv([lambda: env]), 2),
-        "inside": lambda: VecNormalize(VecFrameStack(DummyVecEnv([lambda: env]), 2)),
         "twice": lambda: VecNormalize(normalised(env)),
     }[kind]()
     words = "VecNormalize 2 times" if kind == "twice" else r"shape \(2,\), .* 1 channels"
@@ -339,7 +333,7 @@ STATES, NO_TILES = np.linspace(0.0, 1.0, 5, dtype=np.float32)[:, None], np.zeros
 
 
 def controller_of(algorithm: str, env: Any, policy_kwargs: dict[str, Any] | None = None) -> Any:
-    settings = {"PPO": {"n_steps": 16, "batch_size": 16}, "A2C": {"n_steps": 16}, "DQN": {"learning_starts": 10}}
+    settings = {"PPO": {"n_steps": 16, "batch_size": 16}, "DQN": {"learning_starts": 10}}
     return model_of(algorithm, env, **settings[algorithm], learning_rate=0.05, policy_kwargs=policy_kwargs)
 
 
@@ -357,10 +351,7 @@ def own_probabilities(model: Any, states: np.ndarray = STATES) -> np.ndarray:
     return given.numpy()
 
 
-@pytest.mark.parametrize(
-    ("policy_kwargs", "loaded"), [(None, False), (CUSTOM, True)], ids=["own, learned", "custom, loaded"]
-)
-@pytest.mark.parametrize("algorithm", ["PPO", "A2C", "DQN"])
+@pytest.mark.parametrize(("algorithm", "policy_kwargs", "loaded"), [("PPO", CUSTOM, True), ("DQN", None, False)])
 def test_a_frozen_controller_policy_does_not_change_while_the_controller_learns(
     algorithm: str, policy_kwargs: dict[str, Any] | None, loaded: bool, tmp_path: Path
 ) -> None:
@@ -381,7 +372,7 @@ def test_a_frozen_controller_policy_does_not_change_while_the_controller_learns(
     np.testing.assert_allclose(probabilities(moving), own_probabilities(model), atol=1e-6)
 
 
-@pytest.mark.parametrize("algorithm", ["PPO", "A2C", "DQN"])
+@pytest.mark.parametrize("algorithm", ["PPO", "DQN"])
 def test_copying_a_controller_does_not_change_its_learning(algorithm: str) -> None:
     """Same seed, same weights: making the copy takes no draw from torch's generator."""
 
@@ -399,7 +390,7 @@ def test_copying_a_controller_does_not_change_its_learning(algorithm: str) -> No
 def test_a_controller_policy_normalises_as_vec_normalize_does(frozen: bool) -> None:
     """The raw places 0..4 are far from the normalised ones; frozen statistics stay those of the copy."""
     model = controller_of("PPO", normalised(Corridor(length=8, top=4.0)))
-    model.learn(512)
+    model.learn(128)
     policy, states = ControllerPolicy(model, frozen=frozen), 4.0 * STATES
     before = probabilities(policy, states)
     np.testing.assert_allclose(before, own_probabilities(model, model.get_env().normalize_obs(states)), atol=1e-6)
@@ -436,13 +427,12 @@ def test_unknown_questions_cannot_be_appended(names: list[str], words: str) -> N
         PredictiveObservation(Corridor(), spy(), FACE, names)
 
 
-@pytest.mark.parametrize(("algorithm", "words"), [("SAC", "ChoiceByNumber"), ("TD3", "TD3")])
-def test_an_algorithm_without_probabilities_is_refused(algorithm: str, words: str) -> None:
+def test_an_algorithm_without_probabilities_is_refused() -> None:
     env = Corridor()
     env.action_space = spaces.Box(-1.0, 1.0, (1,), np.float32)  # type: ignore[assignment]
-    controller = getattr(stable_baselines3, algorithm)("MlpPolicy", env, device="cpu")
-    with pytest.raises(ValueError, match=words):
-        controller.learn(10, callback=HordeCallback(spy(), FACE))
+    for algorithm, words in (("SAC", "ChoiceByNumber"), ("TD3", "TD3")):
+        with pytest.raises(ValueError, match=words):
+            model_of(algorithm, env).learn(10, callback=HordeCallback(spy(), FACE))
 
 
 def test_b_of_sac_is_the_share_of_its_draws_with_the_same_action() -> None:
@@ -484,7 +474,7 @@ def test_shares_of_a_squashed_gaussian_add_up_to_one_however_far_its_mean_lies()
 # ---- several environments --------------------------------------------------------------------------------------------
 
 
-def streams_of(order: list[int], n_steps: int = 200) -> Horde:
+def streams_of(order: list[int], n_steps: int = 50) -> Horde:
     """Return a Horde that learned from streams of these seeds, merged after each step."""
     questions = [
         GVF("left", ConstantAction(0, 2), Channel(0), continuation=0.8, lam=0.9),
@@ -517,12 +507,6 @@ def test_a_step_of_several_streams_is_the_mean_of_their_changes() -> None:
     alone = [streams_of([k, k, k], 1).weights() for k in range(3)]
     for which in (0, 1):
         np.testing.assert_allclose(merged[which], np.mean([one[which] for one in alone], axis=0), atol=1e-15)
-
-
-def test_identical_streams_learn_what_one_does() -> None:
-    """The mean of three like changes is the change: no step is three times as large."""
-    for a, b in zip(streams_of([1]).weights(), streams_of([1, 1, 1]).weights(), strict=True):
-        np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-14)
 
 
 def test_a_demon_that_diverges_in_one_stream_is_diverged_in_all() -> None:
