@@ -229,9 +229,6 @@ def _doctor(command: DoctorConfig) -> None:
 
 
 def _export(command: ExportConfig) -> None:
-    from horde_agent.runs.jobs.exporting import DATA_SETS, export_data_set
-    from horde_agent.runs.keeping.export import export
-
     if command.follow and command.to != SCALARS:
         raise BadInput(f"--follow requires --to {SCALARS}: {command.to} exports a run once")
     with user_errors():
@@ -240,9 +237,9 @@ def _export(command: ExportConfig) -> None:
 
             say = Console(stderr=True, highlight=False, soft_wrap=True).print
             print(export_scalars(command.run, command.out, follow=command.follow, say=say))
-        elif command.to in DATA_SETS:
-            print(export_data_set(command.run, command.to, command.out, Console(stderr=True)))
         else:
+            from horde_agent.runs.jobs.exporting import export
+
             print(export(command.run, command.to, command.out))
 
 

@@ -20,7 +20,6 @@ from horde_agent.life.flags import are_followed
 from horde_agent.measures.returns import returns_along
 from horde_agent.record import Phase, Stream, read_end, snapshots
 from horde_agent.runs.config import BadInput
-from horde_agent.runs.keeping.export import began
 from horde_agent.runs.keeping.folder import RunFolder, read_csv, read_curve
 
 MOST_POINTS = 2000  # of a curve
@@ -420,7 +419,7 @@ def export_scalars(
     """
     reader = RunReader(run)
     place = out or RunFolder(run).exported / "tensorboard"
-    sink = ScalarSink(place, began(RunFolder(run)).timestamp(), float(reader.facts()["period_s"]))
+    sink = ScalarSink(place, RunFolder(run).began().timestamp(), float(reader.facts()["period_s"]))
     try:
         if follow:
             say(f"following {run}: tensorboard --logdir {place}")

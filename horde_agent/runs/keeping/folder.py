@@ -161,6 +161,12 @@ class RunFolder:
         with suppress(OSError), self.events.open("a", encoding="utf-8") as file:
             file.write(json.dumps({**entry, "crc": checksum(entry)}) + "\n")
 
+    def began(self) -> datetime:
+        """Return the time at which the run began (UTC); 1970 if it is unknown."""
+        with suppress(OSError, ValueError, LookupError, TypeError), self.events.open(encoding="utf-8") as file:
+            return datetime.fromisoformat(json.loads(file.readline())["time"])
+        return datetime.fromtimestamp(0, UTC)
+
     def sync_excursions(self) -> None:
         """Sync the written excursions to disk."""
         for path in record_files(self.excursions)[-1:]:
