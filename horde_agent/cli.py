@@ -359,7 +359,10 @@ def _learn_data(config: LearnConfig, signals: SignalHandler) -> None:
 
 def _finish(session: Session, signals: SignalHandler) -> None:
     """Learn, stop the robot in any case, write the report and print a summary; the live page ends after it."""
-    folder = session.run.folder
+    folder, physics = session.run.folder, session.run.config.physics
+    if physics is not None:
+        why = "" if "bullet" in (physics, default_physics()) else ": PyBullet is not installed, nor needed"
+        session.console.print(f"physics {physics}{why}", highlight=False)
     with ExitStack() as at_end:
         try:
             if session.run.config.watch:
@@ -457,10 +460,6 @@ def _prepared(
         if run is not None:
             run.close()
         raise
-    if config.physics is not None:
-        is_default = config.physics == "bullet" or default_physics() == "bullet"
-        why = "" if is_default else ": PyBullet is not installed, nor needed"
-        console.print(f"physics {config.physics}{why}", highlight=False)
     return Session(run, source, console, signals, notice)
 
 

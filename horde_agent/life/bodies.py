@@ -19,16 +19,17 @@ FrictionChange = tuple[float, str, float]
 ONE_AT_A_TIME = ("serial", "drops")
 """Backends that are a physical robot: one life at a time."""
 
-_NAMES = {
-    ("critterbot", "simulator"): "CritterbotPen",
-    ("critterbot", "emulated"): "CritterbotEmulated",
-    ("critterbot", "replay"): "CritterbotReplay",
-    ("critterbot", "serial"): "CritterbotSerial",
-    ("critterbot", "drops"): "CritterbotDrops",
-    ("create2", "simulator"): "CreatePen",
-    ("create2", "emulated"): "CreateEmulated",
-    ("create2", "serial"): "CreateSerial",
+ROBOTS = {
+    "critterbot": {
+        "simulator": "CritterbotPen",
+        "serial": "CritterbotSerial",
+        "drops": "CritterbotDrops",
+        "replay": "CritterbotReplay",
+        "emulated": "CritterbotEmulated",
+    },
+    "create2": {"simulator": "CreatePen", "serial": "CreateSerial", "emulated": "CreateEmulated"},
 }
+"""Robots by name, and the environment of each of their backends."""
 
 
 def make_body(
@@ -70,9 +71,9 @@ def make_body(
         raise ValueError(f"{name} needs the simulator of the critterbot, not the backend {backend!r} of {robot}")
     if backend == "gymnasium":
         return gymnasium.make(str(env_id), disable_env_checker=True)
-    if (robot, backend) not in _NAMES:
+    if backend not in ROBOTS.get(robot, {}):
         raise ValueError(f"the robot {robot!r} has no backend {backend!r}")
-    name = f"horde_env:{_NAMES[robot, backend]}-v0"
+    name = f"horde_env:{ROBOTS[robot][backend]}-v0"
     settings: dict[str, Any] = {"disable_env_checker": True}
     if backend in ONE_AT_A_TIME:
         if parity is not None:

@@ -13,7 +13,8 @@ from typing import Annotated
 
 import tyro
 
-from horde_agent.runs.config import WHOLE, WITH_PORT, BadInput, is_file
+from horde_agent.life.bodies import ONE_AT_A_TIME
+from horde_agent.runs.config import WHOLE, BadInput, is_file
 
 __all__ = ["EXPERIMENTS", "FURTHER", "GROUPS", "LATER", "SCALES", "ReproduceConfig", "resolve"]
 
@@ -84,7 +85,7 @@ def resolve(config: ReproduceConfig, experiments: tuple[str, ...]) -> ReproduceC
     _one_of("experiment", config.experiment, (*experiments, *GROUPS))
     _one_of("scale", config.scale, SCALES)
     _one_of("backend", config.backend, BACKENDS)
-    if config.port is not None and config.backend not in WITH_PORT:
+    if config.port is not None and config.backend not in ONE_AT_A_TIME:
         raise BadInput(f"--port belongs to a real robot; the backend {config.backend!r} has none")
     n_seeds = DEFAULT_SEEDS[config.scale] if config.seeds is None else config.seeds
     if n_seeds < 1:

@@ -18,26 +18,19 @@ from typing import Annotated, Any, get_args, get_origin, get_type_hints
 import tyro
 
 from horde_agent.kernels.rules import rule
-from horde_agent.learning.rules import parse_algorithm
+from horde_agent.learning.rules import TRACE_RULES, W_RULES, parse_algorithm
+from horde_agent.life.bodies import ONE_AT_A_TIME, ROBOTS
 
-ROBOTS = {
-    "critterbot": ("simulator", "serial", "drops", "replay", "emulated"),
-    "create2": ("simulator", "serial", "emulated"),
-}
-"""Robots by name, and the backends that each has."""
 BACKENDS = ("simulator", "serial", "drops", "replay", "emulated", "gymnasium", "data")
 PHYSICS = ("planar", "bullet")
 SIMULATED = ("simulator", "emulated")
 """Backends with a choice of physics engines."""
-WITH_PORT = ("serial", "drops")
 WITH_PARITY = ("critterbot", "serial")
 """The robot and backend of serial lines with a parity."""
 PARITIES = ("odd", "even", "none")
 RECORDED = ("replay", "data")
 """Backends that cannot act."""
 FAMILIES = ("excursions", "policies", "nexting")
-TRACE_RULES = ("clipped", "capped", "plain", "tree-backup", "abtd")
-W_RULES = ("every-step", "importance-weighted")
 DEFAULT_STEPS = 60_000
 LOG_PASSES, DATA_PASSES = 30, 1
 MOST_ROBOTS = 1_000
@@ -193,7 +186,7 @@ class LearnConfig:
     @property
     def is_real_time(self) -> bool:
         """True if steps must meet deadlines."""
-        return self.realtime or self.backend in ("serial", "drops", "emulated")
+        return self.realtime or self.backend in (*ONE_AT_A_TIME, "emulated")
 
 
 def resolve(config: LearnConfig) -> LearnConfig:
@@ -363,7 +356,7 @@ def _check_body(config: LearnConfig) -> None:
     if config.env is None and config.backend not in (*ROBOTS[config.robot], "data"):
         has = ", ".join(ROBOTS[config.robot])
         raise BadInput(f"the robot {config.robot} has no backend {config.backend!r}: choose {has}")
-    if config.port is not None and config.backend not in WITH_PORT:
+    if config.port is not None and config.backend not in ONE_AT_A_TIME:
         raise BadInput(f"--port belongs to a real robot; the backend {config.backend!r} has none")
     if config.parity is not None:
         _one_of("parity", config.parity, PARITIES)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import signal
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from horde_agent.record import Flag, Phase, read
 from horde_agent.runs.config import BadInput
 from horde_agent.runs.data.behaviour import estimate_behaviour
 from horde_agent.runs.data.columns import ChannelColumn, Columns
-from horde_agent.runs.data.files import chunks_of
+from horde_agent.runs.data.files import chunks_of, open_table
 from horde_agent.runs.data.tables import Table
 from horde_agent.runs.keeping.run import HeaderEnv
 from tests.agent.doubles import ToyBody
@@ -321,7 +322,7 @@ def biased(n: int, seed: int) -> tuple[Table, np.ndarray]:
 
 def test_an_estimated_b_is_near_the_true_one_and_calibrated() -> None:
     """The log-loss cannot be below the entropy of b, .46 here; the frequencies alone reach log 2 = .69."""
-    table, b = biased(20_000, seed=5)
+    table, b = biased(8_000, seed=5)
     interface = Interface.of(HeaderEnv(table.header))
     policy, facts = estimate_behaviour(table, interface)
     entropy = float(-np.log(b).mean())
@@ -386,3 +387,59 @@ def test_a_copy_that_was_interrupted_is_not_resumed(
     (run / "log/events.jsonl").unlink()
     assert cli.main(["resume", f"{run}"]) == 2
     assert "not completely copied" in capsys.readouterr().err
+
+
+# ---- a log without action probabilities ------------------------------------------------------------------------------
+
+LOG_COLUMNS = """
+period_s = 0.5
+time = "stamp"
+[[channel]]
+column = "Light0"
+name = "light"
+low = 0.0
+high = 4.0
+[[channel]]
+column = "phase"
+"""
+
+
+def log_file(folder: Path, n: int, **changes: list[Any]) -> tuple[Path, Path]:
+    """Write a log and its columns: a light that blinks every eight rows of 0.5 s, and its phase."""
+    k = np.arange(n)
+    columns: dict[str, list[Any]] = {
+        "stamp": (100.0 + 0.5 * k).tolist(),
+        "Light0": (4.0 * (k % 8 == 0)).tolist(),
+        "phase": (k % 8).astype(float).tolist(),
+    }
+    rows = zip(*(columns | changes).values(), strict=True)
+    log, described = folder / "log.csv", folder / "log.toml"
+    log.write_text("\n".join([",".join(columns), *(",".join(map(str, row)) for row in rows)]) + "\n")
+    described.write_text(LOG_COLUMNS)
+    return log, described
+
+
+def test_rows_of_a_log_are_unchanged_and_missing_or_late_ones_are_a_gap(tmp_path: Path) -> None:
+    """Row 3 has no number and is dropped; row 6 is 2 s late; row 8 is earlier than row 7."""
+    light: list[Any] = [4.0, 0.0, 0.0, "broken", 0.0, 0.0, 0.0, 0.0, 4.0, 0.0]
+    file, columns = log_file(tmp_path, 10, Light0=light, stamp=[0.0, 0.5, 1.0, 1.5, 2.0, 2.5, 5.0, 5.5, 1.0, 1.5])
+    log = open_table(file, replace(Columns.read(columns), missing="gap"))
+    rows = np.concatenate([part.rows for part in log])
+    assert rows["observation"][:, 1].tolist() == [0, 1, 2, 4, 5, 6, 7, 0, 1]
+    assert (rows["flags"] & Flag.GAP).tolist() == [1, 0, 0, 1, 0, 1, 0, 1, 0]
+    assert log.notes == ["1 rows have no number in one of the columns and are dropped."]
+    assert (log.header["low"], log.header["high"]) == ([0, 0], [4, 7])
+    assert [channel["name"] for channel in log.header["channels"]] == ["light", "phase"]
+
+
+def test_predictions_are_learned_from_any_robots_log(tmp_path: Path) -> None:
+    """The light of the next row follows from the phase of this one: NMSRE far below 1."""
+    log, columns = log_file(tmp_path, 400)
+    run = tmp_path / "run"
+    assert cli.main(f"learn --backend replay --log {log} --columns {columns} --passes 20 --out {run}".split()) == 0
+    summary = summary_of(run)
+    assert (summary["steps"], summary["gaps"]) == (399, 0)
+    assert summary["median_nmsre"] < 0.2
+    rows = read(run / "log" / "life.rec").rows
+    assert rows["t"][:3].tolist() == [100.0, 100.5, 101.0]
+    assert rows["flags"][0] == Flag.GAP

@@ -375,15 +375,6 @@ def test_a_robot_that_drives_in_every_reset_counts_those_steps_within_the_run() 
     assert recorder.stream().rows["step"].tolist() == [1, 2, 3, *range(4, 10), 10, 11, 12]
 
 
-def test_a_body_that_cannot_be_opened_raises_its_error() -> None:
-    class Absent(ToyBody):
-        def reset(self, **_: Any) -> Any:
-            raise ConnectionError("not connected")
-
-    with pytest.raises(ConnectionError, match="not connected"):
-        live(3, Absent(), SpyHorde(toy_questions()))
-
-
 @pytest.mark.parametrize("tells", [True, False])
 def test_the_frames_of_a_drive_are_recorded_for_the_pictures(tells: bool) -> None:
     """Excursion at ages 0..4, drive at 5..8 to the observation of age 9, at which the next excursion begins."""

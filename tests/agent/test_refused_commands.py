@@ -117,6 +117,7 @@ SETTINGS = [
     Case("learn --backend replay --log none.csv", "there is no log none.csv"),
     Case("learn --backend replay --log run/questions.csv --questions excursions", "action probabilities"),
     Case("learn --log x.csv", "--log requires --backend replay"),
+    Case("learn --columns run/config.toml", "--columns requires --backend replay"),
     Case("learn --ray 10.0.0.1:6379", "--ray requires --shards"),
     Case("learn --shards 0", "--shards 0: write a number of processes, 1 or more, or auto"),
     Case("learn --shards 2 --backend replay --log run/config.toml", "--shards cannot be combined"),

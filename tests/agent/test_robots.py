@@ -90,12 +90,11 @@ def test_one_robot_in_turns_learns_the_same_bits_as_a_life() -> None:
     assert one.student.errors.n_excursions == alone.student.errors.n_excursions > 5
 
 
-@pytest.mark.parametrize("engine", ["span", "plain"])
-def test_learning_from_the_recording_gives_the_same_bits(engine: Any) -> None:
+def test_learning_from_the_recording_gives_the_same_bits() -> None:
     """Weights and scores: the recording has the transitions in the order in which they were learned from."""
-    life = robots([0, 1, 2], horde(engine=engine))
+    life = robots([0, 1, 2], horde())
     assert life.recorder is not None
-    student = relearn(life.recorder.stream(), horde(engine=engine), INTERFACE, excursions=OFTEN)
+    student = relearn(life.recorder.stream(), horde(), INTERFACE, excursions=OFTEN)
     assert student.horde.weights_sha256() == life.horde.weights_sha256()
     assert student.errors.n_excursions == life.student.errors.n_excursions > 5
     for ours, theirs in zip(student.errors.state().values(), life.student.errors.state().values(), strict=True):
