@@ -25,6 +25,7 @@ Damage = Callable[[Path], None]
 @pytest.fixture
 def run(toy_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A copy to be damaged; its pictures are composed, but not painted, which takes the longest."""
+    monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(pictures, "save", lambda _figure, path: path.write_bytes(b""))
     return Path(shutil.copytree(toy_run, tmp_path / "run", ignore=shutil.ignore_patterns("*.png", "report.html")))
 
@@ -196,6 +197,7 @@ def test_a_folder_that_may_not_be_read_is_refused(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
+    monkeypatch.chdir(closed.parent)
     monkeypatch.setattr(os, "access", lambda _path, mode, **_: not mode & os.R_OK)
     assert f"{closed} is not readable; ask its owner for a copy" in refused(["report", str(closed)], capsys)
 

@@ -18,6 +18,7 @@ from horde_agent.interface import Interface
 from horde_agent.life.observers import Progress
 from horde_agent.record import Flag, Phase, read
 from horde_agent.runs.config import BadInput
+from horde_agent.runs.data import behaviour
 from horde_agent.runs.data.behaviour import estimate_behaviour
 from horde_agent.runs.data.columns import ChannelColumn, Columns
 from horde_agent.runs.data.files import chunks_of, open_table
@@ -320,8 +321,9 @@ def biased(n: int, seed: int) -> tuple[Table, np.ndarray]:
     return Table(lambda: chunks_of([{"x": x, "a": a}]), columns, "biased"), np.where(a == 1, p, 1 - p)
 
 
-def test_an_estimated_b_is_near_the_true_one_and_calibrated() -> None:
+def test_an_estimated_b_is_near_the_true_one_and_calibrated(monkeypatch: pytest.MonkeyPatch) -> None:
     """The log-loss cannot be below the entropy of b, .46 here; the frequencies alone reach log 2 = .69."""
+    monkeypatch.setattr(behaviour, "_ENOUGH_ROWS", 24_000)
     table, b = biased(8_000, seed=5)
     interface = Interface.of(HeaderEnv(table.header))
     policy, facts = estimate_behaviour(table, interface)
@@ -334,8 +336,9 @@ def test_an_estimated_b_is_near_the_true_one_and_calibrated() -> None:
     np.testing.assert_allclose(estimated, 1 / (1 + np.exp(3 - 6 * at)), atol=0.1)
 
 
-def test_the_report_says_how_b_was_estimated(tmp_path: Path) -> None:
+def test_the_report_says_how_b_was_estimated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     given: dict[str, Any] = {"b": "estimate", "questions": [GVF("q", ConstantAction(0, 2), Channel("y"), 0.5)]}
+    monkeypatch.setattr(behaviour, "_ENOUGH_ROWS", 8_000)
     learned(tmp_path / "run", stream(4_000), **given)
     (note,) = json.loads((tmp_path / "run/details.json").read_text())["notes"]
     assert "b was estimated from 3,999 actions" in note
