@@ -35,8 +35,8 @@ from horde_agent.learning.plain import PlainEngine
 from horde_agent.learning.rules import PAPER_CONFIG, LearnerConfig, config_of, rules_of, with_parameters, with_rules
 from horde_agent.learning.signals import SignalMaker
 from horde_agent.learning.soundness import Soundness
-from horde_agent.learning.span import LARGEST_TAIL, BatchOptions, SpanEngine, trace_length
-from horde_agent.learning.values import refuse_misfits
+from horde_agent.learning.span import LARGEST_TAIL, BatchOptions, SpanEngine, is_too_long, trace_length
+from horde_agent.learning.values import largest_decay, refuse_misfits
 from horde_agent.measures.online import RUPEE, rupee_config
 from horde_agent.policies import Greedy, whole_number
 from horde_agent.saving import State, inner, nested, text, untext
@@ -119,6 +119,7 @@ class Horde:
         self._state: tuple[NDArray[Any], Tiles] | None = None  # the state that the next transition starts from
         self._states: dict[int, tuple[NDArray[Any], Tiles] | None] = {}  # of the streams that are not selected
         self.stream = 0
+        self._made_plain: set[str] = set()  # update rules that changed to the plain engine
         self._engine = self._new_engine()
         self._soundness = Soundness(self.names)
         self._unchecked = self.questions  # questions with policies that were never evaluated
@@ -131,14 +132,15 @@ class Horde:
         args = (questions, cohort, self.n_features, self.n_active, dtype)
         self._maker = SignalMaker(*args, real_valued=is_real, n_gibbs=n_gibbs)
         self.questions, self.names, self.n_demons = questions, [q.name for q in questions], len(questions)
+        self._largest_decay = max(largest_decay(questions), self._share.largest_decay if self._share else 0.0)
         self._algorithms = rules_of(questions, self.config)
 
-    def _new_engine(self) -> Engine:
+    def _new_engine(self, *, is_mixed: bool = False) -> Engine:
         """Return an engine without weights, or one for each update rule that the questions name."""
         of, algorithm = self._maker, self._algorithms
-        if len(set(algorithm)) == 1 and not (self._share and len(self._share.layouts) > 1):
-            return self._engine_by(config_of(self.config, algorithm[0]), algorithm[0], of.group, of.cumulant)
         mapping = self._mapping(np.full(self.n_demons, NEWCOMER))
+        if len(set(algorithm)) == 1 and not is_mixed and not (self._share and len(self._share.layouts) > 1):
+            return self._engine_of_rule(algorithm[0], mapping)
         mixed = self._mixed({}, (), of.cumulant)
         mixed.rearrange(mapping)
         return mixed
@@ -149,44 +151,25 @@ class Horde:
         tiles = {k: state[1] for k, state in states.items() if state is not None}
         return MixedEngine(engines, algorithm, cumulant, self._engine_of_rule, self._step_sizes_of, tiles)
 
-    @property
-    def _largest_decay(self) -> float:
-        """Largest product of a continuation and a trace decay, in the whole Horde if this is a shard."""
-        return max(self._maker.largest_decay, self._share.largest_decay if self._share else 0.0)
-
     def _engine_of_rule(self, algorithm: str, mapping: DemonMapping) -> Engine:
-        """Return an engine without weights for some demons of a rule."""
-        config = config_of(self.config, algorithm)
-        may_be_long = not config.bounds_trace or self._largest_decay >= 1.0
-        if may_be_long and config.engine == "auto":  # engines of a mixed Horde cannot change to plain
-            config = replace(config, engine="plain")
-        return self._engine_by(config, algorithm, mapping.group, mapping.cumulant)
-
-    def _engine_by(self, config: LearnerConfig, algorithm: str, group: Integers, cumulant: Integers | None) -> Engine:
-        """Return an engine without weights: the fast one, unless it is not wanted or cannot."""
-        of, decay = self._maker, self._largest_decay
-        n_trace_steps = trace_length(decay, DROP_BELOW[config.dtype]) if config.bounds_trace else 0
-        is_long = decay < 1.0 and n_trace_steps > LARGEST_TAIL
+        """Return an engine without weights for the demons of a rule: the fast one if it is wanted and able."""
+        config, decay = config_of(self.config, algorithm), self._largest_decay
+        is_long = is_too_long(decay, config)
         if is_long and not config.needs_plain_engine:
-            self._warn_of_plain_engine(f"traces with gamma lambda = {decay:g} reach back {n_trace_steps:,} steps")
-        args = (group, self.n_features, *self._step_sizes_of(with_parameters(config)), config)
-        if is_long or config.needs_plain_engine:
-            n_actions = of.states.n_actions if rule(config.algorithm).FINDS_POLICY else 1
-            return PlainEngine(*args, policy=of.policy, cumulant=cumulant, n_actions=n_actions)
+            n_steps = trace_length(decay, DROP_BELOW[config.dtype])
+            self._warn_of_plain_engine(f"traces with gamma lambda = {decay:g} reach back {n_steps:,} steps")
+        of: dict[str, Any] = {"policy": mapping.policy, "cumulant": mapping.cumulant}
+        args = (mapping.group, self.n_features, *self._step_sizes_of(algorithm), config)
+        if is_long or config.needs_plain_engine or algorithm in self._made_plain:
+            n_actions = self._maker.states.n_actions if rule(config.algorithm).FINDS_POLICY else 1
+            return PlainEngine(*args, **of, n_actions=n_actions)
         pace = BatchOptions(batch=self._batch, share=self._share.layouts.get(algorithm) if self._share else None)
-        # In a mixed Horde it cannot change to the plain engine, so it has room for longer traces of later demons.
-        room = decay if len(set(self._algorithms)) == 1 else 1.0
-        return SpanEngine(*args, policy=of.policy, cumulant=cumulant, largest_decay=room, **pace)
-
-    def _plain_engine(self, of: SignalMaker, config: LearnerConfig) -> PlainEngine:
-        """Return a plain engine without weights for all demons; `of` makes their signals."""
-        args = (of.group, self.n_features, *self._step_sizes_of(with_parameters(config)), config)
-        return PlainEngine(*args, policy=of.policy, cumulant=of.cumulant)
+        return SpanEngine(*args, **of, largest_decay=decay, **pace)
 
     def _mapping(self, old_index: Integers) -> DemonMapping:
         of, algorithm = self._maker, self._algorithms
         sizes = self._step_sizes_of(algorithm[0])
-        return DemonMapping(old_index, of.group, of.policy, *sizes, of.cumulant, algorithm)
+        return DemonMapping(old_index, of.group, of.policy, *sizes, of.cumulant, algorithm, self._largest_decay)
 
     def new_rupee(self, beta0: float, step: float = 5.0) -> RUPEE:
         """Return a RUPEE of these demons with alpha_h = `step` alpha, which the caller updates on each step.
@@ -513,14 +496,13 @@ class Horde:
         """Return copies of the complete state, as arrays by name; queued steps stay queued."""
         there = _named_state(self._state)
         others = {stream: _named_state(state) for stream, state in self._states.items()}
-        is_plain = np.array(isinstance(self._engine, PlainEngine))
         return nested(
             engine=self._engine.state(),
             signals=self._maker.state(),
             soundness=self._soundness.state(),
             there={name: array.copy() for name, array in there.items()},
             streams=streams_state(self.stream, others),
-            own={"is_plain": is_plain, "unasked": text([q.name for q in self._unchecked])},
+            own={"made_plain": text(sorted(self._made_plain)), "unasked": text([q.name for q in self._unchecked])},
         )
 
     def restore(self, state: State) -> None:
@@ -528,10 +510,9 @@ class Horde:
 
         Learning continues bit for bit, with any number of threads.
         """
-        is_plain = bool(state["own/is_plain"])
-        if is_plain != isinstance(self._engine, PlainEngine):  # a Horde may have switched to the plain engine
-            config = config_of(self.config, self._algorithms[0])
-            self._engine = self._plain_engine(self._maker, config) if is_plain else self._new_engine()
+        if (made_plain := set(untext(state["own/made_plain"]))) != self._made_plain:
+            self._made_plain = made_plain
+            self._engine = self._new_engine(is_mixed=isinstance(self._engine, MixedEngine))
         self._engine.restore(inner(state, "engine"))
         self._maker.restore(inner(state, "signals"))
         self._soundness.restore(inner(state, "soundness"))
@@ -592,10 +573,6 @@ class Horde:
         self._share = self._share and self._share._replace(layouts={})
         of.copy_state_from(before, old_index)
         if not isinstance(self._engine, MixedEngine) and set(self._algorithms) != {algorithm}:
-            if isinstance(self._engine, SpanEngine) and (
-                not self._engine.config.bounds_trace or self._largest_decay > min(before.largest_decay, 0.999)
-            ):
-                self._change_to_plain(before)
             self._engine = self._mixed({algorithm: self._engine}, [algorithm] * before.cohort.size, before.cumulant)
         self._engine.rearrange(self._mapping(old_index))
         self._engine.set_bounds(of.bound)
@@ -688,30 +665,12 @@ class Horde:
             self._engine.set_bounds(self._maker.bound)
 
     def _handle_flags(self) -> None:
-        """Freeze the demons that the engine flagged; switch to the plain engine if a trace is too long.
-
-        Raises:
-            RuntimeError: If it is too long in a Horde of several update rules, which cannot switch.
-        """
+        """Freeze the demons that the engine flagged; switch to the plain engine if a trace is too long."""
         self._freeze_all(self._engine.pop_flagged(), self._soundness.n_steps)
         if self._engine.flags & TAIL_TOO_LONG:
-            if isinstance(self._engine, MixedEngine):
-                raise RuntimeError(
-                    "a trace is longer than the span engine stores, and a Horde of several update rules cannot change "
-                    'to the plain engine: set engine="plain" in LearnerConfig'
-                )
             self._warn_of_plain_engine(f"a trace reaches back more than {LARGEST_TAIL:,} steps")
-            self._change_to_plain(self._maker)
-
-    def _change_to_plain(self, of: SignalMaker) -> None:
-        """Continue with the plain engine; `of` made the signals so far."""
-        span: Any = self._engine
-        plain = self._plain_engine(of, span.config)
-        for stream in span.streams:
-            span.select_stream(stream)
-            plain.select_stream(stream)
-            plain.take_over(*span.in_full())
-        self._engine = plain
+            self._engine = engine = self._engine.to_plain()
+            self._made_plain |= engine.plain_rules if isinstance(engine, MixedEngine) else set(self._algorithms)
 
     def _freeze_all(self, reasons: dict[int, str], step: int) -> None:
         """Freeze demons, and those about a policy that one of them finds; keep the first reason and step of each."""

@@ -21,8 +21,8 @@ from horde_agent.kernels.rules import rule
 from horde_agent.learning.engine import DROP_BELOW
 from horde_agent.learning.layout import Seating, ShardContext, ShardLayout, assign_lanes
 from horde_agent.learning.rules import LearnerConfig, config_of, rules_of
-from horde_agent.learning.span import LARGEST_TAIL, OF_LANES, trace_length, widest
-from horde_agent.learning.values import identity, number
+from horde_agent.learning.span import LARGEST_TAIL, OF_LANES, is_too_long, trace_length, widest
+from horde_agent.learning.values import identity, largest_decay, number
 from horde_agent.policies import Gibbs, Greedy
 from horde_agent.types import Integers
 
@@ -90,13 +90,14 @@ class Plan:
         group, leaders = number(keys)
         policy, _ = number([policies[i] for i in leaders])
         self._n_gibbs = len({p for p, q in zip(policies, questions, strict=True) if isinstance(q.target_policy, Gibbs)})
-        self._decay = max(map(_largest_decay, questions))
+        self._decay = largest_decay(questions)
         self._n_actions = input_limits(questions)[1]
         algorithms, seatings = np.array(rules_of(questions, config)), []
         self._configs: dict[str, LearnerConfig] = {}
         for name in dict.fromkeys(algorithms.tolist()):
             demons = np.flatnonzero(algorithms == name)
-            self._configs[name] = self._config_of(config, name, is_mixed=demons.size < self.n_demons)
+            own = config_of(config, name)
+            self._configs[name] = replace(own, engine="plain") if is_too_long(self._decay, own) else own
             of = self._seating_of(self._configs[name], group[demons], policy)
             seatings.append(of._replace(order=demons[of.order]))
         self._seating = Seating(*map(np.concatenate, zip(*seatings, strict=True)))
@@ -107,14 +108,6 @@ class Plan:
         links = [(name, source) for name, q in zip(names, questions, strict=True) for source in sources_of(q)]
         self._order, self._borders = self._may_divide(positions_of(np.ravel(links).tolist(), names).reshape(-1, 2))
         self.most_shards = self._borders.size + 1
-
-    def _config_of(self, config: LearnerConfig, algorithm: str, *, is_mixed: bool) -> LearnerConfig:
-        """Return how the demons of a rule learn, with engine="plain" if `Horde` chooses the plain engine."""
-        own = config_of(config, algorithm)
-        n_trace_steps = trace_length(self._decay, DROP_BELOW[own.dtype]) if own.bounds_trace else 0
-        is_long = self._decay < 1.0 and n_trace_steps > LARGEST_TAIL
-        may_be_long = is_mixed and (not own.bounds_trace or self._decay >= 1.0) and own.engine == "auto"
-        return replace(own, engine="plain") if is_long or may_be_long else own
 
     def _seating_of(self, config: LearnerConfig, group: Integers, policy: Integers) -> Seating:
         """Return the seating of all demons of a rule; `group` and `policy` as in `assign_lanes`."""
@@ -209,12 +202,6 @@ class Plan:
             n_weights = n_features * (self._n_actions if rule(config.algorithm).FINDS_POLICY else 1)
             total += demon_bytes(n, n_weights, config, self._mode, self._decay, min(self._n_gibbs, n))
         return total
-
-
-def _largest_decay(question: GVF) -> float:
-    """Return the largest product of a question's continuation and trace decay."""
-    gamma, lam = (1.0 if callable(value) else float(value) for value in (question.continuation, question.lam))
-    return gamma * lam
 
 
 def _seated(of: Seating, groups: Integers) -> tuple[Integers, Seating]:

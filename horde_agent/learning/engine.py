@@ -180,6 +180,9 @@ class Engine(Protocol):
     def rearrange(self, mapping: DemonMapping) -> None:
         """Add and remove demons; remaining demons keep their weights, traces and estimates."""
 
+    def to_plain(self) -> Engine:
+        """Return an engine that continues from here, with the plain engine where a trace is too long for this one."""
+
     def state(self) -> State:
         """Return copies of the engine's complete state, by name; queued steps stay queued."""
 

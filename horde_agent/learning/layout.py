@@ -38,6 +38,7 @@ class DemonMapping(NamedTuple):
         alpha, alpha_w: Step sizes of new demons, already divided by the number of active tiles.
         cumulant: Index of each demon's cumulant in the signals, shape (n_demons,); None for one each.
         algorithm: Update rule of each demon, if the engine has several.
+        largest_decay: Upper bound of gamma lambda.
     """
 
     old_index: Integers
@@ -47,6 +48,7 @@ class DemonMapping(NamedTuple):
     alpha_w: float
     cumulant: Integers | None = None
     algorithm: tuple[str, ...] = ()
+    largest_decay: float = 0.0
 
     @property
     def is_new(self) -> NDArray[np.bool_]:

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from horde_agent.kernels.checks import Signals
+from horde_agent.kernels.checks import TAIL_TOO_LONG, Signals
 from horde_agent.learning.engine import Engine, restored_streams, streams_state
 from horde_agent.learning.layout import NEWCOMER, DemonMapping
 from horde_agent.learning.plain import PlainEngine
@@ -255,6 +255,18 @@ class MixedEngine:
                 engines[name].select_stream(self.stream)
         self._engines = engines
         self._assign(mapping.algorithm, cumulant)
+
+    def to_plain(self) -> MixedEngine:
+        """Change the engines in which a trace is too long: `Engine.to_plain`."""
+        for name, engine in self._engines.items():
+            if engine.flags & TAIL_TOO_LONG:
+                self._engines[name] = engine.to_plain()
+        return self
+
+    @property
+    def plain_rules(self) -> set[str]:
+        """Update rules whose engine is the plain one."""
+        return {name for name, engine in self._engines.items() if isinstance(engine, PlainEngine)}
 
     def state(self) -> State:
         """Return copies of the complete state, by name."""

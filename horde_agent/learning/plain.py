@@ -369,6 +369,10 @@ class PlainEngine:
         scattered(self, state)
         self.stream, self._streams = restored_streams(state)
 
+    def to_plain(self) -> PlainEngine:
+        """Return this engine: `Engine.to_plain`."""
+        return self
+
     def take_over(self, learned: dict[str, Reals], is_aside: NDArray[np.bool_], tiles: Integers) -> None:
         """Continue at `tiles`, (n_active,), from another engine's arrays, by name: see `SpanEngine.in_full`."""
         of, names = self._demons, self._rule.vectors

@@ -160,12 +160,6 @@ class SignalMaker:
         """Policy of each demon, shape (n_demons,)."""
         return np.asarray(self.policy[self.group])
 
-    @property
-    def largest_decay(self) -> float:
-        """Largest possible product of a continuation and a trace decay."""
-        gamma, lam = (np.where(of.is_function, 1.0, of.constant) for of in (self._continuation, self._lam))
-        return float((gamma * lam).max())
-
     def totals(self) -> Floats:
         """Return sums over each demon's ratios since it was added, shape (3, n_demons)."""
         return np.asarray(self._totals_carried + self._arrays.totals[:, self.policy_of])

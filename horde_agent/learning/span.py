@@ -56,6 +56,7 @@ from horde_agent.learning.layout import (
     prefault,
     rows_of,
 )
+from horde_agent.learning.plain import PlainEngine
 from horde_agent.learning.rules import PAPER_CONFIG, LearnerConfig
 from horde_agent.saving import State, attributes, put_back
 from horde_agent.types import Floats, Integers, Reals
@@ -93,6 +94,14 @@ def trace_length(decay: float, drop_below: float) -> int:
     if decay >= 1.0 or drop_below <= 0.0:
         return LARGEST_TAIL + 1
     return int(np.ceil(np.log(drop_below * (1.0 - decay)) / np.log(decay)))
+
+
+def is_too_long(decay: float, config: LearnerConfig) -> bool:
+    """Return whether traces of this largest gamma lambda, below 1, are longer than the span engine stores.
+
+    With 1 that depends on the states: the engine changes to plain when a trace becomes too long.
+    """
+    return config.bounds_trace and decay < 1.0 and trace_length(decay, DROP_BELOW[config.dtype]) > LARGEST_TAIL
 
 
 def widest(n_demons: int, *, is_deferred: bool) -> int:
@@ -165,9 +174,7 @@ class SpanEngine:
         self._widest = options.get("widest", 0)
         self._share = options.get("share")
         self._drop_below = DROP_BELOW[config.dtype] if config.bounds_trace else 0.0
-        largest_decay = 1.0 if config.trace_rule == "abtd" else largest_decay  # the questions' lambda is not used
-        self._tail = min(LARGEST_TAIL, trace_length(largest_decay, self._drop_below))
-        self._n_times = _power_of_two(self._tail + _WAIT * self.period + batch + 2)
+        self._tail = self._tail_for(largest_decay)
         self._n_threads = int(numba.config.NUMBA_NUM_THREADS)  # type: ignore[attr-defined]
         self._row_of, self._clock = np.full(n_features, -1), np.zeros(N_CLOCKS, dtype=np.int64)
         self._feature_of, self._clock[NOW] = np.zeros(n_features, dtype=np.int64), -1
@@ -208,6 +215,16 @@ class SpanEngine:
         return self._has_w and self.config.w_rule == "every-step"
 
     # ---- arrays -----------------------------------------------------------------------------------------------------
+
+    def _tail_for(self, largest_decay: float) -> int:
+        """Return the number of steps of traces to store, in addition to pending ones."""
+        decay = 1.0 if self.config.trace_rule == "abtd" else largest_decay  # the questions' lambda is not used
+        return min(LARGEST_TAIL, trace_length(decay, self._drop_below))
+
+    @property
+    def _n_times(self) -> int:
+        """Number of steps whose active features are stored."""
+        return _power_of_two(self._tail + _WAIT * self.period + self.batch + 2)
 
     def _lay_out(self, group: Integers, policy: Integers, cumulant: Integers, shared: dict[str, Any]) -> None:
         """Assign lanes and allocate all arrays except `shared`."""
@@ -644,6 +661,16 @@ class SpanEngine:
         tiles = self._feature_of[self._span.active[self._clock[NOW] % (self.batch + 1)]]
         return learned, self._is_aside[self.layout.lane], tiles
 
+    def to_plain(self) -> PlainEngine:
+        """Return a plain engine that continues from here in every stream, for traces longer than LARGEST_TAIL."""
+        args = (self._group, self.n_features, 0.0, 0.0, self.config)  # step sizes are taken over, too
+        plain = PlainEngine(*args, policy=self._policy, cumulant=self._cumulant)
+        for stream in self.streams:
+            self.select_stream(stream)
+            plain.select_stream(stream)
+            plain.take_over(*self.in_full())
+        return plain
+
     def _trace(self, name: str) -> Reals:
         """Return v_t = c_t (phi_t + v_{t-1}) of the latest step, by demon: gamma_{t+1} lambda_{t+1} e_t.
 
@@ -775,7 +802,7 @@ class SpanEngine:
         arrays = {name: a for name, a in self._span._asdict().items() if isinstance(a, np.ndarray)}
         saved = {name: a.copy() for name, a in arrays.items() if name not in _NOT_SAVED}
         rows = {name: arrays[name][: self._n_in_use].copy() for name in _ROWS}
-        own = {"n_active": np.array(self._span.n_active), **attributes(self, *_OWN_STATE)}
+        own = {"n_active": np.array(self._span.n_active), "tail": np.array(self._tail), **attributes(self, *_OWN_STATE)}
         return {**saved, **rows, **own, **streams_state(self.stream, self._streams)}
 
     def restore(self, state: State) -> None:
@@ -792,8 +819,10 @@ class SpanEngine:
                 "recording again (horde learn --backend replay --log RUN)"
             )
         self._drop_addresses()
-        if int(state["n_active"]) != self._span.n_active:
-            self._span = self._span._replace(**self._shared_arrays(int(state["n_active"])))
+        tail, n_active = int(state.get("tail", self._tail)), int(state["n_active"])
+        if (tail, n_active) != (self._tail, self._span.n_active):
+            self._tail = tail
+            self._lay_out(self._group, self._policy, self._cumulant, self._shared_arrays(n_active))
         for name in _ROWS:
             getattr(self._span, name)[: self._n_in_use] = 0
         for name in SpanArrays._fields:
@@ -824,9 +853,12 @@ class SpanEngine:
         self._drop_addresses()
         self.n_demons, self._share = mapping.group.size, None
         cumulant = np.arange(self.n_demons) if mapping.cumulant is None else mapping.cumulant
-        self._lay_out(
-            mapping.group, mapping.policy, cumulant, {name: getattr(before, name) for name in self._shared_arrays(0)}
-        )
+        shared = {name: getattr(before, name) for name in self._shared_arrays(0)}
+        tail = self._tail_for(mapping.largest_decay)
+        if tail > self._tail:
+            self._tail = tail
+            shared = self._with_longer_tail(shared)
+        self._lay_out(mapping.group, mapping.policy, cumulant, shared)
         moved = moves(old, self.layout, mapping.old_index)
         rows = {name: getattr(before, name) for name in ("theta", "w", "m")}
         nothing: Any = np.zeros(0, dtype=self.dtype)
@@ -839,6 +871,15 @@ class SpanEngine:
         self._copy_lane_values(mapping, before, old, was_aside)
         self.latest = np.where(mapping.is_new, 0.0, latest[mapping.old_index])
         self._span.predictions[:] = self.latest
+
+    def _with_longer_tail(self, before: dict[str, Any]) -> dict[str, Any]:
+        """Return the shared arrays with place for `_tail` steps of traces, and lengthen those of other streams."""
+        shared, now = self._shared_arrays(before["n_active"]), self._clock[NOW]
+        for of, at in ((before, now), *((of, of["now"][0]) for of in self._streams.values())):
+            bits, times = np.zeros_like(shared["bits"]), at - np.arange(min(at + 1, len(of["bits"])))
+            bits[times % len(bits)] = of["bits"][times % len(of["bits"])]
+            of["bits"] = bits
+        return shared | {name: before[name] for name in _TILES_OF_STREAM}
 
     def _copy_rows(self, numbers: Reals, old: Layout, into: Reals, moved: list[Move]) -> None:
         """Copy the weights of moved lanes."""

@@ -26,6 +26,12 @@ _CHECKED_EVERY = 64  # steps between two checks of all probabilities of a policy
 _ROUNDING = 1e-4  # tolerance of a sum of probabilities; a float32 softmax needs 1e-7
 
 
+def largest_decay(questions: Sequence[GVF]) -> float:
+    """Return the largest possible product of a continuation and a trace decay; functions can return 1."""
+    pairs = ([1.0 if callable(value) else float(value) for value in (q.continuation, q.lam)] for q in questions)
+    return max(gamma * lam for gamma, lam in pairs)
+
+
 class PolicyTable:
     """The distinct target policies of a Horde and their importance sampling ratios.
 

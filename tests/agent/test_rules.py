@@ -16,6 +16,7 @@ from horde_agent.kernels import rules
 from horde_agent.learning import LearnerConfig, PlainEngine, Signals, SpanEngine
 from horde_agent.learning import rules as learning_rules
 from horde_agent.learning.layout import NEWCOMER, DemonMapping
+from horde_agent.learning.mixed import MixedEngine
 from tests.agent.shared import REFERENCE
 
 ONE = np.zeros(1, dtype=np.int64)
@@ -668,9 +669,48 @@ def test_a_question_with_a_longer_trace_can_be_added_to_a_mixed_horde() -> None:
     np.testing.assert_allclose(hordes[1].weights()[0], hordes[0].weights()[0], rtol=0, atol=1e-11)
 
 
-def test_an_endless_trace_ends_a_mixed_life_on_the_span_engine() -> None:
-    with pytest.raises(RuntimeError, match=r'engine="plain"'):
-        live([endless("span", question("td", "td"))], np.random.default_rng(9), 1_200)
+def test_a_mixed_horde_changes_only_the_rule_with_an_endless_trace_to_plain(caplog: pytest.LogCaptureFixture) -> None:
+    """A Horde restored from before the change, or from after it, continues to the bit."""
+    horde, twin = (endless("span", question("td", "td")) for _ in range(2))
+    live([horde], np.random.default_rng(9), 900)
+    before = horde.state()
+    live([horde], rng := np.random.default_rng(10), 300)
+    assert isinstance(horde._engine, MixedEngine)
+    assert horde._engine.plain_rules == {"gtd"}
+    assert caplog.text.count("switching to the slower plain engine") == 1
+    for start, steps in ((before, 300), (horde.state(), 50), (before, 50)):
+        twin.restore(start)
+        horde.restore(start)
+        live([horde, twin], rng, steps)
+        assert horde.weights_sha256() == twin.weights_sha256()
+
+
+@pytest.mark.parametrize("others", [[], ["td"]])
+def test_a_question_with_a_longer_trace_lengthens_the_history_of_the_span_engine(others: list[str]) -> None:
+    """Of two streams, in the midst of traces; and a Horde restored from an earlier state stores the shorter one."""
+    long = GVF("longer", ConstantAction(0, n_actions=2), Channel(0), continuation=0.97, lam=1.0)
+    hordes, rng = [horde_of([None, *others], engine) for engine in ("plain", "auto")], np.random.default_rng(10)
+    live(hordes, rng, 60)
+    earlier = hordes[1].state()
+    for horde in hordes:
+        horde.select_stream(1)
+        horde.begin(np.zeros(1), np.arange(5))
+    live(hordes, rng, 30)
+    for horde in hordes:
+        horde.add([long])
+    for stream in (0, 1, 0):
+        for horde in hordes:
+            horde.select_stream(stream)
+        live(hordes, rng, 700)
+    np.testing.assert_allclose(hordes[1].weights()[0], hordes[0].weights()[0], rtol=0, atol=1e-11)
+    assert hordes[1]._made_plain == set()
+    for horde in hordes:
+        horde.remove(["longer"])
+    one, other = hordes[1], horde_of([None, *others], "auto")
+    for horde in (one, other):
+        horde.restore(earlier)
+    live([one, other], rng, 200)
+    assert one.weights_sha256() == other.weights_sha256()
 
 
 def test_the_last_demon_of_a_mixed_horde_keeps_its_interest() -> None:

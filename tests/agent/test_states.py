@@ -124,7 +124,7 @@ def test_a_horde_restored_after_a_change_of_engine_keeps_the_plain_engine(caplog
         if k in (900, 1400):
             states[k] = whole.state()
         live(whole, [step], begins=k == 0)
-    assert [bool(states[k]["own/is_plain"]) for k in states] == [False, True], "it changed between the two"
+    assert [str(states[k]["own/made_plain"]) for k in states] == ["[]", '["gtd"]'], "it changed between the two"
     assert "plain engine" in caplog.text
     changed = new()
     changed.restore(states[1400])
