@@ -168,6 +168,12 @@ narrow_zeros, wide_zeros, wider_zeros, row_zeros = _zeros(16), _zeros(64), _zero
 
 
 @_intrinsic
+def limited(typing_context: Any, zero: Any, held: Any) -> Any:  # noqa: ARG001, D103
+    to = Vector(zero.dtype, min(zero.n, held.items["most_lanes"][0]))
+    return to(zero, held), lambda *_: ir.Constant(ir.ArrayType(to.part, to.n // PART), None)
+
+
+@_intrinsic
 def lanes_of(typing_context: Any, zero: Any) -> Any:  # noqa: ARG001, D103 - documented in portable.py
     return types.intp(zero), lambda *_: _INT64(zero.n)
 

@@ -37,6 +37,12 @@ wide_zeros = wider_zeros = row_zeros = narrow_zeros
 
 
 @inner_kernel
+def limited(zero: Any, held: Any) -> Any:  # noqa: ARG001
+    """Return a vector of zeros like `zero`, of `held.most_lanes` lanes if it has more."""
+    return zero
+
+
+@inner_kernel
 def lanes_of(zero: Any) -> int:  # noqa: ARG001
     """Return the number of lanes of a vector."""
     return 1

@@ -46,6 +46,7 @@ from horde_agent.learning.engine import (
     streams_state,
 )
 from horde_agent.learning.layout import (
+    LANE_UNIT,
     DemonMapping,
     Layout,
     Move,
@@ -68,7 +69,7 @@ _WIDEST, _MANY, _WIDEST_OF_MANY = 128, 8_192, 512  # lanes of a block; from _MAN
 _FIRST_ROWS = 4 * CHUNK  # rows that are pre-faulted before the first step
 _PARTS, _LEAST_TOUCHED = 128, 1 << 19  # steps over which a chunk is pre-faulted; least numbers per step
 _WAIT = 3  # periods after which pending updates are written in any case
-_VECTOR = 80  # lanes of scratch
+_VECTOR, _WIDE = 80, 64  # lanes of scratch; of a block from which on wide vectors pay
 _ADDRESSES = ("_held", "_entry", "_signals", "_step")
 _FIELDS = SpanArrays._fields
 OF_LANES = _FIELDS[_FIELDS.index("prediction") : _FIELDS.index("w_at")]  # one number per lane
@@ -369,6 +370,7 @@ class SpanEngine:
             "period": self.period,
             "longest_wait": self._places,
             "n_threads": 1,
+            "most_lanes": Constant(LANE_UNIT if np.diff(self.layout.start).max() < _WIDE else _WIDEST),
             "row_of": self._row_of,
             "feature_of": self._feature_of,
             "clock": self._clock,

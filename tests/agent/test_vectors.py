@@ -13,6 +13,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from horde_agent.kernels import portable, vectors
+from horde_agent.kernels._jit import Constant
 
 MODULES: dict[str, Any] = {"portable": portable}
 if not numba.config.DISABLE_JIT:
@@ -115,6 +116,24 @@ def lanes(of: Any, zeros: str, dtype: Any) -> int:
 def test_widths_are_multiples_of_16_lanes(module: str, dtype: Any) -> None:
     found = {zeros: lanes(MODULES[module], zeros, dtype) for zeros in WIDTHS}
     assert found == (dict.fromkeys(WIDTHS, 1) if module == "portable" else WIDTHS)
+
+
+class Limit(NamedTuple):
+    """What `limited` reads."""
+
+    most_lanes: Constant
+
+
+@pytest.mark.skipif(numba.config.DISABLE_JIT, reason="interpreted, vectors have one lane")
+@pytest.mark.parametrize(("zeros", "n_lanes"), [("narrow_zeros", 16), ("wide_zeros", 64), ("row_zeros", 80)])
+def test_a_vector_has_at_most_the_lanes_that_the_held_arrays_need(zeros: str, n_lanes: int) -> None:
+    make, limited, lanes_of = getattr(native, zeros), native.limited, native.lanes_of
+
+    @njit
+    def count(a: Any, held: Any) -> Any:
+        return lanes_of(limited(make(a), held))
+
+    assert count(np.zeros(1), native.hold(Limit(Constant(80)))) == n_lanes
 
 
 @pytest.mark.skipif(numba.config.DISABLE_JIT, reason="interpreted, nothing fuses")
