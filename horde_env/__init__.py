@@ -20,14 +20,8 @@ if TYPE_CHECKING:
     from horde_env.env import PenEnv
     from horde_env.errors import BackendLost, BackendUnavailable, EmergencyStop, HordeEnvError
     from horde_env.hardware.settings import LinkSettings, PortConfig
+    from horde_env.make import make_drops_env, make_emulated_env, make_replay_env, make_serial_env, make_simulator_env
     from horde_env.robot import Action, Channel, RobotSpec, critterbot
-    from horde_env.robots.critterbot import (
-        make_drops_env,
-        make_emulated_env,
-        make_replay_env,
-        make_serial_env,
-        make_simulator_env,
-    )
     from horde_env.robots.critterbot.body import DropsBody, SerialBody
     from horde_env.robots.critterbot.log import RecordedLife
 
@@ -65,8 +59,8 @@ _HOME = {
     "env": ("PenEnv",),
     "errors": ("BackendLost", "BackendUnavailable", "EmergencyStop", "HordeEnvError"),
     "hardware.settings": ("LinkSettings", "PortConfig"),
+    "make": tuple(name for name in __all__ if name.startswith("make_")),
     "robot": ("Action", "Channel", "RobotSpec", "critterbot"),
-    "robots.critterbot": tuple(name for name in __all__ if name.startswith("make_")),
     "robots.critterbot.body": ("DropsBody", "SerialBody"),
     "robots.critterbot.log": ("RecordedLife",),
 }

@@ -5,6 +5,7 @@ A robot's own drives are in its folder, as `DRIVES` in `drives`; a body may name
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any, ClassVar, NamedTuple, Protocol, runtime_checkable
 
@@ -30,21 +31,36 @@ class Drive(Protocol):
         """Process the newest observation; return the next request (m/s, m/s, rad/s), or None at the end."""
 
 
-class Stay(Protocol):
-    """A stay at the dock: drive there, charge, leave; see `charging.DockStay`."""
+class Stay(ABC):
+    """A stay at the dock: drive there, charge, leave; it depends on the frames alone.
 
-    docked: bool
-    is_charging: bool
-    outcome: str
+    Args:
+        body: Its charging is enabled at the dock, and disabled again in any case.
 
+    Attributes:
+        docked: Whether the dock was reached.
+        is_charging: Whether charging is enabled now.
+        outcome: How it ended, for a log.
+    """
+
+    def __init__(self, body: Chargeable) -> None:
+        self._body = body
+        self.docked = self.is_charging = self._is_ended = False
+        self.outcome = "not docked"
+
+    @abstractmethod
     def request(self, frame: Frame, observation: Observation) -> Floats | None:
         """Process the newest frame, raw and scaled; return the next request (m/s, m/s, rad/s), or None at the end."""
 
     def end(self) -> None:
         """Give up the drive, or stop charging and leave."""
+        self._is_ended = True
 
     def stop_charging(self) -> None:
         """Disable charging if it is enabled."""
+        if self.is_charging:
+            self.is_charging = False
+            self._body.enable_charging(False)
 
 
 class Drives(NamedTuple):
@@ -63,28 +79,6 @@ def drives_of(backend: object, spec: RobotSpec) -> Drives:
     """Return a body's own `drives`, else those of its robot's folder; none for a robot without a folder."""
     default: Drives = part(spec.name, "drives").DRIVES if spec.name in ROBOTS else Drives()
     return getattr(backend, "drives", default)
-
-
-class EndableStay:
-    """The part of a stay at a dock that is the same for all robots: ending it from outside.
-
-    Attributes:
-        is_charging: Whether charging is enabled now.
-    """
-
-    def __init__(self, body: Chargeable) -> None:
-        self._body = body
-        self.is_charging = self._is_ended = False
-
-    def end(self) -> None:
-        """Give up the drive, or stop charging and leave."""
-        self._is_ended = True
-
-    def stop_charging(self) -> None:
-        """Disable charging if it is enabled."""
-        if self.is_charging:
-            self.is_charging = False
-            self._body.enable_charging(False)
 
 
 class Obedience:

@@ -33,8 +33,7 @@ from horde_env.spaces import (
 from horde_env.tasks import task as task_named
 
 if TYPE_CHECKING:
-    from horde_env.view.canvas import Window
-    from horde_env.view.render import Painter
+    from horde_env.view.render import Painter, Window
 
 NOTHING_NEW = {"stale": 1, "gap": 1, "applied": 0}  # of a step that got no frame
 TRAIL_STEPS = 600  # of the path that a picture shows: one minute
@@ -425,13 +424,15 @@ class PenEnv(gymnasium.Env[Observation, Any]):
         if self._frame is None:
             raise ResetNeeded("there is nothing to draw yet: call reset() before render()")
         if self._painter is None:
-            self._painter = part(self.robot.name, "drawing").painter(self.robot, self.pen)
+            from horde_env.view.render import Painter
+
+            self._painter = Painter(self.robot, self.metadata["picture"])
         return self._painter.draw(self._frame, list(self._trail))
 
     def _open_window(self) -> None:
         """Open the window before the body: a display that refuses must not leave a robot running."""
         if self.render_mode == "human" and self._window is None:
-            from horde_env.view.canvas import Window
+            from horde_env.view.render import Window
 
             self._window = Window("horde_env")
 

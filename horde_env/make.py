@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from numbers import Integral, Real
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,7 +17,7 @@ from horde_env.env import PenEnv
 from horde_env.hardware import robot_file
 from horde_env.hardware.latch import EmergencyLatch, default_path
 from horde_env.hardware.settings import LinkSettings
-from horde_env.robot import RobotSpec, environments, part, spec_of
+from horde_env.robot import DEFAULT_ROBOT, RobotSpec, environments, part, spec_of
 from horde_env.vector import PenVectorEnv
 
 OWN = ("action_type", "render_mode", "task")  # arguments of PenEnv
@@ -80,6 +81,13 @@ def make_env(kind: str, backend: str, **arguments: Any) -> PenEnv:
     clock = getattr(body, "clock", None) or (RealTimeClock(spec.period_s) if realtime else SimulatedClock())
     return PenEnv(body, clock, spec=spec, **own)
 
+
+# The default robot's environments, by `make_env`.
+make_simulator_env = partial(make_env, DEFAULT_ROBOT, "simulator")
+make_replay_env = partial(make_env, DEFAULT_ROBOT, "replay")
+make_serial_env = partial(make_env, DEFAULT_ROBOT, "serial")
+make_drops_env = partial(make_env, DEFAULT_ROBOT, "drops")
+make_emulated_env = partial(make_env, DEFAULT_ROBOT, "emulated")
 
 VECTOR_ONLY = ("num_envs", "max_episode_steps", "autoreset_mode")
 

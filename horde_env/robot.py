@@ -271,7 +271,7 @@ class Environment(NamedTuple):
 
 
 def part(robot: str, module: str) -> Any:
-    """Return a module of a robot's folder, imported now: "drives", "drawing", ..., as `robots` lists them."""
+    """Return a module of a robot's folder, imported now: "drives", "place", ..., as `robots` lists them."""
     return import_module(f"horde_env.robots.{robot}.{module}")
 
 

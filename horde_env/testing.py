@@ -21,7 +21,6 @@ from gymnasium.error import ResetNeeded
 from horde_env.backend import Backend, Floats, Frame
 from horde_env.clock import Clock, ManualClock, RealTimeClock
 from horde_env.env import PenEnv
-from horde_env.errors import BackendLost
 from horde_env.robot import RobotSpec, default_robot
 
 INFO_KEYS = {"t", "sensor_age_s", "overrun_s", "crc_errors", "stale", "gap", "applied", "clipped"}
@@ -230,39 +229,6 @@ class PacedBody:
     def exchange(self, command: Floats) -> Frame:
         """Begin a period and exchange with the body during it."""
         self.clock.begin()
-        return self.body.exchange(command)
-
-    def close(self) -> None:
-        """Close the body."""
-        self.body.close()
-
-
-class LosingBody:
-    """A body that stops answering after a number of exchanges: for testing its environment.
-
-    Args:
-        body: The body that answers until then.
-        n_answers: How many exchanges it answers after each reset.
-    """
-
-    def __init__(self, body: Backend, n_answers: int) -> None:
-        self.body, self.n_answers, self.period_s = body, n_answers, body.period_s
-        self._answered = 0
-
-    def reset(self, rng: np.random.Generator) -> Frame:
-        """Reset the body; it answers again."""
-        self._answered = 0
-        return self.body.reset(rng)
-
-    def exchange(self, command: Floats) -> Frame:
-        """Exchange with the body while it answers.
-
-        Raises:
-            BackendLost: After `n_answers` exchanges.
-        """
-        if self._answered >= self.n_answers:
-            raise BackendLost(port="nowhere", silent_s=0.2, limit_s=0.1, last_frame=self._answered)
-        self._answered += 1
         return self.body.exchange(command)
 
     def close(self) -> None:

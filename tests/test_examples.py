@@ -12,7 +12,6 @@ ROOT = Path(__file__).resolve().parents[1]
 PRINTS = {
     "first_life.py": "median NMSRE",
     "own_questions.py": "steps to contact, straight on",
-    "any_env.py": "steps standing, at random",
     "wall_follower.py": "nearness on the left, if it followed the wall",
     "epsilon_greedy.py": "with the least predicted nearness",
     "find_policies.py": "mean return of each policy",

@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from types import TracebackType
 from typing import Any, ClassVar, Protocol, Self
 
@@ -52,7 +52,6 @@ class RobotEmulator:
         buttons: Names of its buttons.
         robot: Its program.
         lines: The lines, in the order of opening.
-        n_slips: Number of times that the thread was too late and the robot's time fell behind.
     """
 
     kind: ClassVar[str]
@@ -64,7 +63,6 @@ class RobotEmulator:
         self._faults, self._delays = faults, delays
         self._absent: list[Line] = []
         self.lines: list[Line] = []
-        self.n_slips = 0
         self._lock = threading.RLock()
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
@@ -156,14 +154,13 @@ class RobotEmulator:
             if speak:
                 self._send(*output)
 
-    def start(self, speed: float = 1.0, monotonic: Callable[[], float] = time.monotonic) -> None:
+    def start(self, speed: float = 1.0) -> None:
         """Run in a thread, `speed` times as fast as real time, until `close`.
 
-        On a machine that is too slow for that, the robot's time falls behind, which `n_slips` counts.
+        On a machine that is too slow for that, the robot's time falls behind.
 
         Args:
             speed: Seconds of the robot's time per second.
-            monotonic: The clock of the absolute deadlines, in seconds.
 
         Raises:
             ValueError: If `speed` is not positive and finite.
@@ -173,7 +170,7 @@ class RobotEmulator:
             raise ValueError(f"speed must be positive and finite, not {speed}")
         if self._thread is not None or self._stop.is_set():
             raise RuntimeError("this emulator was started before: create another one")
-        self._thread = threading.Thread(target=self._run, args=(speed, monotonic), name="emulator", daemon=True)
+        self._thread = threading.Thread(target=self._run, args=(speed,), name="emulator", daemon=True)
         self._thread.start()
 
     def close(self) -> None:
@@ -221,18 +218,17 @@ class RobotEmulator:
         for line in self.lines:
             line.write(data, bad_parity)
 
-    def _run(self, speed: float, monotonic: Callable[[], float]) -> None:
+    def _run(self, speed: float) -> None:
         """Run ticks at their times, and send each tick's output after its delay."""
-        period_s, begin, k, delays = self.tick_s / speed, monotonic(), 0, self._delays
+        period_s, begin, k, delays = self.tick_s / speed, time.monotonic(), 0, self._delays
         sending: deque[tuple[float, tuple[bytes, bool]]] = deque()
         while not self._stop.is_set():
             cycle_at = begin + k * period_s
             due = min(cycle_at, sending[0][0]) if sending else cycle_at
-            if (pause_s := due - monotonic()) > 0.0:
+            if (pause_s := due - time.monotonic()) > 0.0:
                 self._stop.wait(pause_s)
                 continue
             if pause_s < -SLIP_S:
-                self.n_slips += 1
                 begin -= pause_s
                 sending = deque((t - pause_s, output) for t, output in sending)
             with self._lock:

@@ -3,7 +3,6 @@
     __init__   ENVIRONMENTS: backend -> `robot.Environment`, registered with Gymnasium
     drives     DRIVES: the drive to the middle and the stay at the dock (`drives.Drives`)
     place      place_of(body), plan(spec, place): where the robot is, for pictures and drives
-    drawing    painter(spec, place): the painter of its frames (`view.render`)
     checks     CHECKS: its part of `horde-robot` (`hardware.checks.RobotChecks`)
     emulator   emulator.EMULATOR: its `RobotEmulator`, for `horde-robot emulate`
 

@@ -1,92 +1,84 @@
-"""A top view of a robot: its place if its pose is known, its senses in any case; a robot's `drawing` has its `Look`.
+"""A top view of a robot, drawn by pygame at twice the size and scaled down, and a window for it.
 
-Left: the place, the path of the last minute, the body and its readings. A body without a pose is drawn large, forward
-up, with rings every 0.2 m. Right: the same body close up, and every channel as a bar over its specified range.
+Left: the walls of its place, the path of the last minute, the body, and a ray for each reading of a sensor that looks
+into a direction, the longer the higher the reading. A body without a pose is drawn large, forward up. Right: every
+channel as a bar over its specified range; a group's bars and rays have one colour.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
+import os
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from horde_env.backend import Floats, Frame
+from horde_env.errors import BackendUnavailable
 from horde_env.robot import RobotSpec
-from horde_env.view.canvas import Canvas, Colour, Picture
 
+os.environ.setdefault("PYGAME_HIDE_SUPPORT_PROMPT", "1")
+try:
+    import pygame as pygame
+except ImportError as error:
+    raise BackendUnavailable("pictures of the robot need pygame: pip install -e '.[render]' in the clone") from error
+
+Colour = tuple[int, int, int]
+Picture = NDArray[np.uint8]
+
+SCALE = 2  # pixels drawn per pixel of the picture, each way
 SIZE_PX, PANEL_PX = 480, 240
-_MIDDLE = (SIZE_PX / 2, SIZE_PX / 2)
-BARS_PX = (494, 234)  # left top of the channels' bars
-PEN_SHARE = 0.90  # of the view that the pen's inside fills
-SENSES_PX_PER_M = 390.0
-IR_REACH_M, NEAR_REACH_M = 0.6, 0.085
-TRAIL_PITCH_M = 0.02
+TOP_PX, ROW_PX = 40, 24  # of the panel's first row; the largest pitch of its rows
+LETTER_PX = 10
+PLACE_SHARE = 0.90  # of the view that the place fills
+CLOSE_PX_PER_M = 390.0  # of a body without a pose
+RAY_M, RAY_TURN_RAD = 0.2, 0.06  # the longest ray; between the rays of two groups in one direction
+N_RAYS = 4  # sensors that make a group one of all directions
 
-PAPER: Colour = (0.965, 0.957, 0.937)
-FLOOR: Colour = (0.925, 0.910, 0.875)
-INK: Colour = (0.17, 0.20, 0.26)
-FAINT: Colour = (0.80, 0.78, 0.74)
-SHELL: Colour = (0.33, 0.44, 0.56)
-PATH: Colour = (0.20, 0.47, 0.68)
-BEAM: Colour = (0.86, 0.25, 0.17)
-LIGHT: Colour = (1.00, 0.80, 0.25)
-IR_LIGHT: Colour = (0.72, 0.33, 0.83)
-WARM: Colour = (0.90, 0.45, 0.20)
-DOCK: Colour = (0.30, 0.58, 0.42)
-SPEED: Colour = (0.55, 0.86, 0.62)
+FLOOR: Colour = (236, 232, 223)
+PAPER: Colour = (246, 244, 239)
+INK: Colour = (43, 51, 66)
+FAINT: Colour = (204, 199, 189)
+SHELL: Colour = (84, 112, 143)
+PATH: Colour = (51, 120, 173)
+GROUPS: tuple[Colour, ...] = ((219, 64, 43), (184, 84, 212), (217, 152, 20), (51, 120, 173), (77, 148, 107))
 
 
 class View(NamedTuple):
-    """Transform from metres to pixels: pixel = origin + scale * flip_y(turn(point) + place)."""
+    """Transform from metres in the body's frame to pixels drawn."""
 
-    origin: tuple[float, float]
     scale: float
     x: float = 0.0
     y: float = 0.0
     heading: float = 0.0
 
-    def px(self, points: Floats) -> Floats:
-        """Return pixels (n, 2) of points (n, 2) in metres."""
+    def px(self, points: Floats) -> list[tuple[float, float]]:
+        """Return pixels of points (n, 2); the world's x is right, its y up, around the middle."""
         cos, sin = np.cos(self.heading), np.sin(self.heading)
         x = self.x + cos * points[:, 0] - sin * points[:, 1]
         y = self.y + sin * points[:, 0] + cos * points[:, 1]
-        return np.column_stack([self.origin[0] + self.scale * x, self.origin[1] - self.scale * y])
-
-
-class Look(NamedTuple):
-    """How a robot is drawn.
-
-    Attributes:
-        draw_place: Draws the empty place in a view of the world; None if the place is unknown.
-        side_m: Longest side of the place.
-        draw_body: Draws the body and its senses: (canvas, view, values in SI units, reach of the beams in metres).
-        near: View of the body close up, in the panel.
-        pitch_px: Height of a row of bars.
-        names, colours: Labels and colours of the groups of channels, if not their names and the default.
-    """
-
-    draw_place: Callable[[Canvas, View], None] | None
-    side_m: float
-    draw_body: Callable[[Canvas, View, Floats, float], None]
-    near: View
-    pitch_px: int
-    names: Mapping[str, str]
-    colours: Mapping[str, Colour]
+        pixels = SCALE * (SIZE_PX / 2 + self.scale * np.column_stack([x, -y]))
+        return [(column, row) for column, row in pixels.tolist()]
 
 
 class Painter:
-    """Draws the frames of a robot; the background is drawn once.
+    """Draws the frames of a robot.
 
     Args:
         spec: The robot.
-        look: How it and its place are drawn.
+        plan: Its outline and the walls of its place, as `spaces.picture` returns them.
     """
 
-    def __init__(self, spec: RobotSpec, look: Look) -> None:
-        self._spec, self._look = spec, look
-        self._world = View(_MIDDLE, PEN_SHARE * SIZE_PX / look.side_m)
-        self._backgrounds: dict[bool, Canvas] = {}
+    def __init__(self, spec: RobotSpec, plan: dict[str, Any]) -> None:
+        self._spec = spec
+        self._outline = np.array(plan["outline"])
+        self._walls = np.array(plan["walls"]).reshape(-1, 2)  # start and end by turns
+        half_m = np.abs(self._walls).max() if len(self._walls) else 1.0
+        self._world = View(PLACE_SHARE * SIZE_PX / (2.0 * half_m))
+        self._row_px = min(ROW_PX, (SIZE_PX - TOP_PX) // len(spec.groups))
+        pygame.font.init()
+        self._font = pygame.font.Font(None, round(1.35 * SCALE * LETTER_PX))
 
     def draw(self, frame: Frame, trail: Sequence[tuple[float, float]] = ()) -> Picture:
         """Return the picture of a frame, uint8 (480, 720, 3).
@@ -95,78 +87,85 @@ class Painter:
             frame: The body's frame; `x_m`, `y_m`, `heading_rad` of its extras are its pose.
             trail: Earlier positions in metres, oldest first.
         """
-        pose, look = frame.extras, self._look
-        is_placed = "x_m" in pose and look.draw_place is not None
-        canvas = self._background(is_placed).copy()
-        view = View(_MIDDLE, SENSES_PX_PER_M, heading=np.pi / 2)
-        if is_placed:
-            draw_trail(canvas, self._world, trail)
+        size = SCALE * (SIZE_PX + PANEL_PX), SCALE * SIZE_PX
+        surface = pygame.Surface(size)
+        surface.fill(FLOOR)
+        pose = frame.extras
+        view = View(CLOSE_PX_PER_M, heading=np.pi / 2)
+        if "x_m" in pose:
+            walls = self._world.px(self._walls)
+            for start, end in zip(walls[::2], walls[1::2], strict=True):
+                pygame.draw.line(surface, INK, start, end, 4 * SCALE)
+            if len(trail) > 1:
+                pygame.draw.lines(surface, PATH, False, self._world.px(np.array(trail)), 2 * SCALE)
             view = self._world._replace(x=pose["x_m"], y=pose["y_m"], heading=pose["heading_rad"])
-        look.draw_body(canvas, view, frame.values, IR_REACH_M)
-        look.draw_body(canvas, look.near, frame.values, NEAR_REACH_M)
-        canvas.text(BARS_PX[0], 14, f"{frame.t:.1f} s", INK, size=2)
-        draw_bars(canvas, self._spec, frame.values, look.pitch_px, look.colours)
-        return canvas.picture()
+        observation, _ = self._spec.scale(frame.values)
+        self._draw_body(surface, view, observation)
+        surface.fill(PAPER, (SCALE * SIZE_PX, 0, SCALE * PANEL_PX, size[1]))
+        self._write(surface, 12, f"{frame.t:.1f} s")
+        self._draw_bars(surface, observation)
+        small = pygame.transform.smoothscale(surface, (SIZE_PX + PANEL_PX, SIZE_PX))
+        return np.ascontiguousarray(pygame.surfarray.array3d(small).transpose(1, 0, 2))
 
-    def _background(self, is_placed: bool) -> Canvas:
-        if is_placed not in self._backgrounds:
-            canvas = Canvas(SIZE_PX + PANEL_PX, SIZE_PX, PAPER if is_placed else FLOOR)
-            if is_placed and self._look.draw_place is not None:
-                self._look.draw_place(canvas, self._world)
-            else:
-                draw_rings(canvas)
-            draw_labels(canvas, self._spec, self._look.pitch_px, self._look.names)
-            self._backgrounds[is_placed] = canvas
-        return self._backgrounds[is_placed]
+    def _draw_body(self, surface: Any, view: View, observation: NDArray[np.float32]) -> None:
+        """Draw the body with its nose, and the rays of the groups that look into all directions."""
+        outline = view.px(self._outline)
+        pygame.draw.polygon(surface, SHELL, outline)
+        pygame.draw.polygon(surface, INK, outline, 2 * SCALE)
+        pygame.draw.polygon(surface, PAPER, view.px(np.array([[0.06, 0.0], [0.02, 0.03], [0.02, -0.03]])))
+        for k, group in enumerate(self._spec.groups):
+            angles = self._spec.angles(group) + RAY_TURN_RAD * (k % len(GROUPS))
+            if len(angles) < N_RAYS or np.isnan(angles).any():
+                continue
+            places, lengths = self._spec.positions(group), RAY_M * observation[self._spec.group(group)]
+            ends = places + lengths[:, None] * np.column_stack([np.cos(angles), np.sin(angles)])
+            for start, end in zip(view.px(places), view.px(ends), strict=True):
+                pygame.draw.line(surface, GROUPS[k % len(GROUPS)], start, end, 2 * SCALE)
 
+    def _draw_bars(self, surface: Any, observation: NDArray[np.float32]) -> None:
+        """Draw a row of bars per group; those of a symmetrical range grow from the middle."""
+        high = 0.75 * self._row_px
+        for k, group in enumerate(self._spec.groups):
+            top, members = TOP_PX + self._row_px * k, self._spec.group(group)
+            self._write(surface, top, group.replace("_", " "))
+            for i, share in enumerate(observation[members]):
+                left = SIZE_PX + 126 + 10.5 * i
+                zero = 0.5 if self._spec.low[members.start + i] == -self._spec.high[members.start + i] else 0.0
+                low, upper = sorted((zero, float(share)))
+                bar = left, top + high * (1.0 - upper), 8, max(high * (upper - low), 1.0)
+                surface.fill(FAINT, [round(SCALE * v) for v in (left, top, 8, high)])
+                surface.fill(GROUPS[k % len(GROUPS)], [round(SCALE * v) for v in bar])
 
-def draw_rings(canvas: Canvas) -> None:
-    """Draw rings every 0.2 m, for a body without a pose."""
-    for metres in (0.2, 0.4, 0.6):
-        canvas.circle(SIZE_PX / 2, SIZE_PX / 2, metres * SENSES_PX_PER_M, 1.0, FAINT)
-        canvas.text(SIZE_PX / 2 + 4, SIZE_PX / 2 - metres * SENSES_PX_PER_M + 4, f"{metres:.1f} m", INK)
-
-
-def draw_trail(canvas: Canvas, view: View, trail: Sequence[tuple[float, float]]) -> None:
-    """Draw a path that fades with age, without the points at which the body hardly moved."""
-    if len(trail) < 2:
-        return
-    places = np.array(trail)
-    kept = [0]
-    for i in range(1, len(places)):
-        if i == len(places) - 1 or np.abs(places[i] - places[kept[-1]]).max() > TRAIL_PITCH_M:
-            kept.append(i)
-    fade = 0.10 + 0.70 * (np.array(kept[1:]) / len(places)) ** 1.5
-    canvas.path(view.px(places[kept]), fade, 2.2, PATH)
-
-
-def draw_labels(canvas: Canvas, spec: RobotSpec, pitch_px: int, names: Mapping[str, str]) -> None:
-    """Draw the panel's paper and the name of every group of channels, one in `pitch_px`."""
-    canvas.rectangle(SIZE_PX, 0, SIZE_PX + PANEL_PX, SIZE_PX, PAPER)
-    left, top = BARS_PX
-    for row, group in enumerate(spec.groups):
-        y = top + pitch_px * row + max(pitch_px - 11, 0) // 2 + 1
-        canvas.text(left, y, names.get(group, group.replace("_", " ")), INK)
+    def _write(self, surface: Any, top: float, words: str) -> None:
+        surface.blit(self._font.render(words, True, INK), (SCALE * (SIZE_PX + 14), SCALE * top))
 
 
-def draw_bars(
-    canvas: Canvas,
-    spec: RobotSpec,
-    values: Floats,
-    pitch_px: int,
-    colours: Mapping[str, Colour],
-) -> None:
-    """Draw every channel as a bar over its specified range, a row per group; signed ones grow from the middle."""
-    observation, _ = spec.scale(values)
-    left, top = BARS_PX
-    high_px = 0.75 * pitch_px
-    for row, group in enumerate(spec.groups):
-        y, members = top + pitch_px * row, spec.group(group)
-        for i, share in enumerate(observation[members]):
-            x = left + 112 + 10.5 * i
-            canvas.rectangle(x, y, x + 8, y + high_px, FAINT, 0.55)
-            start = 0.5 if spec.low[members.start + i] == -spec.high[members.start + i] else 0.0
-            low, high = sorted((start, float(share)))
-            upper = y + high_px * (1 - high)
-            colour = colours.get(group, PATH)
-            canvas.rectangle(x, upper, x + 8, max(y + high_px * (1 - low), upper + 1), colour)
+class Window:
+    """A window that shows one picture after another.
+
+    Raises:
+        BackendUnavailable: If no window can be opened.
+    """
+
+    def __init__(self, title: str, size: tuple[int, int] = (SIZE_PX + PANEL_PX, SIZE_PX)) -> None:
+        try:
+            pygame.display.init()
+            self._screen = pygame.display.set_mode(size)
+        except pygame.error as error:
+            raise BackendUnavailable(f'no window can be opened ({error}); use render_mode="rgb_array"') from error
+        pygame.display.set_caption(title)
+        self.is_open = True
+
+    def show(self, picture: Picture) -> None:
+        """Show a picture, uint8 (height, width, 3); do nothing once the user has closed the window."""
+        if self.is_open and pygame.event.get(pygame.QUIT):
+            self.close()
+        if self.is_open:
+            pygame.surfarray.blit_array(self._screen, picture.transpose(1, 0, 2))
+            pygame.display.flip()
+
+    def close(self) -> None:
+        """Close the window. Closing twice does nothing."""
+        if self.is_open:
+            self.is_open = False
+            pygame.display.quit()

@@ -12,7 +12,7 @@ from horde_env.replay import RecordedRun
 from horde_env.robots.critterbot.log import RecordedLife
 from horde_env.testing import BackendContract, PacedBody
 from tests.env.recorded_run import record
-from tests.env.recording import REAL_LOG, packets, write
+from tests.env.recording import packets, write
 from tests.env.toy import ToyBody
 
 
@@ -47,16 +47,6 @@ class TestRecordedRun(BackendContract):
 
     def make_backend(self) -> Backend:
         return RecordedRun(self.run)
-
-
-@pytest.mark.skipif(not REAL_LOG.is_file(), reason="the real robot's log is not here")
-class TestRealLog(BackendContract):
-    """The real robot's log."""
-
-    obeys = False
-
-    def make_backend(self) -> Backend:
-        return RecordedLife(REAL_LOG)
 
 
 @pytest.mark.sim

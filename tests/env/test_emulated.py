@@ -24,9 +24,8 @@ def make(**rest: Any) -> Any:
 
 
 @pytest.mark.filterwarnings("ignore:.*render.*")
-@pytest.mark.parametrize("link", LINKS)
-def test_gymnasiums_checker_is_content(link: str) -> None:
-    env = gymnasium.make(ID, link=link)
+def test_gymnasiums_checker_is_content() -> None:
+    env = gymnasium.make(ID)
     try:
         check_env(env.unwrapped)
     finally:
@@ -93,23 +92,9 @@ def test_a_robot_is_switched_on_at_a_pose_of_its_seeds_own() -> None:
         assert len({pose[k] for pose in poses}) == 3
 
 
-def test_a_heading_is_within_a_turn_however_far_the_robot_has_turned() -> None:
-    """Two turns and a half in 10 s, through the emulator's own reckoning, which runs on."""
-    env = make()
-    try:
-        env.reset(seed=4)
-        headings = [env.step(3)[4]["heading_rad"] for _ in range(100)]
-        turned = abs(env.unwrapped.backend.emulator.robot.machine.body.motion.heading)
-    finally:
-        env.close()
-    assert turned > 2 * np.pi
-    assert -np.pi < min(headings) < -3.0 < 3.0 < max(headings) <= np.pi
-
-
-@pytest.mark.parametrize("link", LINKS)
-def test_it_also_runs_in_time(link: str) -> None:
+def test_it_also_runs_in_time() -> None:
     """Five times as fast as real time, with all threads there are; only a machine that is too busy makes it late."""
-    env = make(link=link, speed=5.0)
+    env = make(link="drops", speed=5.0)
     try:
         env.reset(seed=0)
         infos = [env.step(i % 5)[4] for i in range(30)]

@@ -19,7 +19,6 @@ from horde_env.clock import ManualClock, RealTimeClock
 from horde_env.env import PenEnv
 from horde_env.errors import BackendLost, BackendUnavailable
 from horde_env.robot import RobotSpec
-from horde_env.testing import LosingBody
 from tests.env.recording import packets, write
 from tests.env.toy import ToyBody
 
@@ -38,14 +37,26 @@ class ScriptedBody(ToyBody):
         return dataclasses.replace(super().exchange(command), **self.changes)
 
 
+class LosingBody(ToyBody):
+    """A toy that stops answering after three exchanges, until it is reset."""
+
+    def exchange(self, command: Floats) -> Frame:
+        """Answer three times."""
+        if self._t >= 3:
+            raise BackendLost(port="nowhere", silent_s=0.2, limit_s=0.1, last_frame=self._t)
+        return super().exchange(command)
+
+
 @pytest.fixture(autouse=True)
 def _no_display(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("DISPLAY", "WAYLAND_DISPLAY"):
         monkeypatch.delenv(name, raising=False)
 
 
-@pytest.mark.parametrize("action_type", ["discrete", "velocity"])
-@pytest.mark.parametrize("id_", ["CritterbotPen-v0", "CritterbotReplay-v0", "CreatePen-v0"])
+@pytest.mark.parametrize(
+    ("id_", "action_type"),
+    [("CritterbotPen-v0", "discrete"), ("CritterbotReplay-v0", "velocity"), ("CreatePen-v0", "velocity")],
+)
 def test_gymnasiums_and_stable_baselines_checkers_pass(id_: str, action_type: str, tmp_path: Path) -> None:
     options = {"log": write(tmp_path / "life.csv", packets(100))} if "Replay" in id_ else {"physics": "planar"}
     env = gymnasium.make(f"horde_env:{id_}", action_type=action_type, **options)
@@ -123,7 +134,7 @@ def test_what_the_body_reports_reaches_info() -> None:
 
 def test_a_lost_body_truncates_with_the_last_observation(caplog: pytest.LogCaptureFixture) -> None:
     """It logs the loss once, and can be reset."""
-    env = PenEnv(LosingBody(ToyBody(), n_answers=3))
+    env = PenEnv(LosingBody())
     env.reset(seed=0)
     last, info = [env.step(0) for _ in range(3)][-1][::4]
     with caplog.at_level(logging.WARNING):
@@ -143,10 +154,10 @@ def test_a_lost_body_truncates_with_the_last_observation(caplog: pytest.LogCaptu
 
 def test_a_body_lost_on_the_drive_needs_a_fresh_start(caplog: pytest.LogCaptureFixture) -> None:
     """The reset has no observation to return, so it raises; the next one opens the body again."""
-    body = LosingBody(ToyBody(), n_answers=3)
+    body = LosingBody()
     env = PenEnv(body)
     env.reset(seed=0)
-    body.body.place(0.8, 0.8, 0.0)  # type: ignore[attr-defined]
+    body.place(0.8, 0.8, 0.0)
     env.step(4)
     with pytest.raises(BackendLost, match="no frame from nowhere"):
         env.reset(options={"manoeuvre": "centre"})
@@ -320,11 +331,6 @@ def test_a_real_robot_drives_to_the_middle_in_every_reset_and_stays_only_on_requ
     assert (info["manoeuvre_steps"], info["gap"]) == (0, 1)
     assert body.pose.tolist() == [-0.6, 0.5, 1.0]
     assert env.reset()[1]["manoeuvre_steps"] > 0
-
-
-def test_a_body_that_can_be_placed_does_not_drive_by_default() -> None:
-    env = PenEnv(ToyBody())
-    assert env.reset(seed=1)[1]["manoeuvre_steps"] == 0
 
 
 def test_an_emergency_stop_reaches_the_body_that_has_one() -> None:

@@ -102,36 +102,9 @@ def test_a_command_acts_in_its_own_step(line: str) -> None:
         assert host.emulator.robot.control == Control(2, 30)
 
 
-def test_the_motion_does_not_depend_on_how_many_packets_have_new_readings() -> None:
-    """Two of ten, or with possible faults of the line all ten."""
-
-    def motion(rates: FaultRates) -> tuple[Any, int]:
-        with Host(seed=2, faults=rates) as host:
-            for k in range(30):
-                host.step(Control(1, 20, 0, k % 7 - 3))
-            return host.emulator.robot.machine.body.motion, host.port.counts.packets
-
-    assert motion(FaultRates()) == motion(FaultRates(stall=1e-12))
-
-
-def test_the_last_two_packets_before_a_deadline_are_made_anew() -> None:
-    with Host() as host:
-        looks, advance = [], host.emulator.advance
-
-        def noting(*, look: bool = True, speak: bool = True) -> None:
-            looks.append(look)
-            advance(look=look, speak=speak)
-
-        host.emulator.advance = noting  # type: ignore[method-assign]
-        for _ in range(2):
-            host.step(Control(0))
-        assert looks == ([False] * 8 + [True] * 2) * 2
-
-
 OWN_WAYS = {
     "at its console": b"recharge start\r",
     "among its packets": b"recharge start\rmi on\r",
-    "by the console's motor": b"motor 60 60 60\r",
 }
 
 
@@ -163,7 +136,7 @@ def test_a_body_ends_the_way_to_the_dock_of_a_robot_that_it_finds_at_its_console
         settings = LinkSettings(threaded=False)
         body = SerialBody(PortConfig(url, parity="none"), clock, settings=settings, **time_of)
         body.reset(np.random.default_rng(0))
-        assert emulator.robot.recharger is None
+        assert not emulator.robot.recharging
         assert setpoints(emulator.robot) == [0, 0, 0]
         body.close()
 
@@ -192,14 +165,6 @@ def test_unplugged_the_port_is_lost_and_replugged_it_is_back(line: str) -> None:
         assert len(host.port.last_two()) == 2
         assert setpoints(host.emulator.robot) == [0, 0, 0]
         host.life(5)
-
-
-def test_what_was_written_before_closing_still_reaches_the_robot() -> None:
-    with Host() as host:
-        host.port.write(encode_control(Control(0, 7, 7, 7)))
-        host.port.close()
-        host.clock.sleep(0.02)
-        assert host.emulator.robot.control == Control(0, 7, 7, 7)
 
 
 def test_the_next_host_finds_nothing_that_the_last_one_left() -> None:

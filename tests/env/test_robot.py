@@ -127,7 +127,6 @@ def test_a_robots_folder_has_all_that_shared_modules_load_from_it(robot: str) ->
     assert part(robot, "drives").DRIVES.stay is not None
     assert isinstance(part(robot, "checks").CHECKS, RobotChecks)
     assert issubclass(part(robot, "emulator.emulator").EMULATOR, RobotEmulator)
-    assert callable(part(robot, "drawing").painter)
 
 
 def test_modules_that_robots_share_name_none_of_them() -> None:

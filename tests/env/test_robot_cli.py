@@ -168,13 +168,6 @@ def test_a_robot_that_weighs_something_moves_only_after_a_yes(
     assert ("--yes drives without asking" in out) is (answer == "")
 
 
-def test_yes_moves_it_without_asking(instead: Callable[[Robot], Robot], capsys: pytest.CaptureFixture[str]) -> None:
-    robot = instead(Robot())
-    assert cli.main(["check", *PORT, "--yes"]) == 0
-    assert "[y/N]" not in capsys.readouterr().out
-    assert np.any(robot.requests)
-
-
 def test_save_keeps_what_was_said_and_measured(
     instead: Callable[[Robot], Robot], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -182,7 +175,9 @@ def test_save_keeps_what_was_said_and_measured(
     words = ["check", "--robot", "second", *PORT, "--parity", "none", "--baudrate", "9600", "--yes", "--save"]
     assert cli.main(words) == 0
     path = robot_file.default_path("second")
-    assert f"saved in {path}" in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert f"saved in {path}" in out
+    assert "[y/N]" not in out, "--yes drives without asking"
     file = robot_file.load(path)
     assert (file.backend, file.port, file.parity, file.baudrate) == ("serial", "/dev/robot", "none", 9600)
     assert file.signs["rotational_velocity"] == 1

@@ -354,17 +354,3 @@ def process_of(words: list[str]) -> subprocess.Popen[str]:
 def speed_of(robot: Emulator) -> float:
     motion = robot.robot.machine.body.motion
     return math.hypot(motion.vx, motion.vy)
-
-
-@pytest.mark.slow
-@pytest.mark.sim
-def test_an_emulated_robot_in_a_process_of_its_own_is_stopped_and_ended() -> None:
-    with process_of(["emulate", "--tcp", "0", "--faults", "heat=5"]) as process:
-        assert process.stdout is not None
-        path = process.stdout.readline().split()[1]
-        assert process.stdout.readline().split()[1].startswith("socket://127.0.0.1:")
-        assert cli.main(["stop", "--port", path, "--parity", "none"]) == 0  # woken at its console it answers
-        process.send_signal(signal.SIGTERM)
-        out, err = process.communicate(timeout=30)
-    assert process.returncode == 143, err
-    assert out.startswith("faults: heat ")

@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from horde_env.backend import Floats, Frame, Observation
-from horde_env.drives import Chargeable, Drives, EndableStay
+from horde_env.drives import Chargeable, Drives, Stay
 from horde_env.robot import RobotSpec
 
 TIME_LIMIT_S = 2.0
@@ -54,18 +54,13 @@ class ClearingDrive:
         return np.array([FORWARD, 0.0, 0.0])
 
 
-class CreateStay(EndableStay):
-    """One stay at the dock: the robot's own docking, charging, leaving; it depends only on the frames.
+class CreateStay(Stay):
+    """One stay at the dock, with the robot's own docking; `is_charging` is true from its start on.
 
     Args:
         spec: The robot.
         body: The body, which starts and ends docking.
         charge_s: Longest time of charging, in seconds.
-
-    Attributes:
-        docked: Whether the dock was reached.
-        is_charging: Whether the robot is docking or docked.
-        outcome: The result, for the log.
     """
 
     def __init__(self, spec: RobotSpec, body: Chargeable, charge_s: float) -> None:
@@ -73,8 +68,6 @@ class CreateStay(EndableStay):
         self._period_s, self._charge_s = spec.period_s, charge_s
         self._docked, self._charging = spec.index("docked"), spec.index("charging")
         self._current, self._blocked = spec.index("battery_current"), spec.index("blocked")
-        self.docked = False
-        self.outcome = "not docked"
         self._n_seeks = 0
         self._seek_s = self._settled_s = self._missed_s = self._charged_s = self._weak_s = 0.0
         self._leaving_s = self._turned_s = 0.0

@@ -101,7 +101,7 @@ def is_held_up(sensors: Sensors) -> bool:
 
 GONE_S, AGAIN_S = 0.5, 1.0
 TRIES_AT_DOCK = 2  # of Safe, before Full
-FULL_S, BACK_M = 2.0, 0.3
+FULL_S = 2.0
 BACKWARDS = Wheels(-199, -199)
 
 

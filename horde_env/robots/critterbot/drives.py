@@ -30,7 +30,7 @@ from typing import NamedTuple
 import numpy as np
 
 from horde_env.backend import Floats, Frame, Observation
-from horde_env.drives import CHARGE_LIMIT_S, Chargeable, Drives, EndableStay
+from horde_env.drives import CHARGE_LIMIT_S, Chargeable, Drives, Stay
 from horde_env.robot import RobotSpec
 
 # To the middle.
@@ -377,18 +377,13 @@ def _nearest(angles: Floats, of: np.ndarray, wanted: float) -> int:
     return int(np.where(of, off, np.inf).argmin())
 
 
-class DockStay(EndableStay):
-    """One stay at the dock: drive there, charge, leave; a function of the frames alone.
+class DockStay(Stay):
+    """One stay at the dock.
 
     Args:
         spec: The robot.
         body: Its charging is enabled at the dock, and disabled again in any case.
         charge_s: Longest time to charge; a robot that is still held then stays at the dock.
-
-    Attributes:
-        docked: Whether the dock was reached.
-        is_charging: Whether charging is enabled now.
-        outcome: How it ended, for a log.
     """
 
     def __init__(self, spec: RobotSpec, body: Chargeable, charge_s: float = CHARGE_LIMIT_S) -> None:
@@ -398,8 +393,6 @@ class DockStay(EndableStay):
         self._bus = spec.index("bus_voltage")
         self._behind = spec.group("ir_distance").start + int(np.cos(spec.angles("ir_distance")).argmin())
         self._max_charging = round(charge_s / spec.period_s)
-        self.docked = False
-        self.outcome = "not docked"
         self._is_leaving = False
         self._n_charging = self._n_free = self._n_unplugged = self._n_backing = self._n_held = 0
 

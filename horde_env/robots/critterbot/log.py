@@ -57,7 +57,6 @@ COLUMNS: dict[str, tuple[str, ...]] = {
 }
 REQUEST = ("a[0]", "a[1]", "a[2]")
 NEEDED = ("LocalTime", *(name for names in COLUMNS.values() for name in names), "MonitorState", *REQUEST, "ActionMode")
-OPTIONAL = ("action", "b")  # the agent's action in the step that ended with the row, and its probability
 
 
 class Log(NamedTuple):
@@ -118,7 +117,7 @@ class RecordedLife(Recording):
         if self._piece is None:
             log = _read(self.path)
             self._piece = _piece(log, self.spec, self.path)
-            for fault in _faults(log, int((~self._piece.applied).sum())):
+            for fault in _faults(log):
                 self.note(fault)
         yield self._piece
 
@@ -198,14 +197,13 @@ def _read(path: Path) -> Log:
             f"{' ...' if len(missing) > 3 else ''}; expected a CSV file with the header LocalTime, BusVoltage, ..., "
             f"Thermal7, MonitorState, a[0], a[1], a[2], ActionMode"
         )
-    names = [*NEEDED, *(name for name in OPTIONAL if name in header)]
-    table, is_torn = _table(lines[1:], header, names, path)
-    table = table[table[:, names.index("BusVoltage")] != -1.0]  # a row of -1 was written before the first packet
-    sound = _is_sound(table, names)
+    table, is_torn = _table(lines[1:], header, path)
+    table = table[table[:, NEEDED.index("BusVoltage")] != -1.0]  # a row of -1 was written before the first packet
+    sound = _is_sound(table)
     if not sound.any():
         raise BackendUnavailable(f"{path} is a recorded life without a single packet")
     before = np.diff(np.flatnonzero(sound), prepend=-1) - 1
-    columns = dict(zip(names, table[sound].T, strict=True))
+    columns = dict(zip(NEEDED, table[sound].T, strict=True))
     return Log(columns, before, int((~sound).sum() - before.sum()), is_torn or is_cut)
 
 
@@ -222,9 +220,9 @@ def _lines(file: TextIO) -> tuple[list[str], bool]:
     return lines, is_cut
 
 
-def _table(lines: list[str], header: list[str], names: list[str], path: Path) -> tuple[Floats, bool]:
-    """Return the columns `names`, shape (n_rows, n_names), and whether a truncated last line was dropped."""
-    columns = [header.index(name) for name in names]
+def _table(lines: list[str], header: list[str], path: Path) -> tuple[Floats, bool]:
+    """Return the columns NEEDED, shape (n_rows, n_needed), and whether a truncated last line was dropped."""
+    columns = [header.index(name) for name in NEEDED]
     is_short = bool(lines) and lines[-1].count(",") + 1 < len(header)
     try:
         try:
@@ -243,16 +241,15 @@ def _numbers(lines: list[str], columns: list[int]) -> Floats:
     return np.loadtxt(lines, delimiter=",", ndmin=2, usecols=columns)
 
 
-def _is_sound(table: Floats, names: list[str]) -> NDArray[np.bool_]:
+def _is_sound(table: Floats) -> NDArray[np.bool_]:
     """Return which rows can be packets: finite, and of at most 16 bits except the time; shape (n_rows,)."""
-    needed = table[:, : len(NEEDED)]
-    is_time = np.array([name == "LocalTime" for name in names[: len(NEEDED)]])
-    can_be = np.isfinite(needed) & (is_time | (np.abs(needed) < WIDEST_FIELD))
-    return np.asarray(can_be.all(axis=1) & (needed[:, names.index("BusVoltage")] >= 0.0))
+    is_time = np.array([name == "LocalTime" for name in NEEDED])
+    can_be = np.isfinite(table) & (is_time | (np.abs(table) < WIDEST_FIELD))
+    return np.asarray(can_be.all(axis=1) & (table[:, NEEDED.index("BusVoltage")] >= 0.0))
 
 
-def _faults(log: Log, n_unknown: int) -> list[str]:
-    """Return a sentence for each kind of fault; `n_unknown` steps have no valid action or probability."""
+def _faults(log: Log) -> list[str]:
+    """Return a sentence for each kind of fault."""
     n_broken, n_sound = int(log.n_broken.sum()) + log.n_broken_last, len(log.n_broken)
     faults = []
     if n_broken:
@@ -262,8 +259,6 @@ def _faults(log: Log, n_unknown: int) -> list[str]:
         )
     if log.is_torn:
         faults.append("The log is truncated: the incomplete last line is dropped.")
-    if n_unknown:
-        faults.append(f"{n_unknown} steps have no valid action or probability: nothing is learned from them.")
     return faults
 
 
@@ -273,9 +268,6 @@ def _piece(read: Log, spec: RobotSpec, path: Path) -> Piece:
     if (np.diff(t_s) < 0.0).any():
         raise BackendUnavailable(f"{path} runs backwards: LocalTime must increase from packet to packet")
     steps = steps_of(t_s, spec.period_s)
-    chosen = {name: log[name][steps.packet] for name in OPTIONAL if name in log}
-    action, b = (chosen.get(name, np.ones(len(steps.packet))) for name in OPTIONAL)
-    is_known = np.isfinite(action) & (action >= 0.0) & (action == np.floor(action)) & (b > 0.0) & (b <= 1.0)
     return Piece(
         values=_values(log, steps, spec),
         t=t_s[steps.packet],
@@ -283,8 +275,8 @@ def _piece(read: Log, spec: RobotSpec, path: Path) -> Piece:
         crc_errors=np.diff(np.cumsum(read.n_broken)[steps.packet], prepend=0),
         stale=steps.stale,
         gap=steps.gap,
-        applied=is_known,
-        extras={name: np.where(is_known, x, {"action": -1.0, "b": np.nan}[name]) for name, x in chosen.items()},
+        applied=np.ones(len(steps.packet), dtype=np.bool_),
+        extras={},
     )
 
 

@@ -139,27 +139,17 @@ class Pen:
         walls = [(c, 0.0, t, long, top), (0.0, c, long, t, top), (-c, 0.0, t, long, top), (0.0, -c, long, t, top)]
         return [*walls, (*self.dock.centre_m, *self.dock.size_m, self.dock.height_m)]
 
-    def lit(self, name: str, *, position_m: Point3 | None = None, intensity: float | None = None) -> Pen:
-        """Return this pen with one lamp moved or dimmed; a warm object of the same name moves along.
-
-        Args:
-            name: The lamp.
-            position_m: Its new position, or None.
-            intensity: Its new intensity, or None; 0 switches it off (its shade stays warm).
+    def lit_from(self, name: str, position_m: Point3) -> Pen:
+        """Return this pen with the lamp `name` at a new position; a warm object of the same name moves along.
 
         Raises:
-            ValueError: If there is no such lamp or the intensity is negative.
+            ValueError: If there is no such lamp.
         """
         names = [lamp.name for lamp in self.lamps]
         if name not in names:
             raise ValueError(f"unknown lamp {name!r}; the pen has {', '.join(names)}")
-        old = self.lamps[names.index(name)]
-        place = old.position_m if position_m is None else position_m
-        strength = old.intensity if intensity is None else intensity
-        if not strength >= 0.0:
-            raise ValueError(f"intensity must be >= 0, got {intensity}")
-        lamps = tuple(Lamp(name, place, strength) if lamp.name == name else lamp for lamp in self.lamps)
-        warm = tuple(w._replace(position_m=(place[0], place[1])) if w.name == name else w for w in self.warm)
+        lamps = tuple(lamp._replace(position_m=position_m) if lamp.name == name else lamp for lamp in self.lamps)
+        warm = tuple(w._replace(position_m=position_m[:2]) if w.name == name else w for w in self.warm)
         return replace(self, lamps=lamps, warm=warm)
 
     def _dock_edges(self) -> tuple[float, float, float, float]:
@@ -167,13 +157,9 @@ class Pen:
         return x - along / 2, x + along / 2, y - out / 2, y + out / 2
 
 
-def load_pen(table: dict[str, Any] | None = None) -> Pen:
-    """Return the pen described by a table in the form of `assets/pen.toml`, or by that file if None.
-
-    Raises:
-        KeyError: If the table lacks an entry.
-    """
-    t = tomllib.loads(asset("pen.toml").read_text(encoding="utf-8")) if table is None else table
+def load_pen() -> Pen:
+    """Return the pen described by `assets/pen.toml`."""
+    t = tomllib.loads(asset("pen.toml").read_text(encoding="utf-8"))
     dock, beacon, magnetic = t["dock"], t["beacon"], t["magnetic"]
     return Pen(
         side_m=t["pen"]["side_m"],

@@ -43,7 +43,7 @@ class StateParser(PacketFinder):
 # ---- drops of the on-board driver ------------------------------------------------------------------------------------
 
 STATE_NAME, CONTROL_NAME = b"CritterStateDrop", b"CritterControlDrop"
-N_STATE_INTS, N_BUMP = 93, 32
+N_STATE_INTS = 93
 ROBOT_PORT, SIMULATOR_PORT = 2330, 2324
 
 
@@ -87,7 +87,6 @@ class DataSource(IntEnum):
 
     ROBOT = 0
     SIMULATOR = 1
-    LOG = 2
 
 
 class StateDrop(NamedTuple):
@@ -99,7 +98,6 @@ class StateDrop(NamedTuple):
         time_s: The driver's wall clock when it read the packet; 0 from the simulator.
         source: A DataSource.
         on_battery: True unless the bus was above 17.0 V.
-        bump: The simulator's 32 touch cells, 0..255; the robot has none and sends uninitialised memory.
     """
 
     state: RobotState
@@ -107,7 +105,6 @@ class StateDrop(NamedTuple):
     time_s: float = 0.0
     source: int = DataSource.ROBOT
     on_battery: bool = True
-    bump: tuple[int, ...] = (0,) * N_BUMP
 
 
 def scramble_ir_distance(raw: Floats) -> Floats:
@@ -116,16 +113,8 @@ def scramble_ir_distance(raw: Floats) -> Floats:
     return np.asarray(bits >> 2 | bits & 3, dtype=np.float64)
 
 
-class IrEstimate(NamedTuple):
-    """Estimate and bounds of the IR distance 0..1023 of a drop, each of shape (n,)."""
-
-    estimate: Floats
-    lowest: Floats
-    highest: Floats
-
-
-def restore_ir_distance(scrambled: Floats) -> IrEstimate:
-    """Estimate the readings before the driver's scrambling.
+def restore_ir_distance(scrambled: Floats) -> Floats:
+    """Estimate the readings before the driver's scrambling, 0..1023, shape (n,).
 
     A drop keeps hhhhhh and o = HH | ll of a reading's ten bits hhhhhhHHll. The reading is 16 (v >> 2) + r, with v the
     drop's number and r = 0 exactly for o = 0, 1..5 for o = 1, 2..10 for o = 2, 3..15 for o = 3. If the low four bits
@@ -136,7 +125,7 @@ def restore_ir_distance(scrambled: Floats) -> IrEstimate:
         scrambled: The drop's numbers, 0..255, shape (n,).
     """
     kept, either = np.divmod(np.asarray(scrambled, dtype=np.float64), 4.0)
-    return IrEstimate(16.0 * kept + 10.0 / 3.0 * either, 16.0 * kept + either, 16.0 * kept + 5.0 * either)
+    return np.asarray(16.0 * kept + 10.0 / 3.0 * either)
 
 
 def decode_state_drops(frames: list[bytes]) -> list[StateDrop]:
@@ -148,9 +137,7 @@ def decode_state_drops(frames: list[bytes]) -> list[StateDrop]:
     own_ir_distance = raw[:, _IR_DISTANCE].copy()
     simulated = ints[:, SOURCE, None] == DataSource.SIMULATOR
     # The simulator's numbers are fractions of 255 and not scrambled; raw is a fraction of 1023.
-    raw[:, _IR_DISTANCE] = np.where(
-        simulated, own_ir_distance * (1023 / 255), restore_ir_distance(own_ir_distance).estimate
-    )
+    raw[:, _IR_DISTANCE] = np.where(simulated, own_ir_distance * (1023 / 255), restore_ir_distance(own_ir_distance))
     raw.flags.writeable = False
     return [_drop(*row) for row in zip(raw, own_ir_distance, ints.tolist(), strict=True)]
 
@@ -163,7 +150,6 @@ def _drop(raw: Floats, ir_distance: Floats, ints: list[int]) -> StateDrop:
         time_s=ints[SECONDS] + ints[MICROSECONDS] * 1e-6,
         source=ints[SOURCE],
         on_battery=ints[POWER] != 0,
-        bump=tuple(ints[BUMP : BUMP + N_BUMP]),
     )
 
 
@@ -176,7 +162,6 @@ def encode_state_drop(drop: StateDrop) -> bytes:
     ints[[SECONDS, MICROSECONDS, SOURCE, POWER]] = seconds, microseconds, drop.source, drop.on_battery
     ints[[CHARGE, CYCLE_TIME, MONITOR]] = drop.state.charge_state, drop.state.cycle_time, drop.state.monitor
     ints[ERRORS] = np.uint32(drop.state.charge_state << 24 | drop.state.error_flags).astype(np.int32)
-    ints[BUMP : BUMP + N_BUMP] = drop.bump
     return STATE_START + ints.tobytes()
 
 

@@ -1,4 +1,4 @@
-"""Programs of other people drive the emulated robot in a square and read its sensors; and the MicroPython watchdog."""
+"""Another author's program drives the emulated robot in a square and reads its sensors; the MicroPython watchdog."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from types import ModuleType
 import pytest
 
 from horde_env.robots.create2.emulator.emulator import CreateEmulator
-from horde_env.robots.create2.wire import OFF, PASSIVE
+from horde_env.robots.create2.wire import OFF
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -40,19 +40,6 @@ time.sleep(0.3)
 sensors = bot.get_sensors()
 print("said", sensors.open_interface_mode, sensors.voltage, sensors.cliff_left_signal)
 """
-PYROOMBAADAPTER = """
-import sys, time
-from pyroombaadapter import PyRoombaAdapter
-bot = PyRoombaAdapter(sys.argv[1])
-for _ in range(4):
-    bot.send_drive_direct(199, 199)
-    time.sleep(1.6)
-    bot.send_drive_direct(178, -178)
-    time.sleep(1.1)
-bot.send_drive_direct(0, 0)
-time.sleep(0.3)
-print("said", bot.request_oi_mode(), bot.request_voltage(), bot.request_charge())
-"""
 
 
 def driven_by(robot: CreateEmulator, client: str, script: str) -> list[str]:
@@ -77,17 +64,6 @@ def test_pycreate2_drives_a_square_and_reads_all_sensors(robot: CreateEmulator) 
     assert voltage == pytest.approx(1000 * robot.robot.machine.volts, abs=500)
     assert abs(cliff - 2890) < 700
     assert robot.robot.firmware.mode == OFF
-
-
-@pytest.mark.slow
-@pytest.mark.hardware
-def test_pyroombaadapter_drives_a_square_and_reads_its_sensors(robot: CreateEmulator) -> None:
-    """128 and 131 at once; single packets; at the end 128."""
-    mode, voltage, charge = map(float, driven_by(robot, "pyroombaadapter", PYROOMBAADAPTER))
-    assert mode == 2
-    assert voltage == pytest.approx(1000 * robot.robot.machine.volts, abs=500)
-    assert charge == pytest.approx(1000 * robot.robot.machine.charge_ah, abs=20)
-    assert robot.robot.firmware.mode == PASSIVE
 
 
 def watchdog() -> ModuleType:
@@ -117,8 +93,3 @@ def test_the_microcontrollers_watchdog_stops_a_robot_half_a_second_after_the_las
     dog.hear((begin + 2_000) % wraps)
     assert dog.due((begin + 2_499) % wraps) == b""
     assert dog.due((begin + 2_500) % wraps) == module.STOP
-
-
-def test_the_microcontrollers_code_has_at_most_60_lines() -> None:
-    for path in ("microcontroller/create2_watchdog.py", "own_robot.py"):
-        assert len((ROOT / "examples" / path).read_text(encoding="utf-8").splitlines()) <= 60

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
 import time
-import tty
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -134,40 +131,6 @@ def test_another_robot_at_the_port_is_told_by_its_bytes(capsys: pytest.CaptureFi
         assert main(["monitor", "--once", "--robot", "create2", "--backend", "serial", "--port", url]) == 2
     assert "bytes came from" in (said := capsys.readouterr().err)
     assert "or not this robot?" in said
-
-
-@pytest.mark.hardware
-def test_a_port_that_accepts_no_bytes_is_not_called_gone(capsys: pytest.CaptureFixture[str]) -> None:
-    """A pseudo terminal that is full because its other end is not read.
-
-    The kernel moves written bytes on to that end by itself, which makes room again: it is full when not even one byte
-    found room for half a second.
-    """
-    theirs, ours = os.openpty()
-    tty.setraw(ours)
-    os.set_blocking(ours, False)
-    written_at = time.monotonic()
-    while time.monotonic() < written_at + 0.5:
-        with contextlib.suppress(BlockingIOError):
-            os.write(ours, bytes(1))
-            written_at = time.monotonic()
-    url = os.ttyname(ours)
-    assert main(["monitor", "--once", "--robot", "create2", "--backend", "serial", "--port", url]) == 2
-    os.close(theirs)
-    os.close(ours)
-    assert "it accepts no bytes" in (said := capsys.readouterr().err)
-    assert "disconnected" not in said
-
-
-@pytest.mark.hardware
-def test_what_is_kept_of_a_robot_has_no_parity(
-    robot: tuple[CreateEmulator, str], capsys: pytest.CaptureFixture[str]
-) -> None:
-    _, url = robot
-    assert main(["check", "--robot", "create2", "--backend", "serial", "--port", url, "--yes", "--save"]) in (0, 1)
-    kept = robot_file.default_path("create2").read_text()
-    assert f'port = "{url}"' in kept
-    assert "parity" not in kept
 
 
 def test_what_a_create_2_has_not_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -26,16 +26,6 @@ def ticks(firmware: Firmware, n: int) -> bytes:
     return b"".join(firmware.tick() for _ in range(n))
 
 
-def test_pycreate2s_start_up_is_answered_in_every_mode() -> None:
-    """128, 131, four songs, 142 100: 80 bytes at the next tick, bare; in Off nothing."""
-    for opening, size in ((b"", 0), (START, 80), (START + SAFE_OP, 80), (START + FULL_OP, 80)):
-        firmware = robot()
-        songs = b"".join(bytes([140, n, 1, 70, 0, 141, n]) for n in range(4))
-        firmware.receive(opening + songs + bytes([142, 100]))
-        assert len(ticks(firmware, 1)) == size
-        assert ticks(firmware, 3) == b""
-
-
 def test_off_hears_nothing_but_start_and_remembers_nothing() -> None:
     """A request in Off is not answered after START either."""
     firmware = robot()
@@ -43,17 +33,6 @@ def test_off_hears_nothing_but_start_and_remembers_nothing() -> None:
     assert firmware.mode == OFF
     firmware.receive(START)
     assert (firmware.mode, ticks(firmware, 3)) == (PASSIVE, b"")
-
-
-def test_pyroombaadapters_stream_begins_and_ends() -> None:
-    firmware = robot()
-    firmware.receive(START + SAFE_OP + bytes([148, 1, 29]))
-    said = ticks(firmware, 2)
-    assert len(said) == 2 * 6
-    assert said[:3] == bytes([19, 3, 29])
-    assert sum(said[:6]) % 256 == 0
-    firmware.receive(bytes([148, 0]))
-    assert ticks(firmware, 5) == b""
 
 
 def test_a_query_list_is_answered_in_its_order_and_a_stream_pauses() -> None:

@@ -36,26 +36,22 @@ def live(fault: str, for_s: float, steps: int, out: Path, monkeypatch: pytest.Mo
     return main(["learn", *words, "--steps", str(steps), "--out", str(out)])
 
 
-DEAF, LIFTED = "packets 41 and 42", "a wheel has dropped (packet 7)"
-
-
-@pytest.mark.parametrize(("fault", "sentence"), [("unread", DEAF), ("lift", LIFTED)])
 def test_a_robot_that_disobeys_for_twelve_seconds_is_complained_of_and_learned_from_again(
-    fault: str, sentence: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Once, as a warning, which Python prints on the terminal; nothing is learned for 11 s or more of 12."""
-    assert live(fault, 12.0, 400, tmp_path / "run", monkeypatch) == 0
-    assert caplog.text.count(sentence) == caplog.text.count("the robot follows its commands again") == 1
+    assert live("unread", 12.0, 400, tmp_path / "run", monkeypatch) == 0
+    assert caplog.text.count("packets 41 and 42") == caplog.text.count("the robot follows its commands again") == 1
     summary = json.loads((tmp_path / "run" / "summary.json").read_text())
     assert 250 <= summary["learning_steps"] <= 400 - 110
 
 
-@pytest.mark.parametrize(("fault", "sentence"), [("unread", DEAF), ("lift", LIFTED)])
 def test_a_robot_that_disobeys_for_a_minute_ends_the_life(
-    fault: str, sentence: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Exit code 1, the same sentence as the reason, and a report."""
-    assert live(fault, 600.0, 2_000, tmp_path / "run", monkeypatch) == 1
+    sentence = "a wheel has dropped (packet 7)"
+    assert live("lift", 600.0, 2_000, tmp_path / "run", monkeypatch) == 1
     assert caplog.text.count(sentence) == 1
     details = json.loads((tmp_path / "run" / "details.json").read_text())
     assert sentence in details["stopped_by"]

@@ -208,9 +208,10 @@ def fuzzed(seed: int, n_frames: int) -> tuple[bytes, set[bytes]]:
     return bytes(stream), sent
 
 
-def check_fuzzed(seed: int, n_frames: int) -> None:
-    stream, sent = fuzzed(seed, n_frames)
-    parser, rng, at = FrameParser(), np.random.default_rng(seed), 0
+def test_no_frame_is_accepted_that_was_not_sent() -> None:
+    n_frames = 1_000
+    stream, sent = fuzzed(0, n_frames)
+    parser, rng, at = FrameParser(), np.random.default_rng(0), 0
     accepted = []
     while at < len(stream):
         n = int(rng.integers(1, 400))
@@ -219,18 +220,6 @@ def check_fuzzed(seed: int, n_frames: int) -> None:
     assert all(frame_of(state.sensors) in sent for state in accepted)
     assert len(accepted) > 0.7 * n_frames
     assert parser.packets * parser.size + parser.skipped_bytes + parser.n_pending == len(stream)
-
-
-def test_no_frame_is_accepted_that_was_not_sent() -> None:
-    check_fuzzed(0, 1_000)
-
-
-@pytest.mark.slow
-def test_no_frame_of_ten_million_fuzzed_bytes_is_accepted_that_was_not_sent() -> None:
-    check_fuzzed(1, 60_000)
-    parser = FrameParser()
-    rng = np.random.default_rng(2)
-    assert not [s for _ in range(50) for s in parser.feed(rng.bytes(100_000))]
 
 
 def test_the_fastest_parser_agrees_with_a_slow_one() -> None:

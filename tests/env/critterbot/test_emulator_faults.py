@@ -77,16 +77,6 @@ def test_damage_on_the_way_to_the_robot_sets_its_error_flags() -> None:
     assert pytest.approx(n_in, abs=30) == 900 * 9 / 92
 
 
-def test_damage_waits_for_traffic() -> None:
-    _, faults = faulty()
-    faults.inject("flip")
-    for _ in range(10):
-        faults.damage_input(b"")
-        assert faults.damage_output(b"") == (b"", False)
-    assert faults.counts["flip"] == 0
-    assert faults.damage_output(b"\0")[0] != b"\0"
-
-
 def test_damage_without_traffic_does_not_heap_up() -> None:
     """An idle console for weeks: two faults a second would be a million in six days."""
     _, faults = faulty()
@@ -216,20 +206,6 @@ def test_a_lasting_fault_lasts_as_long_as_it_is_told() -> None:
             faults.tick()
             assert faults.is_on(kind) == (k < 30)
             it.cycle(look=False)
-
-
-def test_a_fault_that_is_there_already_lasts_until_the_later_end() -> None:
-    it, faults = faulty()
-    faults.inject("stall", for_s=0.2)
-    for k in range(40):
-        if k == 10:
-            faults.inject("stall", for_s=0.2)
-        if k == 12:
-            faults.inject("stall", for_s=0.05)
-        faults.tick()
-        assert faults.is_on("stall") == (k < 30)
-        it.cycle(look=False)
-    assert faults.counts["stall"] == 1
 
 
 def test_what_is_no_fault_is_refused() -> None:

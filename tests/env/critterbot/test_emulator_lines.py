@@ -128,15 +128,6 @@ def test_a_second_host_over_tcp_is_closed_and_the_first_stays(make: Any) -> None
             assert third.recv(16)
 
 
-@pytest.mark.parametrize(
-    ("make", "waits"), [(SocketLine, False), (lambda host, port: DropsLine(host, port, lambda: 0.0), True)]
-)
-def test_bytes_of_the_serial_line_go_at_once_and_drops_wait_for_company(make: Any, waits: bool) -> None:
-    with contextlib.closing(make("127.0.0.1", 0)) as line, socket.create_connection(address(line.url)):
-        client = until(lambda: (line._accept(), line._client)[1])
-        assert bool(client.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)) is not waits
-
-
 def test_an_address_that_is_taken_is_refused_in_a_sentence() -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
@@ -341,12 +332,6 @@ def test_it_cannot_be_started_twice_and_closing_twice_does_nothing() -> None:
     emulator.close()
     assert emulator._thread is not None
     assert not emulator._thread.is_alive()
-
-
-def test_a_machine_that_is_too_slow_falls_behind_and_says_so() -> None:
-    with Emulator(awake=True) as emulator:
-        emulator.start(speed=10_000.0)
-        until(lambda: emulator.n_slips > 0)
 
 
 # ---- the command line's function -------------------------------------------------------------------------------------

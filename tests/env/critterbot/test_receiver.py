@@ -79,41 +79,6 @@ def test_bytes_that_nobody_reads_are_lost_by_whole_rings() -> None:
     assert list(robot._bytes) == list(PLAIN[-4:])
 
 
-@pytest.mark.parametrize("place", [RING - 8, RING - 6, RING - 5])
-def test_across_the_end_of_the_ring_a_packet_acts_with_four_of_its_five_bytes(place: int) -> None:
-    """One cycle early, its LED mode read as FF; the fifth byte comes as junk, and does no harm."""
-    robot = at_place(place)
-    assert heard(robot, PLAIN[:7]) == []
-    assert heard(robot, PLAIN[7:8]) == [ASKED._replace(led_mode=0xFF)]
-    assert heard(robot, PLAIN[8:]) == []
-    assert heard(robot, PLAIN) == [ASKED]
-
-
-def test_a_byte_that_was_not_there_takes_no_place_in_the_ring() -> None:
-    """A packet that begins nine bytes before the ring's end waits for its fifth byte."""
-    robot = at_place(RING - 8)
-    heard(robot, PLAIN[:8])
-    heard(robot, PLAIN[8:] + bytes(RING - 10))
-    assert heard(robot, PLAIN[:8]) == []
-    assert heard(robot, PLAIN[8:]) == [ASKED]
-
-
-@pytest.mark.parametrize("place", [RING - 9, RING - 4, 0, 500])
-def test_elsewhere_in_the_ring_it_waits_for_the_fifth(place: int) -> None:
-    robot = at_place(place)
-    assert heard(robot, PLAIN[:8]) == []
-    assert heard(robot, PLAIN[8:]) == [ASKED]
-
-
-def test_across_the_end_of_the_ring_leds_are_taken_a_byte_too_early_and_their_last_is_junk() -> None:
-    """If that byte begins a header, the next packet is lost: DE DE AD BE EF."""
-    robot = at_place(RING - 30)
-    heard(robot, CUSTOM[:56])
-    assert robot.leds == bytes([200] * 47) + b"\xff"
-    assert heard(robot, b"\xde" + STOP) == []
-    assert heard(robot, STOP) == [Control(1)]
-
-
 # ---- the way out of half a packet ------------------------------------------------------------------------------------
 
 

@@ -30,23 +30,11 @@ def test_the_beacon_stands_before_the_docks_face() -> None:
     assert pen.beacon.position_m[1] > pen.segments()[5, 1]
 
 
-def test_a_changed_lamp_leaves_the_old_pen_unchanged_and_moves_its_warmth() -> None:
+def test_a_moved_lamp_leaves_the_old_pen_unchanged_and_takes_its_warmth_along() -> None:
     pen = load_pen()
-    moved, dark = pen.lit("lamp", position_m=(-0.5, 0.5, 0.4)), pen.lit("window", intensity=0.0)
+    moved = pen.lit_from("lamp", (-0.5, 0.5, 0.4))
     assert moved.lamps == (pen.lamps[0]._replace(position_m=(-0.5, 0.5, 0.4)), *pen.lamps[1:])
     assert {w.name: w.position_m for w in moved.warm}["lamp"] == (-0.5, 0.5)
-    assert dark.lamps == (pen.lamps[0], pen.lamps[1]._replace(intensity=0.0))
     assert pen == load_pen()
-
-
-@pytest.mark.parametrize(
-    ("name", "intensity", "message"),
-    [
-        ("sun", 1.0, "unknown lamp 'sun'; the pen has lamp, window"),
-        ("lamp", -1.0, "intensity must be >= 0"),
-        ("lamp", float("nan"), "intensity must be >= 0"),
-    ],
-)
-def test_an_unknown_lamp_and_a_negative_intensity_are_refused(name: str, intensity: float, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        load_pen().lit(name, intensity=intensity)
+    with pytest.raises(ValueError, match="unknown lamp 'sun'; the pen has lamp, window"):
+        pen.lit_from("sun", (0.0, 0.0, 0.0))

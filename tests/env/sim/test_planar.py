@@ -6,9 +6,7 @@ import math
 import os
 import subprocess
 import sys
-from typing import Any
 
-import gymnasium as gym
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -278,20 +276,3 @@ def test_an_unknown_physics_is_refused() -> None:
 def test_a_robot_with_other_shapes_is_refused_by_name(tmp_path: object) -> None:
     with pytest.raises(ValueError, match="has no link 'wheel'"):
         load_hull(URDF, "wheel")
-
-
-@pytest.mark.parametrize("mode", ["sync", "async"])
-def test_vector_environments_equal_single_ones(mode: Any) -> None:
-    """`gymnasium.make_vec`, within this process and in one each: seed s + k for the k-th."""
-    vector = gym.make_vec("horde_env:CritterbotPen-v0", num_envs=2, vectorization_mode=mode, physics="planar")
-    try:
-        seen = [vector.reset(seed=3)[0]]
-        seen += [vector.step(np.array(actions))[0].copy() for actions in ([0, 2], [0, 2], [1, 3])]
-        assert vector.single_action_space == gym.spaces.Discrete(5)
-    finally:
-        vector.close()
-    for k in range(2):
-        env = gym.make("horde_env:CritterbotPen-v0", physics="planar")
-        alone = [env.reset(seed=3 + k)[0]] + [env.step(actions[k])[0] for actions in ([0, 2], [0, 2], [1, 3])]
-        np.testing.assert_array_equal([both[k] for both in seen], alone)
-        env.close()

@@ -94,8 +94,6 @@ class Firmware:
         self._own: OwnDrive | None = None
         self._counts = (0.0, 0.0)
         self._travel = [0.0, 0.0]
-        self._songs: dict[int, int] = {}
-        self._song, self._song_s = 0, 0.0
         self._idle_s = 0.0
         self._was_docked = self.machine.is_docked
         self._texts: deque[tuple[int, bytes]] = deque()
@@ -193,10 +191,6 @@ class Firmware:
             self._is_streaming = bool(operands[0]) and bool(self._stream)
         elif opcode == Op.BUTTONS:
             self.machine.press(operands[0])
-        elif opcode == Op.SONG:
-            self._songs[operands[0]] = sum(operands[3::2])
-        elif opcode == Op.PLAY and operands[0] in self._songs and self._song_s <= 0.0:
-            self._song, self._song_s = operands[0], self._songs[operands[0]] * TICK_S
 
     def _change_mode(self, opcode: int) -> None:
         if opcode == Op.STOP:
@@ -251,7 +245,6 @@ class Firmware:
         machine.tick(left, right, may_charge=self.mode in (OFF, PASSIVE), is_awake=not self.is_asleep)
         self._travel[0] += float(machine.state[5] - before[0])
         self._travel[1] += float(machine.state[6] - before[1])
-        self._song_s = max(self._song_s - TICK_S, 0.0)
         if self.mode == PASSIVE and not self.is_asleep and self._own is None:
             self._idle_s += TICK_S
             if self._idle_s >= SLEEP_S and not machine.is_docked and not self._is_streaming:
@@ -302,8 +295,8 @@ class Firmware:
         )
         packets[MODE : MODE + 8] = (
             self.mode + self.mode_offset,
-            self._song,
-            int(self._song_s > 0.0),
+            0,  # it plays no songs
+            0,
             min(len(self._stream), 108),
             *self.velocity_radius,
             *self.requested,
@@ -377,7 +370,7 @@ def _clipped(number: float) -> int:
 # ---- docking by itself -----------------------------------------------------------------------------------------------
 
 FAST, SLOW, TURN = 0.20, 0.08, 1.2  # m/s, m/s, rad/s
-BEFORE_M, ARRIVED_M, AIMED_RAD = 0.55, 0.05, 0.05
+BEFORE_M, ARRIVED_M = 0.55, 0.05
 BACK_S, TURN_S, ASIDE_S = 0.7, (0.5, 1.6), (1.0, 2.5)
 
 

@@ -1,40 +1,17 @@
 """The microcontroller's receive buffer, and its text console after a reset: lines end in CR, without an echo.
 
-Two console commands move the robot: `motor`, one wheel's duty or three wheels' speeds, for half a second, and `recharge
-start`, until it is docked or stopped. Commands that read or flash a chip only return a prompt here.
+Of the console's commands it has those that a host needs: `mi on`, `reset now`, `recharge start` and `recharge stop`.
 
 Source: the Critterbot's ARM firmware of June 2011 (lib_ui.c, lib_events.c, armio.c).
 """
 
 from __future__ import annotations
 
-import re
-from itertools import takewhile
-from typing import NamedTuple
-
-from horde_env.robots.critterbot.simulator.machine import Machine
 from horde_env.robots.critterbot.wire import BODY_SIZE, HEADER, LEDS_SIZE, Control, LedMode
 
 PROMPT = b"critterprompt> "
 N_EVENTS = 14  # the firmware's tasks beside the console itself
-
-HELP = {
-    "help": "Do you need help?",
-    "status": "status",
-    "error": "error [clear]",
-    "motor": "motor [motor #] [speed #], or\r      [motor1speed] [motor2speed] [motor3speed]",
-    "mi": "mi on",
-    "recharge": "recharge [start|stop]",
-    "avr": "avr [0|1]",
-    "vref": "vref [0|1]",
-    "amp": "amp [0|1]",
-    "reset": "reset now",
-}
-ACTIONS = ("mi on", "reset now", "error clear", "recharge start", "recharge stop")
-SILENT = (
-    *("set_led", "get_led", "stat_led", "clearall", "setall"),
-    *("get_accel", "get_adcspi", "mode", "pid", "bootloader"),
-)
+COMMANDS = ("mi on", "reset now", "recharge start", "recharge stop")
 
 
 def banner() -> bytes:
@@ -44,60 +21,13 @@ def banner() -> bytes:
     return text.encode("ascii") + PROMPT
 
 
-class ConsoleReply(NamedTuple):
-    """The result of one line.
-
-    Attributes:
-        text: The console's reply.
-        action: What the microcontroller must do: one of ACTIONS, "motor", or "".
-        numbers: Of "motor": a wheel and its duty, or three wheels' speeds.
-    """
-
-    text: bytes
-    action: str = ""
-    numbers: tuple[int, ...] = ()
-
-
-def run_line(line: bytes, machine: Machine, errors: int) -> ConsoleReply:
-    """Return the result of one line.
-
-    Args:
-        line: The typed line, without its CR.
-        machine: The robot: `avr` enables charging, `status` reads it.
-        errors: The error flags so far.
-    """
+def run_line(line: bytes) -> tuple[bytes, str]:
+    """Return the console's reply to a line without its CR, and the command that the microcontroller must run or ""."""
     text = line.decode("latin-1")
-    words = text.split()
-    name = words[0] if words else ""
-    is_number = re.compile(r"[+-]?[0-9]+").fullmatch
-    numbers = tuple(int(word) for word in takewhile(is_number, words[1:]))
-    says, action = "", ""
-    if " ".join(words[:2]) in ACTIONS:
-        action = " ".join(words[:2])
-    elif name == "help":
-        says = "List of commands and usage: \r" + "".join(f"{key} - {usage}\r" for key, usage in HELP.items())
-    elif name == "status":
-        says = _status(machine, errors)
-    elif name == "error":
-        says = f"Error status: {errors:x}\r"
-    elif name == "motor" and len(numbers) >= 2:
-        action = name
-    elif name == "motor":
-        says = "Invalid argument(s) for motor.\r"
-    elif name == "avr" and numbers:
-        machine.power.charging_enabled = numbers[0] != 0
-    elif name not in HELP and name not in SILENT:
-        says = f'Invalid command: "{text}"\r'
-    return ConsoleReply(b"\r" + says.encode("latin-1") + PROMPT, action, numbers[:3])
-
-
-def _status(machine: Machine, errors: int) -> str:
-    power = machine.power
-    volts = " ".join(str(round(10 * v)) for v in power.battery_v)
-    return (
-        f"Last reset was a power-up reset.\rError status: {errors:x}\rSystem Voltage: {power.bus_byte}\r"
-        f"Charge State: {power.state}\rBattery Voltages: {volts}\r\r"
-    )
+    command = " ".join(text.split()[:2])
+    if command in COMMANDS:
+        return b"\r" + PROMPT, command
+    return f'\rInvalid command: "{text}"\r'.encode("latin-1") + PROMPT, ""
 
 
 # ---- bytes to packets ------------------------------------------------------------------------------------------------

@@ -1,7 +1,7 @@
 """The robot's ARM behind its serial line: a console, then state packets at 100 Hz; without threads or real time.
 
 One call of `cycle` is the ARM's 10 ms: motors and physics, sensors, received commands, one state packet, clearing the
-error flags, and the recharger. A command therefore acts from the next cycle on.
+error flags, and the drive to the dock. A command therefore acts from the next cycle on.
 
 Source: the Critterbot's ARM firmware of June 2011 (lib_events.c, lib_mi.c, lib_ui.c, armio.c).
 """
@@ -10,19 +10,17 @@ from __future__ import annotations
 
 import copy
 from collections import deque
-from enum import Enum
 
 import numpy as np
 from numpy.random import Generator
 
-from horde_env.backend import Floats
 from horde_env.robot import RobotSpec, critterbot
 from horde_env.robots.critterbot import wire
 from horde_env.robots.critterbot.emulator import console
 from horde_env.robots.critterbot.emulator.console import Receiver
 from horde_env.robots.critterbot.place import Pen, load_pen
 from horde_env.robots.critterbot.simulator import motors
-from horde_env.robots.critterbot.simulator.firmware import CLICKS, HUNG
+from horde_env.robots.critterbot.simulator.firmware import HUNG
 from horde_env.robots.critterbot.simulator.machine import Machine
 from horde_env.robots.critterbot.simulator.period import N_NOISE, N_RAW, sample, scales_of
 from horde_env.robots.critterbot.simulator.sensors import Senses
@@ -31,6 +29,8 @@ from horde_env.sim.physics import resolve_physics
 
 WATCHDOG_CYCLES = 300  # until a hanging ARM is reset
 PARITY, FRAMING, POWER_MISALIGNED = 1 << 11, 1 << 13, 1 << 15  # error flags
+CYCLES_PER_STEP, WANDER_CYCLES = 5, 100  # of the firmware's own drive to the dock
+WANDERING = ((20, 0, 0), (-20, 0, 0), (0, 20, 0), (0, -20, 0), (0, 0, 0))  # x, y (to the RIGHT), theta in wire units
 MISALIGNED_SHARE = 0.299  # of packets with that flag: 2,988 of the 9,998 in the real robot's log, independent of time
 
 
@@ -61,7 +61,8 @@ class Microcontroller:
         errors: Error flags since the last packet.
         n_cycles: Cycles of 10 ms since `boot`.
         control: The last control packet that was executed, without its LEDs, or None.
-        recharger: Drives to the dock and ignores the host's commands; None while the host drives.
+        recharging: Whether the firmware looks for the dock by itself and ignores the host's commands. Here it never
+            finds the dock.
     """
 
     def __init__(self, machine: Machine, senses: Senses, spec: RobotSpec | None = None, *, awake: bool = False) -> None:
@@ -114,14 +115,9 @@ class Microcontroller:
         self.in_mi = self._awake if awake is None else awake
         self.errors = 0
         self._receiver = Receiver()
-        self.recharger: Recharger | None = None
+        self.recharging = False
         self._banner = b"" if self.in_mi else console.banner()
         self._sent = deque([b"", b""], maxlen=2)
-
-    @property
-    def leds(self) -> bytes:
-        """The ring's 16 x (red, green, blue), as set by custom LED packets."""
-        return self._receiver.leds
 
     def receive(self, data: bytes, errors: int = 0) -> None:
         """Put bytes into the receive buffer; a bad parity or frame only sets its flag in `errors`."""
@@ -136,7 +132,7 @@ class Microcontroller:
                 motion does not depend on it.
         """
         is_hung = self.is_hung
-        look = (look or self.recharger is not None) and not is_hung
+        look = look and not is_hung
         self._advance()
         if is_hung:
             if self.machine.firmware.hung_cycles >= WATCHDOG_CYCLES:
@@ -154,8 +150,8 @@ class Microcontroller:
             self.errors = 0
         else:
             output += self._run_console()
-        if self.recharger is not None and self.n_cycles % CYCLES_PER_STEP == 0:
-            self._recharge(self.recharger)
+        if self.recharging and self.n_cycles % CYCLES_PER_STEP == 0:
+            self._wander()
         return output
 
     # ---- sensors -----------------------------------------------------------------------------------------------------
@@ -203,29 +199,23 @@ class Microcontroller:
         line = self._receiver.line()
         if line is None:
             return b""
-        text, action, numbers = console.run_line(line, self.machine, self.errors)
-        match action:
+        text, command = console.run_line(line)
+        match command:
             case "reset now":
                 self.reboot()
                 return b""
             case "mi on":
                 self.in_mi, self.errors = True, 0
-            case "error clear":
-                self.errors = 0
             case "recharge start":
-                self.recharger = Recharger()
+                self.recharging, self._wandering = True, WANDERING[0]
             case "recharge stop":
-                self.recharger = None
-            case "motor" if len(numbers) == 2:
-                self.machine.firmware.set_duty(numbers[0], _signed_byte(numbers[1]))
-            case "motor":
-                self.machine.firmware.command(int(MotorMode.WHEEL_SPACE), *map(_signed_byte, numbers))
+                self.recharging = False
         return text
 
     def _run_control(self) -> None:
         """Execute the last control packet received; earlier ones are lost.
 
-        While the recharger drives, only EXIT and the charging modes have an effect.
+        While the robot looks for its dock, only EXIT and the charging modes have an effect.
         """
         controls = self._receiver.controls()
         if not controls:
@@ -235,22 +225,14 @@ class Microcontroller:
             self.in_mi = control.led_mode != LedMode.EXIT
         elif control.mode in (MotorMode.ENABLE_CHARGING, MotorMode.DISABLE_CHARGING):
             self.machine.power.charging_enabled = control.mode == MotorMode.ENABLE_CHARGING
-        elif self.recharger is None:
+        elif not self.recharging:
             self.machine.firmware.command(control.mode, control.a, control.b, control.c)
 
-    def _recharge(self, recharger: Recharger) -> None:
-        """Run a step of the recharger; its requests are commands like a host's."""
-        moving = bool(self.machine.firmware.wheels[CLICKS].any())
-        request = recharger.step(self._raw[self._ir_light] % 256, moving, self.machine.power.bus_byte, self._packet_rng)
-        if recharger.state == State.DONE:
-            self.recharger = None
-        elif request is not None:
-            self.machine.firmware.command(int(MotorMode.XYTHETA_SPACE), *request)
-
-
-def _signed_byte(number: int) -> int:
-    """Convert a number to C's signed char."""
-    return (number + 128) % 256 - 128
+    def _wander(self) -> None:
+        """Command the motors as the firmware does while it looks for the dock: a second in each random direction."""
+        if self.n_cycles % WANDER_CYCLES == 0:
+            self._wandering = WANDERING[int(self._packet_rng.integers(len(WANDERING)))]
+        self.machine.firmware.command(int(MotorMode.XYTHETA_SPACE), *self._wandering)
 
 
 def build_robot(
@@ -270,90 +252,3 @@ def build_robot(
     spec, pen = spec or critterbot(), pen or load_pen()
     machine = Machine(spec, pen, battery_scale=battery_scale, physics=resolve_physics(physics))
     return Microcontroller(machine, PacketSenses(spec, pen), spec, awake=awake)
-
-
-# ---- docking by itself -----------------------------------------------------------------------------------------------
-
-Request = tuple[int, int, int]  # x, y (to the RIGHT), theta in wire units
-
-CYCLES_PER_STEP = 5
-ALTERNATING = (1.0, -1.0, 1.0, -1.0)
-SEEN, NEAR = 10, 150  # alternation of infrared light, 0..255, that means a beacon, and a near one
-DOCKED_BUS = 170  # 0.1 V
-FAST, SLOW, TURN, SLOW_TURN = 20, 8, 10, 4  # wire units
-WANDERING = ((FAST, 0, 0), (-FAST, 0, 0), (0, FAST, 0), (0, -FAST, 0), (0, 0, 0))
-WANDER_STEPS, WIGGLE_STEPS, STANDS_AFTER, GIVES_UP_AFTER = 20, 20, 5, 500
-
-
-class State(Enum):
-    """Phase of docking."""
-
-    WANDER = "looks for the beacon"
-    APPROACH = "drives to it"
-    CLOSE = "drives slowly into the dock"
-    WIGGLE = "looks for the contacts"
-    DONE = "docked"
-
-
-class Recharger:
-    """The firmware's drive to the dock, in steps of 50 ms.
-
-    Attributes:
-        state: Its phase; the last one is DONE.
-    """
-
-    def __init__(self) -> None:
-        self.state = State.WANDER
-        self._seen: deque[Floats] = deque(maxlen=len(ALTERNATING))
-        self._n_steps = self._n_standing = 0
-        self._direction: Request = WANDERING[0]
-
-    def step(self, ir_light: Floats, is_moving: bool, bus: int, rng: Generator) -> Request | None:
-        """Return the request for the motors, or None for no command.
-
-        Args:
-            ir_light: The packet's eight readings, 0..255.
-            is_moving: Whether any wheel turns.
-            bus: Bus voltage, 0.1 V.
-            rng: Source of the direction of a search.
-        """
-        self._seen.append(ir_light)
-        if len(self._seen) < len(ALTERNATING):
-            return None
-        beacon = np.abs(np.array(ALTERNATING) @ np.array(self._seen)) // 2
-        ahead = int(np.argmax(beacon)) == 0
-        self._n_steps += 1
-        self._n_standing = 0 if is_moving else self._n_standing + 1
-        if self.state == State.WIGGLE:
-            return self._wiggle(bus)
-        if self.state == State.WANDER or beacon.max() < SEEN:
-            return self._wander(bool(beacon.max() >= SEEN), rng)
-        if not ahead:
-            return 0, 0, TURN if int(np.argmax(beacon)) <= 4 else -TURN
-        if self.state == State.CLOSE and self._n_standing >= STANDS_AFTER:
-            self._enter(State.WIGGLE)
-        elif self.state == State.APPROACH and beacon[0] >= NEAR:
-            self._enter(State.CLOSE)
-        return (SLOW if self.state == State.CLOSE else FAST), 0, 0
-
-    def _enter(self, state: State) -> None:
-        self.state, self._n_steps, self._n_standing = state, 0, 0
-
-    def _wander(self, sees: bool, rng: Generator) -> Request:
-        """Drive in random directions, a second each; approach a beacon that is seen at the end of one."""
-        if self.state != State.WANDER:
-            self._enter(State.WANDER)
-        if self._n_steps % WANDER_STEPS == 0:
-            if sees:
-                self._enter(State.APPROACH)
-            self._direction = WANDERING[int(rng.integers(len(WANDERING)))]
-        return self._direction
-
-    def _wiggle(self, bus: int) -> Request | None:
-        """Alternate sideways motion and turning until the contacts have power; search again after 25 s without."""
-        if bus > DOCKED_BUS:
-            self._enter(State.DONE)
-            return None
-        if self._n_steps >= GIVES_UP_AFTER:
-            self._enter(State.WANDER)
-        return (0, -SLOW, 0) if self._n_steps // WIGGLE_STEPS % 2 == 0 else (0, 0, -SLOW_TURN)

@@ -305,15 +305,6 @@ class Firmware:
         """Number of cycles since the ARM hung; 0 while it runs."""
         return max(int(self.arm[HUNG]) - 1, 0)
 
-    def set_duty(self, wheel: int, duty: int) -> None:
-        """Set the mode and one wheel's duty, as the console does, without restarting the timeout.
-
-        A wheel that does not exist sets the mode only.
-        """
-        self.arm[MODE] = WHEEL_VOLTAGE
-        if 0 <= wheel < self.wheels.shape[1]:
-            self.wheels[SETPOINT, wheel] = clamped(duty, ARM_LIMIT)
-
     def command(self, mode: int, a: int, b: int, c: int) -> None:
         """Process one control packet (see the kernel `command`)."""
         command(self.arm, self.wheels, self.matrix, mode, a, b, c)

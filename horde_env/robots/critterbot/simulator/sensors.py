@@ -152,7 +152,7 @@ class ChangingSenses(Senses):
         self._pens = [pen]
         moves = [_lamp_move(move, moves) for move in moves]
         for move in moves:
-            self._pens.append(self._pens[-1].lit(move.lamp, position_m=move.position_m))
+            self._pens.append(self._pens[-1].lit_from(move.lamp, move.position_m))
         self._times = [move.at_s for move in moves]
         is_later = [later > earlier for earlier, later in pairwise([-math.inf, *self._times, math.inf])]
         if not all(is_later) or any(at_s < 0 for at_s in self._times):
