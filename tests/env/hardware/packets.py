@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
 
 import numpy as np
 from hypothesis import settings
@@ -56,16 +55,6 @@ def state_of(values: np.ndarray, monitor: int = 0x40, **rest: int) -> RobotState
     raw = np.zeros(57)
     raw[:53], raw[56] = values, monitor & 1
     return RobotState(raw, monitor=monitor, **rest)
-
-
-def random_states(rng: np.random.Generator) -> Iterator[RobotState]:
-    """Uniform over all that the wire carries; drawn by the thousand, for one by one takes ten times as long."""
-    while True:
-        values = rng.integers(LOWEST, HIGHEST + 1, size=(1_000, 53))
-        values[:, 0] = rng.integers(1, 256, size=1_000)
-        others = rng.integers(0, [1 << 18, 256, 256, 256], size=(1_000, 4)).tolist()
-        for row, (errors, charge, cycle, monitor) in zip(values, others, strict=True):
-            yield state_of(row, monitor, error_flags=errors, charge_state=charge, cycle_time=cycle)
 
 
 @st.composite

@@ -92,7 +92,6 @@ class Firmware:
         self._stream: tuple[int, ...] = ()
         self._is_streaming = False
         self._own: OwnDrive | None = None
-        self._counts = (0.0, 0.0)
         self._travel = [0.0, 0.0]
         self._idle_s = 0.0
         self._was_docked = self.machine.is_docked
