@@ -6,7 +6,8 @@ TORCH ?= torch==2.13.0
 VENV := .venv
 PART ?= kernels
 BIN := $(VENV)/bin
-# Tests of tests/agent that run beside the robot's, so that both parts take about as long.
+# Tests of tests/agent that run beside the robot's, so that both parts take about as long; last, when the other part has
+# compiled what they need.
 MOVED := tests/agent/test_re*
 # Compiled kernels are kept between runs, keyed by the content of the sources; bounds-checked ones elsewhere, since numba
 # would take the one for the other.
@@ -54,7 +55,7 @@ test-learner: $(VENV)/.dev
 	$(COMPILED) $(BIN)/python -m pytest tests/agent horde_agent --ignore-glob '$(MOVED)'
 
 test-robot: $(VENV)/.dev
-	$(COMPILED) $(BIN)/python -m pytest tests horde_env --ignore-glob 'tests/agent/test_[!r]*' --ignore-glob 'tests/agent/test_r[!e]*'
+	$(COMPILED) $(BIN)/python -m pytest tests/env tests/test_*.py tests/bench tests/oracles horde_env tests/agent --ignore-glob 'tests/agent/test_[!r]*' --ignore-glob 'tests/agent/test_r[!e]*'
 
 test-checked: $(VENV)/.dev
 	$(CHECKED) $(BIN)/python -m pytest -m 'kernels and not slow'

@@ -22,7 +22,7 @@ import numpy as np
 
 from horde_agent.bench import KEYS, BenchConfig, workload
 from horde_agent.bench.competitors import Learning, of_constant_actions, of_own_policies, ratios
-from horde_agent.bench.measure import MODERATE, QUICK, THOROUGH, Effort, Step, Times, measure, timed
+from horde_agent.bench.measure import QUICK, THOROUGH, Effort, Step, Times, measure, timed
 from horde_agent.bench.workload import SIMULATOR, Stream, recorded
 from horde_agent.cluster import ShardedHorde
 from horde_agent.gvf import GVF
@@ -74,7 +74,7 @@ def against_one(questions: Sequence[GVF], stream: Stream, turns: Turns) -> tuple
         spent: list[tuple[float, float]] = []
         for k in range(turns.n_rounds + 1):
             steps = range(k * turns.n_steps, (k + 1) * turns.n_steps)
-            spent.append((_timed(one, steps, lambda: None), _timed(many, steps, many.sharded.catch_up)))
+            spent.append((_timed(one, steps, lambda: None), _timed(many, steps, many.sharded.wait)))
     alone, together = np.median(np.array(spent[1:]), axis=0).tolist()
     return 1e3 * alone / turns.n_steps, 1e3 * together / turns.n_steps
 
@@ -88,30 +88,15 @@ def _timed(step: Callable[[int], None], steps: range, finish: Callable[[], None]
     return time.perf_counter() - began
 
 
-def asked_ms(questions: Questions, stream: Stream, turns: Turns) -> list[float]:
-    """Return the ms of each step that requests a prediction from the last of four small shards."""
+def small_shards_ms(
+    questions: Questions, stream: Stream, turns: Turns, mode: Mode, *, has_request: bool
+) -> list[float]:
+    """Return the driver's ms of each step with four small shards, with or without a requested prediction."""
     few = questions(N_SHARDS * N_FEW)
-    many = Sharded(few, stream, ask=[few[-1].name])
+    many = Sharded(few, stream, mode, ask=[few[-1].name] if has_request else [])
     with many.sharded:
-        return _each_ms(many, turns)
-
-
-def noted_ms(questions: Questions, stream: Stream, turns: Turns) -> list[float]:
-    """Return the driver's ms of each step with four small shards and no requested prediction."""
-    many = Sharded(questions(N_SHARDS * N_FEW), stream, "deferred")
-    with many.sharded:
-        spent = _each_ms(many, turns)
-        many.sharded.catch_up()
-    return spent
-
-
-def _each_ms(step: Callable[[int], None], turns: Turns) -> list[float]:
-    """Return how long each step takes, those of the first round left out."""
-    spent = []
-    for t in range((turns.n_rounds + 1) * turns.n_steps):
-        began = time.perf_counter()
-        step(t)
-        spent.append(1e3 * (time.perf_counter() - began))
+        spent = [1e3 * timed(many, t) for t in range((turns.n_rounds + 1) * turns.n_steps)]
+        many.sharded.wait()
     return spent[turns.n_steps :]
 
 
@@ -233,7 +218,7 @@ class Bench:
         if most < _PROBE:
             self.say(f"max: not measured: it needs the memory of {_PROBE:,} demons")
             return {}
-        probe = measure({"float32": Learning(self._gibbs(_PROBE), self.stream)}, self._short())["float32"]
+        probe = measure({"float32": Learning(self._gibbs(_PROBE), self.stream)}, self.effort)["float32"]
         n, low, high, answer = min(most, _as_many(_PROBE, _WORST_OVER_MEAN * probe.mean)), 0, most + 1, Answer()
         self.details["most_by_memory"] = most
         for _ in range(_TRIES):
@@ -307,8 +292,8 @@ class Bench:
         self.say(f"cluster: {n:,} demons in {N_SHARDS} shards, and in one Horde")
         turns = Turns(self.effort.n_chunks, 16 if self.effort == QUICK else 128)
         one, many = against_one(self._gibbs(n), self.stream, turns)
-        asked = asked_ms(self._gibbs, self.stream, turns)
-        noted = noted_ms(self._gibbs, self.stream, turns)
+        asked = small_shards_ms(self._gibbs, self.stream, turns, "eager", has_request=True)
+        noted = small_shards_ms(self._gibbs, self.stream, turns, "deferred", has_request=False)
         self.details["cluster"] = {
             "n_demons": n,
             "one_ms": one,
@@ -365,10 +350,6 @@ class Bench:
         """Record a ratio that has no key in the result."""
         self.details.setdefault("ratios", {})[name] = ratio
         self.say(f"{name} {ratio:.4g}")
-
-    def _short(self) -> Effort:
-        """Return a moderate effort, or a quick one where all is."""
-        return QUICK if self.effort == QUICK else MODERATE
 
     def _most_by_memory(self) -> int:
         """Return how many demons there is memory for, a multiple of 1,000."""

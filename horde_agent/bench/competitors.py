@@ -1,10 +1,10 @@
 """The timed programs: Hordes learning from a stream, and baselines for the same questions.
 
 The baselines are what a careful NumPy user would write, in two memory layouts, and one compiled dense pass; tests
-compare them with the Horde. They follow the benchmark's rules: trace rule "clipped", scalar MSPBE estimate, predictions
-of all demons. `SharedTraces` has one trace per group and skips groups with rho = 0 but for the decay of w; `OwnTraces`
-and `DenseFused` have one trace per demon. The dense pass is bound by memory bandwidth: 24 bytes per feature and step,
-read and written, in float32.
+compare them with the Horde. They follow the benchmark's rules: trace rule "clipped", w rule "importance-weighted",
+scalar MSPBE estimate, predictions of all demons. `SharedTraces` has one trace per group and skips groups with rho = 0;
+`OwnTraces` and `DenseFused` have one trace per demon. The dense pass is bound by memory bandwidth: 24 bytes per feature
+and step, read and written, in float32.
 """
 
 from __future__ import annotations
@@ -39,7 +39,6 @@ class SharedTraces:
         alpha: Primary step size.
         alpha_w: Secondary step size.
         order: "C" stores the weights of a feature together, "F" those of a demon.
-        every_step: Whether the w rule is "every-step" instead of "importance-weighted".
         dtype: "float32" or "float64".
     """
 
@@ -53,10 +52,9 @@ class SharedTraces:
         alpha_w: float,
         *,
         order: Order,
-        every_step: bool = True,
         dtype: str = "float32",
     ) -> None:
-        self.start, self.order, self.every_step, number = start, order, every_step, np.dtype(dtype).type
+        self.start, self.order, number = start, order, np.dtype(dtype).type
         self.gamma, self.lam_t = gamma.astype(dtype), np.full(gamma.size, lam, dtype=dtype)
         self.gamma_demon = np.repeat(self.gamma, np.diff(start))
         self.lam, self.alpha, self.alpha_w, self.tau = number(lam), number(alpha), number(alpha_w), number(10_000)
@@ -79,7 +77,6 @@ class SharedTraces:
         """
         v_tp1: Reals = self.theta[tiles_tp1].sum(0)
         delta = c + self.gamma_demon * v_tp1 - self.v
-        q = self.w[tiles_t].sum(0) if self.every_step else None
         # e = rho (phi + gamma lambda_t e), then lambda_{t+1} = lambda min(1, 1/rho)
         self.e *= (self.gamma * self.lam_t)[:, None]
         self.e[:, tiles_t] += 1
@@ -91,22 +88,19 @@ class SharedTraces:
             e = self.e[g]
             step = np.outer(delta[of], e).T if self.order == "F" else np.outer(e, delta[of])  # laid out as the weights
             y = e @ self.w[:, of]
-            decay = None if self.every_step else rho[g] * self.w[tiles_t, of].sum(0)
+            decay = rho[g] * self.w[tiles_t, of].sum(0)
             self.theta[:, of] += self.alpha * step
             self.theta[tiles_tp1, of] -= self.alpha * self.gamma[g] * (1 - self.lam_t[g]) * y
             self.w[:, of] += self.alpha_w * step
-            if decay is not None:
-                self.w[tiles_t, of] -= self.alpha_w * decay
+            self.w[tiles_t, of] -= self.alpha_w * decay
             self.s[of] += delta[of] * y / self.tau
             v_tp1[of] = self.theta[tiles_tp1, of].sum(0)
-        if q is not None:
-            self.w[tiles_t] -= self.alpha_w * q
         self.v = v_tp1
         return v_tp1
 
 
 class OwnTraces:
-    """A trace for each demon; w rule "importance-weighted". Arguments as of `SharedTraces`, gamma of each demon."""
+    """A trace for each demon. Arguments as of `SharedTraces`, gamma of each demon."""
 
     def __init__(
         self,
@@ -221,7 +215,7 @@ def dense_step(state: DenseState, rates: DenseRates, tiles_t: Tiles, tiles_tp1: 
 
 
 class DenseFused:
-    """A trace for each demon; w rule "importance-weighted", float32. Arguments as of `OwnTraces`."""
+    """A trace for each demon, float32. Arguments as of `OwnTraces`."""
 
     def __init__(self, gamma: Reals, n_features: int, lam: float, alpha: float, alpha_w: float) -> None:
         n = gamma.size
@@ -231,17 +225,7 @@ class DenseFused:
         self.rates = DenseRates(np.float32(alpha), np.float32(alpha_w), np.float32(lam), np.float32(10_000.0))
 
     def learn(self, tiles_t: Tiles, tiles_tp1: Tiles, rho: Reals, c: Reals) -> Reals:
-        """Learn from one transition.
-
-        Args:
-            tiles_t: Active features of the state left, shape (n_active,).
-            tiles_tp1: Of the state reached, shape (n_active,).
-            rho: pi(a)/b(a) of each demon, shape (n_demons,), float32.
-            c: Cumulant of each demon, shape (n_demons,), float32.
-
-        Returns:
-            Predictions at tiles_tp1, shape (n_demons,).
-        """
+        """Learn from one transition, as `SharedTraces` does; rho and c of each demon, shape (n_demons,), float32."""
         dense_step(self.state, self.rates, tiles_t, tiles_tp1, rho, c)
         return self.state.v.copy()
 
@@ -303,7 +287,7 @@ def of_constant_actions(questions: Sequence[GVF], stream: Stream, n_steps: int, 
     c = np.tile(stream.sensors[:, :N_SENSORS], 15).astype(dtype)
     rates = (stream.n_features, LAMBDA, alpha, RATIO * alpha)
     learners = {
-        f"NumPy {dtype}, {name}": SharedTraces(start, gamma, *rates, order=order, every_step=False, dtype=dtype)
+        f"NumPy {dtype}, {name}": SharedTraces(start, gamma, *rates, order=order, dtype=dtype)
         for name, order in LAYOUTS.items()
     }
     return {name: _step(learner, stream, rho, c) for name, learner in learners.items()}

@@ -37,7 +37,6 @@ class Effort(NamedTuple):
 # The engine's first writings touch its memory for the first time: after 64 steps, or 192 where policies are shared.
 # 64 steps later the data between two writes is in the caches again, as in a life.
 THOROUGH = Effort(first=256, chunk=200, n_chunks=4, warm_up=72)  # 512 steps that count
-MODERATE = Effort(first=128, chunk=200, n_chunks=3, warm_up=72)
 QUICK = Effort(first=8, chunk=24, n_chunks=1, warm_up=4)
 
 

@@ -331,8 +331,6 @@ class ShardedHorde:
         """Why each diverged demon diverged, by name."""
         return self._merged("divergence_reason")
 
-    set_aside_because = divergence_reason  # deprecated name, until 0.2
-
     @property
     def diverged(self) -> list[str]:
         """Names of the diverged demons."""

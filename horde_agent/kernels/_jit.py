@@ -20,9 +20,14 @@ import tempfile
 import warnings
 from collections.abc import Callable
 from pathlib import Path
+from types import FunctionType, SimpleNamespace
 from typing import Any
 
 import numba
+from numba.core.codegen import JITCodeLibrary
+from numba.core.compiler import CompilerBase, DefaultPassBuilder
+from numba.core.compiler_machinery import AnalysisPass, register_pass
+from numba.core.typed_passes import IRLegalization
 
 # A parallel region costs 1.8 us with OpenMP and 129 us with numba's own work queue (two threads): a fifth of a step.
 _PREFERRED_LAYERS = ("omp", "tbb", "workqueue")
@@ -100,6 +105,9 @@ HAS_CACHE = choose_cache()
 
 OPTIONS: dict[str, Any] = {"nogil": True, "error_model": "numpy"}
 
+# Whether only documented features of numba are used: see `vectors.py`.
+IS_PORTABLE = bool(numba.config.DISABLE_JIT) or os.environ.get("HORDE_PLAIN_KERNELS", "0") not in ("", "0")  # type: ignore[attr-defined]
+
 
 @functools.cache
 def _digest(file: str) -> str:
@@ -169,14 +177,51 @@ def _njit(**options: Any) -> Any:
     return decorate
 
 
+class _PartLibrary(JITCodeLibrary):
+    """Code of a kernel that only kernels call: they contain a copy, so that it needs no machine code of its own.
+
+    Numba would translate it all the same, which takes a quarter of the time of compiling.
+    """
+
+    def _finalize_final_module(self) -> None:
+        self._finalized = True
+
+    @property
+    def codegen(self) -> Any:
+        """An object whose `set_env` does nothing: only machine code has an environment."""
+        return SimpleNamespace(set_env=lambda *_: None)
+
+
+@register_pass(mutates_CFG=False, analysis_only=True)  # type: ignore[no-untyped-call]
+class _ChooseLibrary(AnalysisPass):
+    _name = "horde_part_library"
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+
+    def run_pass(self, state: Any) -> bool:
+        library: Any = _PartLibrary
+        state.library = library(state.targetctx.codegen(), state.func_id.func_qualname)
+        return False
+
+
+class _PartCompiler(CompilerBase):
+    def define_pipelines(self) -> list[Any]:
+        passes: Any = DefaultPassBuilder.define_nopython_pipeline(self.state)  # type: ignore[no-untyped-call]
+        passes.add_pass_after(_ChooseLibrary, IRLegalization)
+        passes.finalize()
+        return [passes]
+
+
 kernel = _njit()
 parallel_kernel = _njit(parallel=True)
 # For kernels that only kernels call: without the wrappers for Python a third less code is compiled. They allocate
 # nothing, so that references need no counting; numba would count one for each array of a tuple argument.
+# They are not cached: with the kernels that contain them, nothing is left to compile.
 _INNER: dict[str, Any] = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True, "_nrt": False}
-inner_kernel = _njit(**_INNER)
-# For kernels generated around another kernel: a cache cannot identify them across processes.
-made_kernel: Any = numba.njit(**_INNER, **OPTIONS)
+if not IS_PORTABLE:
+    _INNER["pipeline_class"] = _PartCompiler
+inner_kernel: Any = numba.njit(**_INNER, **OPTIONS)
 # For a function that returns part of an array: inlined into its callers, it needs no reference counting.
 inlined = _njit(inline="always")
 
@@ -215,32 +260,27 @@ _PROCESS = os.getpid()
 
 
 def outer_kernel(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Compile a parallel loop that Python calls, with all threads or with `n_threads`.
+    """Compile a parallel loop that Python calls, and the same loop for one thread (`n_threads=1`).
 
     Little work is faster on one thread: while another program uses a core, each parallel region waits for that core. A
-    forked process runs the same loop serially, because OpenMP aborts a forked process that starts a parallel region.
-    The serial version is not cached, because numba would confuse the two.
+    forked process always uses one, because OpenMP aborts a forked process that starts a parallel region. Each of the
+    two is compiled when it is first called; numba would confuse their caches if their names were equal.
     """
-    side_by_side, alone = parallel_kernel(function), numba.njit(**OPTIONS)(function)
+    serial = FunctionType(function.__code__, function.__globals__, f"{function.__name__}_serial")
+    serial.__qualname__ = serial.__name__
+    in_parallel, on_one_thread = parallel_kernel(function), kernel(serial)
 
     @functools.wraps(function)
     def call(*arguments: Any, n_threads: int = 0) -> Any:
-        if os.getpid() != _PROCESS:
-            return alone(*arguments)
-        before = numba.get_num_threads()
-        numba.set_num_threads(n_threads or before)
-        try:
-            return side_by_side(*arguments)
-        finally:
-            numba.set_num_threads(before)
+        return (on_one_thread if threads_here(n_threads) == 1 else in_parallel)(*arguments)
 
     return call
 
 
 def threads_here(n_threads: int) -> int:
-    """Return how many threads a parallel loop may use: 1 in a forked process.
+    """Return how many threads a parallel loop may use, 0 for all: 1 in a forked process.
 
     OpenMP's threads do not survive a fork, and it aborts a child that starts a parallel region. Results do not depend
     on the number of threads: a forked process learns the same, only slower.
     """
-    return 1 if n_threads > 1 and os.getpid() != _PROCESS else n_threads
+    return n_threads if os.getpid() == _PROCESS else 1

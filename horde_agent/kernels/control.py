@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from numba import prange
 
-from horde_agent.kernels._jit import inlined, inner_kernel, outer_kernel
+from horde_agent.kernels._jit import inlined, inner_kernel, kernel, outer_kernel
 from horde_agent.kernels.plain import Demons, Phi, Step, add, add_vector, decay_of, dot, scale
 from horde_agent.types import Floats, Reals
 
@@ -92,8 +92,8 @@ def predict(theta: Reals, n_actions: int, phi: Phi, out: Floats) -> None:
         out[i] = best(theta[i], n_actions, phi)[0]
 
 
-@outer_kernel
+@kernel
 def action_values(theta: Reals, phi: Phi, out: Floats) -> None:
     """Write theta.phi(s, a) of one demon for every action, (n_actions,)."""
-    for a in prange(out.shape[0]):
+    for a in range(out.shape[0]):
         out[a] = dot(block(theta, out.shape[0], a), phi)

@@ -5,12 +5,11 @@ HORDE_PLAIN_KERNELS=1 chooses the latter, if a new version of numba breaks the f
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
-import numba
+from horde_agent.kernels._jit import IS_PORTABLE
 
-if numba.config.DISABLE_JIT or os.environ.get("HORDE_PLAIN_KERNELS", "0") not in ("", "0"):  # type: ignore[attr-defined]
+if IS_PORTABLE:
     from horde_agent.kernels import portable as _chosen
 else:
     from horde_agent.kernels import native as _chosen  # type: ignore[no-redef]

@@ -192,7 +192,7 @@ class PlainEngine:
     def action_values(self, demon: int, tiles: NDArray[Any]) -> Floats:
         """Return one demon's theta.phi(s, a) at `tiles`, (n_active,), for each action, shape (n_actions,)."""
         out = np.empty(self._n_actions)
-        control.action_values(self._demons.theta[demon], self._features(tiles), out, n_threads=1)
+        control.action_values(self._demons.theta[demon], self._features(tiles), out)
         return out
 
     @property

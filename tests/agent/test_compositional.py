@@ -9,7 +9,7 @@ import pytest
 
 from horde_agent.gvf import GVF, Channel, Prediction
 from horde_agent.horde import Horde, LearnerConfig
-from horde_agent.policies import Behaviour, ConstantAction
+from horde_agent.policies import Behaviour
 from horde_agent.reproduce.loop.problem import (
     FIRST_GAMMA,
     FIRST_RIGHT,
@@ -20,8 +20,6 @@ from horde_agent.reproduce.loop.problem import (
     corridor_value,
     learn_corridor,
 )
-from tests.agent.shared import binary
-from tests.oracles.gtd import DenseGTD
 
 
 @pytest.mark.parametrize("engine", ["span", "plain"])
@@ -57,35 +55,3 @@ def test_a_prediction_under_one_policy_of_a_prediction_under_another(engine: Any
         corridor_value(p2, g2),
     )
     assert min(np.abs(mistaken - want[:, 1]).max() for mistaken in mistakes) > 1.0
-
-
-@pytest.mark.parametrize("engine", ["span", "plain"])
-@pytest.mark.parametrize("order", [(0, 1, 2), (2, 1, 0)])
-def test_both_engines_take_the_prediction_of_the_old_weights_at_the_new_state(engine: Any, order: Any) -> None:
-    """c_{t+1} = theta_t.phi_{t+1} of the demon referred to, whichever demon is updated first."""
-    rng, n_features = np.random.default_rng(1), 20
-    questions = {
-        0: GVF("base", ConstantAction(0, 2), Channel(0), 0.8),
-        1: GVF("above", Behaviour(), Prediction("base"), 0.5),
-        2: GVF("top", ConstantAction(1, 2), Prediction("above"), 0.9, lam=0.3),
-    }
-    posed = [questions[i] for i in order]
-    config = LearnerConfig(step_size=0.4, secondary_ratio=0.2, dtype="float64", engine=engine)
-    horde = Horde(posed, n_features=n_features, n_active=4, config=config)
-    oracle = DenseGTD(3, n_features, 0.1, 0.02)
-    place = np.argsort(order)
-    gamma, lam = np.array([0.8, 0.5, 0.9])[list(order)], np.array([0.9, 0.9, 0.3])[list(order)]
-    tiles = rng.choice(n_features, 4, replace=False)
-    horde.begin(np.zeros(1), tiles)
-    oracle.begin(binary(tiles, n_features), gamma, lam)
-    for _ in range(300):
-        action, o = int(rng.integers(2)), rng.random(1)
-        tiles = rng.choice(n_features, 4, replace=False)
-        phi = binary(tiles, n_features)
-        of_base, of_above = oracle.theta[place[:2]] @ phi
-        c = np.array([o[0], of_base, of_above])[list(order)]
-        rho = np.array([2.0 * (action == 0), 1.0, 2.0 * (action == 1)])[list(order)]
-        horde.learn(action, 0.5, o, tiles)
-        oracle.learn(phi, rho, gamma, lam, c, np.zeros(3))
-    np.testing.assert_allclose(horde.weights()[0], oracle.theta, rtol=0, atol=1e-11)
-    assert np.abs(oracle.theta[place[2]]).max() > 0.05

@@ -273,14 +273,13 @@ def assert_running_sums_are_exact(engine: SpanEngine, when: str) -> None:
 
 # ---- against the oracle ---------------------------------------------------------------------------------------------
 
-SHORT = pytest.mark.kernels
-LENGTHS = [pytest.param(seed, 150, marks=SHORT) for seed in range(3)] + [(seed, 400) for seed in range(3, 7)]
+LENGTHS = [*(pytest.param(seed, 150, marks=pytest.mark.kernels) for seed in range(3)), (3, 400), (9, 1_100)]
 
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")  # interpreted, NumPy warns of inf - inf
 @IN_ALL
 @W_RULES
-@pytest.mark.parametrize(("seed", "n_steps"), [*LENGTHS, (9, 1_300)])
+@pytest.mark.parametrize(("seed", "n_steps"), LENGTHS)
 def test_an_engine_equals_the_oracle_through_random_events(
     setup: Setup, w_rule: str, seed: int, n_steps: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -328,9 +327,9 @@ def test_long_traces_are_exact(setup: Setup, trace_rule: str) -> None:
     """
     gamma, p_turn = (0.0, 0.8, 0.9, 0.95), (0.0 if trace_rule == "clipped" else 1 / 200,) * 4
     trial = Trial(setup, 4, gamma=gamma, lam=(0.98,), p_turn=p_turn, rho=(1.0,), alpha=1e-4, trace_rule=trace_rule)
-    for t in range(1_500):
+    for t in range(1_200):
         trial.learn()
-        if t in (900, 907):
+        if t in (750, 757):
             trial.begin()
         if t % 300 == 299:
             trial.check(f"before the change after step {t}")
@@ -361,7 +360,7 @@ def test_a_stream_may_begin_again_and_again(setup: Setup, n_learned: int) -> Non
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")  # interpreted, NumPy warns of inf - inf
 @IN_ALL
 @W_RULES
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(2))
 def test_streams_have_traces_of_their_own_and_share_the_weights(
     setup: Setup, w_rule: str, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -406,16 +405,16 @@ def test_permuting_demons_changes_nothing(setup: Setup) -> None:
 
 
 @IN_ALL
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_threads_do_not_change_a_bit(setup: Setup, dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_threads_do_not_change_a_bit(setup: Setup, monkeypatch: pytest.MonkeyPatch) -> None:
     if numba.config.NUMBA_NUM_THREADS < 2:
         pytest.skip("one core only")
-    monkeypatch.setattr(plain_module, "SMALLEST_SHARED_WORK", 0)  # else one thread does so little alone
+    monkeypatch.setattr(span_module, "SMALLEST_SHARED_WORK", 0)  # else one thread does so little alone
     stream = random_stream(10, 100, list(range(40)) * 15, n_new=3)
     found, before = [], numba.get_num_threads()
     for n_threads in (1, 2):
+        monkeypatch.setattr(plain_module, "SMALLEST_SHARED_WORK", 10**9 if n_threads == 1 else 0)
         numba.set_num_threads(n_threads)
-        engine = new_engine(setup, stream.group, dtype=dtype, pace={"period": 8})
+        engine = new_engine(setup, stream.group, dtype="float32", pace={"period": 8})
         if isinstance(engine, SpanEngine):
             engine._n_threads = n_threads
         learn_all(engine, stream)
@@ -438,28 +437,6 @@ def test_rho_1_and_no_secondary_weights_is_td_lambda(setup: Setup) -> None:
         e = 0.9 * 0.8 * e + phi
         theta = theta + 0.05 * delta * e
     np.testing.assert_allclose(engine.weights()[0][0], theta, rtol=0, atol=1e-13)
-
-
-@IN_ALL
-def test_freezing_a_demon_changes_no_bit_of_its_siblings(setup: Setup) -> None:
-    stream = random_stream(14, 90, GROUPS, n_new=3)
-    engines = [new_engine(setup, stream.group, dtype="float32", pace={"period": 8}) for _ in range(2)]
-    for engine in engines:
-        engine.begin(stream.tiles[0])
-    for t in range(90):
-        if t == 37:  # the deferred engine writes its queued steps before it freezes a demon
-            engines[0].catch_up()
-            engines[1].freeze(5)
-        for engine in engines:
-            engine.learn(stream.tiles[t + 1], stream.signals(t))
-    others = np.arange(len(GROUPS)) != 5
-    for engine in engines:
-        engine.catch_up()
-    for left, right in zip(engines[0].weights(), engines[1].weights(), strict=True):
-        assert not right[5].any()
-        np.testing.assert_array_equal(left[others], right[others])
-    frozen = engines[1]
-    assert frozen.latest[5] == frozen.mspbe_vector()[5] == frozen.mspbe_scalar[5] == frozen.td_error[5] == 0
 
 
 @IN_ALL

@@ -108,7 +108,7 @@ def test_a_horde_learns_the_exact_values_off_policy() -> None:
     interface, target = Interface.of(env), PolicyFunction(lambda observation, tiles: [0.4, 0.6], n_actions=2)
     question = GVF("right", target, Channel(1), 1.0, lam=0.0, ends=True)
     shape = {"n_features": interface.coder.n_features, "n_active": interface.coder.n_active}
-    horde = Horde([question], **shape, config=LearnerConfig(algorithm="td", step_size=0.02))
+    horde = Horde([question], **shape, config=LearnerConfig(step_size=0.02, secondary_ratio=0.0))
     with Life(env, horde, Follow(Uniform(2)), np.random.default_rng(0), interface=interface) as life:
         life.run(12_000)
     learned = [horde.predict(np.array([s]))[0] for s in range(5)]

@@ -21,8 +21,7 @@ def questions() -> list[GVF]:
     ]
 
 
-@pytest.mark.parametrize("trace_rule", ["clipped", "capped", "plain"])
-@pytest.mark.parametrize("w_rule", ["every-step", "importance-weighted"])
+@pytest.mark.parametrize(("trace_rule", "w_rule"), [("clipped", "importance-weighted"), ("capped", "every-step")])
 def test_learning_from_real_valued_features_equals_the_oracle(trace_rule: Any, w_rule: Any) -> None:
     config = LearnerConfig(dtype="float64", trace_rule=trace_rule, w_rule=w_rule, secondary_ratio=0.5)
     horde = Horde(questions(), n_features=N, n_active=4, config=config, real_valued=True)

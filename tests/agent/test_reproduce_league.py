@@ -59,17 +59,17 @@ def test_a_rule_on_fewer_questions_is_compared_with_the_default_on_the_same_ones
 
 def test_the_league_chooses_on_one_life_and_scores_on_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two rules on a toy robot; measurements are cached."""
-    monkeypatch.setattr(problem, "RULES", ("gtd", "td"))
-    monkeypatch.setattr(claims, "RULES", ("gtd", "td"))
+    monkeypatch.setattr(problem, "RULES", ("gtd", "tidbd"))
+    monkeypatch.setattr(claims, "RULES", ("gtd", "tidbd"))
     monkeypatch.setitem(problem.SIZES, "quick", Size(1_500, 1_200, 1, 1, 3))
     study = toy_study(tmp_path, monkeypatch, seeds=(0, 1))
     data = problem.gather(study)
-    assert set(data.best) == {"gtd", "td"}
-    for name in ("gtd", "td"):
+    assert set(data.best) == {"gtd", "tidbd"}
+    for name in ("gtd", "tidbd"):
         assert data.chosen[name] in grid(name)
         assert all(0.0 < found.error <= 1.0 and found.megabytes > 0 for found in data.best[name])
     rows = claims.tables(data)[0].rows
-    assert [row[0] for row in rows] == ["gtd", "td"]
+    assert [row[0] for row in rows] == ["gtd", "tidbd"]
     again = problem.gather(study)
-    np.testing.assert_array_equal(again.best["td"][1].rupee, data.best["td"][1].rupee)
-    assert again.best["td"][1].ms == data.best["td"][1].ms
+    np.testing.assert_array_equal(again.best["tidbd"][1].rupee, data.best["tidbd"][1].rupee)
+    assert again.best["tidbd"][1].ms == data.best["tidbd"][1].ms

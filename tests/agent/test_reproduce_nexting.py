@@ -63,7 +63,7 @@ def test_no_return_crosses_a_gap_or_the_end(toy: Stream, asked: Asked) -> None:
 
 def test_windows_score_the_predictions_as_they_were_made(toy: Stream, asked: Asked) -> None:
     """Weights move within a window; frozen weights are those after its first update."""
-    of, config = NextingLife(toy, asked), LearnerConfig(algorithm="td", vector_mspbe=False)
+    of, config = NextingLife(toy, asked), LearnerConfig(vector_mspbe=False)
     found = learn_life(of, config, 150, lambda _: None, n_windows=2)
     horde = asked.horde(config)
     observation, tiles = toy.rows["observation"], of.rows.tiles(np.arange(len(toy))).astype(np.int64)

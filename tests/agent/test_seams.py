@@ -12,13 +12,12 @@ from horde_agent import questions as families
 from horde_agent.gvf import GVF, Channel, Feature, Prediction
 from horde_agent.horde import Horde, LearnerConfig
 from horde_agent.policies import Behaviour, ConstantAction, Gibbs, PolicyFunction, Uniform
+from tests.agent.hordes import IN_ALL
 from tests.agent.shared import robot_interface, write_every
 from tests.oracles.horde import DenseHorde
 
 FACE = robot_interface()
 N, N_ACTIVE, N_CHANNELS, N_ACTIONS = 12, 3, 3, 3
-SETUPS = [("span", "eager"), ("span", "deferred"), ("plain", "eager")]
-IN_ALL = pytest.mark.parametrize(("engine", "mode"), SETUPS)
 
 
 def leaning(observation: np.ndarray, tiles: np.ndarray) -> list[float]:
@@ -166,30 +165,33 @@ def live(pair: Pair, waiting: list[GVF], n_steps: int) -> None:
             pair.check(f"after {t + 1} steps, the last {done}")
 
 
+LIVES = [
+    # flushed every ... steps (None: the default), trace rule, w rule, questions at first and later, steps
+    (None, "clipped", "every-step", 18, 12, 250),
+    (7, "plain", "importance-weighted", 18, 12, 250),
+    pytest.param(9, "clipped", "every-step", 9, 5, 60, marks=pytest.mark.kernels),  # small enough to run interpreted
+]
+
+
 @IN_ALL
-@pytest.mark.parametrize("w_rule", ["every-step", "importance-weighted"])
-@pytest.mark.parametrize("trace_rule", ["clipped", "plain"])
 @pytest.mark.parametrize("is_fixed", [False, True], ids=["functions", "fixed"])
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize(("period", "trace_rule", "w_rule", "n_first", "n_later", "n_steps"), LIVES)
 def test_random_sequences_agree_with_the_oracle(
-    seed: int, is_fixed: bool, trace_rule: Any, w_rule: Any, engine: Any, mode: Any, monkeypatch: pytest.MonkeyPatch
+    period: int | None,
+    trace_rule: Any,
+    w_rule: Any,
+    n_first: int,
+    n_later: int,
+    n_steps: int,
+    is_fixed: bool,
+    engine: Any,
+    mode: Any,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    questions = pool(np.random.default_rng(100 + seed), 30, is_fixed=is_fixed)
-    write_every([None, 7, 64][seed], monkeypatch)
-    pair = Pair(questions[:18], seed, engine, mode, trace_rule=trace_rule, w_rule=w_rule)
-    live(pair, questions[18:], 250)
-
-
-@pytest.mark.kernels
-@IN_ALL
-@pytest.mark.parametrize("is_fixed", [False, True], ids=["functions", "fixed"])
-def test_short_random_sequences_agree_with_the_oracle(
-    engine: Any, mode: Any, is_fixed: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Small enough to run interpreted and bounds-checked."""
-    write_every(9, monkeypatch)
-    questions = pool(np.random.default_rng(7), 14, is_fixed=is_fixed)
-    live(Pair(questions[:9], 3, engine, mode), questions[9:], 60)
+    questions = pool(np.random.default_rng(100), n_first + n_later, is_fixed=is_fixed)
+    write_every(period, monkeypatch)
+    pair = Pair(questions[:n_first], n_steps, engine, mode, trace_rule=trace_rule, w_rule=w_rule)
+    live(pair, questions[n_first:], n_steps)
 
 
 @IN_ALL
@@ -208,27 +210,6 @@ def test_a_demon_with_an_early_cumulant_does_not_diverge_after_an_addition(
         horde.learn(0, 0.5, np.array([t == 5, 0.1, t / 300]), np.arange(3))
     assert horde.diverged == []
     assert horde.weights()[0][0].any()
-
-
-@IN_ALL
-def test_a_diverged_demon_does_not_learn_after_additions_and_removals(engine: Any, mode: Any) -> None:
-    questions = [GVF(f"{i}", Behaviour(), Channel(i % 3), 0.5) for i in range(12)]
-    horde = Horde(questions, n_features=N, n_active=N_ACTIVE, config=LearnerConfig(engine=engine), mode=mode)
-    horde.begin(np.zeros(3), np.arange(3))
-    horde.learn(0, 0.5, np.array([1.0, 1e39, 1.0]), np.arange(3))
-    diverged = ["1", "4", "7", "10"]
-    assert horde.diverged == diverged
-    horde.remove(["0", "4"])
-    horde.add([GVF("new", Behaviour(), Channel(1), 0.5)])
-    for _ in range(5):
-        horde.learn(0, 0.5, np.full(3, 1.0), np.arange(3))
-        assert horde.n_updated == 11 - 3
-    assert horde.diverged == ["1", "7", "10"]
-    has_diverged = np.isin(horde.names, diverged)
-    for answer in (*horde.weights(), horde.predictions, horde.td_error, horde.mspbe_scalar):
-        assert not answer[has_diverged].any()
-    assert (np.abs(horde.weights()[0][~has_diverged]).sum(axis=1) > 0).all()
-    assert (horde.td_error[~has_diverged] != 0).all()
 
 
 def test_every_weight_is_checked() -> None:

@@ -91,7 +91,7 @@ tested = false
 [[family]]
 policies = ["forward"]
 gammas = [0.5]
-algorithm = "tdrc:beta=0.5"
+algorithm = "tidbd:meta=0.005"
 """
 
 

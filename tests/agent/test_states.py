@@ -220,4 +220,4 @@ def test_a_demon_flagged_while_others_were_added_diverges_after_a_restore() -> N
     again.restore(whole.state())
     assert again.n_diverged == 0
     assert again.diverged == whole.diverged == ["wild"]
-    assert again.divergence_reason == whole.set_aside_because
+    assert again.divergence_reason == whole.divergence_reason

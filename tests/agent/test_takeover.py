@@ -17,8 +17,6 @@ from horde_agent.policies import Behaviour, ConstantAction, Uniform
 from tests.agent import hordes
 from tests.agent.hordes import N_ACTIONS, RandomLife
 
-MODES = pytest.mark.parametrize("mode", ["eager", "deferred"])
-
 
 def always(observation: np.ndarray, tiles: np.ndarray) -> float:
     """Return a constant continuation that is a function."""
@@ -58,9 +56,10 @@ def assert_same(one: Horde, other: Horde) -> None:
     assert (one.max_traces >= other.max_traces * (1 - 1e-12)).all()
 
 
-@MODES
-@pytest.mark.parametrize("trace_rule", ["clipped", "plain"])
-@pytest.mark.parametrize("vector_mspbe", [True, False])
+@pytest.mark.parametrize(
+    ("mode", "trace_rule", "vector_mspbe"),
+    [("eager", "clipped", True), ("deferred", "clipped", False), ("deferred", "plain", True)],
+)
 def test_a_change_to_the_plain_engine_does_not_change_results(
     mode: Any, trace_rule: Any, vector_mspbe: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -94,9 +93,8 @@ def test_a_change_to_the_plain_engine_does_not_change_results(
     assert len(caplog.records) == 1
 
 
-@MODES
-def test_a_copy_made_after_the_change_of_engine_continues(mode: Any) -> None:
-    horde = make(questions(), mode)
+def test_a_copy_made_after_the_change_of_engine_continues() -> None:
+    horde = make(questions(), "deferred")
     lives = RandomLife(horde)
     lives.run(LARGEST_TAIL + 200)
     twin = copy.deepcopy(horde)
@@ -106,15 +104,14 @@ def test_a_copy_made_after_the_change_of_engine_continues(mode: Any) -> None:
     assert horde.weights_sha256() == twin.weights_sha256()
 
 
-@MODES
-def test_reading_weights_or_adding_demons_can_change_the_engine(mode: Any) -> None:
+def test_reading_weights_or_adding_demons_can_change_the_engine() -> None:
     """Reading weights or adding demons flushes deferred steps, which may detect the long trace."""
     for ask in (
         lambda h: h.weights(),
         lambda h: h.reset_weights(),
         lambda h: h.add([GVF("x", Behaviour(), Channel(0), 0.5)]),
     ):
-        horde, plain = make(questions(), mode), make(questions(), engine="plain")
+        horde, plain = make(questions(), "deferred"), make(questions(), engine="plain")
         lives = RandomLife(horde, plain)
         lives.run(LARGEST_TAIL + 3)
         for each in (horde, plain):
@@ -124,17 +121,16 @@ def test_reading_weights_or_adding_demons_can_change_the_engine(mode: Any) -> No
         assert_same(horde, plain)
 
 
-@MODES
-def test_known_long_traces_use_the_plain_engine_from_the_start(mode: Any, caplog: pytest.LogCaptureFixture) -> None:
+def test_known_long_traces_use_the_plain_engine_from_the_start(caplog: pytest.LogCaptureFixture) -> None:
     """At gamma lambda = .99 what lies 1,000 steps back still weighs 4e-5, and in float32 1e-8 is visible next to 1."""
     with caplog.at_level(logging.WARNING):
-        horde = make(questions(0.99, 1.0), mode, dtype="float32")
+        horde = make(questions(0.99, 1.0), dtype="float32")
     assert isinstance(horde._engine, PlainEngine)
     assert "traces with gamma lambda = 0.99 reach back 2,292 steps" in caplog.text
     caplog.clear()
     with caplog.at_level(logging.WARNING):
-        asked_for = make(questions(0.99, 1.0), mode, engine="plain")
-        short = make(questions(0.95, 1.0), mode)
+        asked_for = make(questions(0.99, 1.0), engine="plain")
+        short = make(questions(0.95, 1.0))
     assert caplog.text == ""
     assert isinstance(asked_for._engine, PlainEngine)
     assert isinstance(short._engine, SpanEngine)

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from horde_agent.kernels._jit import Constant, inner_kernel, made_kernel
+from horde_agent.kernels._jit import Constant, inner_kernel
 from horde_agent.kernels.vectors import lanes_of, limited, narrow_zeros, wide_zeros, wider_zeros
 from horde_agent.types import Floats, Integers, Reals
 
@@ -198,7 +198,7 @@ def over_block(work: Any, longest: Any = wide_zeros) -> Any:
     `span.most_lanes` is 16, so that `work` is compiled once, not three times.
     """
 
-    @made_kernel
+    @inner_kernel
     def each(span: SpanArrays, b: int, how: Any) -> None:
         row, narrow = limited(longest(span.theta), span), narrow_zeros(span.theta)
         wider, wide = limited(wider_zeros(span.theta), span), limited(wide_zeros(span.theta), span)
