@@ -416,8 +416,6 @@ class Horde:
         self.catch_up()
         return dict(self._soundness.reasons)
 
-    set_aside_because = divergence_reason  # deprecated name, until 0.2
-
     @property
     def n_skipped(self) -> Integers:
         """Number of steps that each demon skipped, shape (n_demons,).
@@ -598,8 +596,6 @@ class Horde:
         its.copy_weights_from(own)
         self._share_divergence([other])
         return other
-
-    twin = copy_for_stream  # deprecated name, until 0.2
 
     def merge(self, others: Sequence[Horde]) -> None:
         """Average the changes that several Hordes have learned, each from its stream, since they were last merged.
