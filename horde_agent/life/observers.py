@@ -196,27 +196,22 @@ class Progress(LifeHooks):
         total: Steps of the life, or None if unknown.
         period_s: Duration of one step of the robot, in seconds.
         console: Standard error when None.
-        every_s: Time between two updates; by default a quarter of a second on a terminal, else 10 s.
 
     Attributes:
+        every_s: Time between two updates: a quarter of a second on a terminal, else 10 s.
         watch: Counts the valid MSPBE estimates; None if they are not counted.
         steps: Quantisation step of each channel, shape (n_channels,); None if no return is tested.
     """
 
-    def __init__(
-        self, total: int | None, period_s: float, console: Console | None = None, every_s: float | None = None
-    ) -> None:
+    def __init__(self, total: int | None, period_s: float, console: Console | None = None) -> None:
         self.total, self.period_s = total, period_s
         self.console = console or Console(stderr=True)
-        self.every_s = every_s if every_s is not None else (0.25 if self.console.is_terminal else 10.0)
+        self.every_s = 0.25 if self.console.is_terminal else 10.0
         self.watch: MspbeWatch | None = None
         self.steps: Floats | None = None
-        self._live = Live(console=self.console, auto_refresh=False, transient=True) if self._is_live else None
+        is_live = self.console.is_terminal
+        self._live = Live(console=self.console, auto_refresh=False, transient=True) if is_live else None
         self._began = self._last = 0.0
-
-    @property
-    def _is_live(self) -> bool:
-        return self.console.is_terminal
 
     def start(self) -> None:
         """Start the clock."""

@@ -47,7 +47,7 @@ _log = logging.getLogger(__name__)
 class Recorder:
     """Writes rows to files, or keeps them in memory.
 
-    A thread writes rows to the file within `flush_s` seconds and syncs them to disk within `sync_s`. If the disk is
+    A thread writes rows to the file within 0.2 s and syncs them to disk within ten seconds. If the disk is
     full, recording pauses with a warning and resumes when there is space; until then rows wait in memory.
 
     Args:
@@ -56,8 +56,6 @@ class Recorder:
         header: Further facts for the header; JSON types only.
         segment_s: Maximum duration of a file in seconds, by `period_s` of the header.
         segment_bytes: Maximum size of a file.
-        flush_s: Time between two flushes, in seconds.
-        sync_s: Time between two syncs to disk, in seconds.
 
     Attributes:
         n_rows: Rows so far.
@@ -78,8 +76,6 @@ class Recorder:
         *,
         segment_s: float = SEGMENT_S,
         segment_bytes: int = SEGMENT_BYTES,
-        flush_s: float = FLUSH_S,
-        sync_s: float = SYNC_S,
     ) -> None:
         self._path, dtype = path, row_dtype(n_inputs, (header or {}).get("robots", 1))
         self.header = {"format": FORMAT, "version": FORMAT_VERSION, "dtype": dtype.descr, **(header or {})}
@@ -102,7 +98,7 @@ class Recorder:
         period_s = self.header.get("period_s")
         period_s = period_s if isinstance(period_s, int | float) and period_s else 0.1
         self._segment_steps, self._segment_bytes = max(round(segment_s / period_s), 1), segment_bytes
-        self._flush_s, self._sync_s, self._synced_at = flush_s, sync_s, time.monotonic()
+        self._synced_at = time.monotonic()
         self._lock, self._writing = threading.Lock(), threading.RLock()
         self._wake = threading.Event()
         self._thread: threading.Thread | None = None
@@ -226,7 +222,7 @@ class Recorder:
         self._file.seek(0, 2)
 
     def _keep_writing(self) -> None:
-        while not self._wake.wait(self._flush_s):
+        while not self._wake.wait(FLUSH_S):
             self.flush()
             self._sync()
 
@@ -332,9 +328,9 @@ class Recorder:
             )
 
     def _sync(self) -> None:
-        """Sync the file if the last sync is more than `sync_s` ago."""
+        """Sync the file if the last sync is more than SYNC_S ago."""
         now = time.monotonic()
-        if now - self._synced_at < self._sync_s or self._file is None:
+        if now - self._synced_at < SYNC_S or self._file is None:
             return
         self._synced_at = now
         try:

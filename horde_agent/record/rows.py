@@ -150,9 +150,7 @@ class Stream:
         return int(self.rows["step"][-1] - self.rows["step"][0]) if len(self.rows) else 0
 
 
-def read(
-    path: Path, *, newest: int | None = None, since: int | None = None, columns: Sequence[str] | None = None
-) -> Stream:
+def read(path: Path, *, newest: int | None = None, columns: Sequence[str] | None = None) -> Stream:
     """Read a recording from all its files; damaged rows are omitted and listed in `faults`.
 
     The row after a damaged or missing one gets the flag GAP: it does not follow from the row before it.
@@ -160,7 +158,6 @@ def read(
     Args:
         path: The first file.
         newest: Minimum number of rows at the end to read, in whole files: months of rows do not fit in memory.
-        since: First row to read, counted from 0, damaged ones included.
         columns: Names of the fields to keep; all when None.
 
     Raises:
@@ -170,7 +167,7 @@ def read(
     kept: list[NDArray[Any]] = []
     faults: list[str] = []
     header: dict[str, Any] = {}
-    for part in read_in_parts(path, -newest if newest is not None else since):
+    for part in read_in_parts(path, None if newest is None else -newest):
         header, rows = header or part.header, part.rows
         kept.append(rows if columns is None else repack_fields(rows[list(columns)]))
         faults += part.faults

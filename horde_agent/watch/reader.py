@@ -127,16 +127,9 @@ class RunReader:
         status["tables_at"] = self._run.summary.stat().st_mtime if self._run.summary.is_file() else None
         return {"state": "unknown", "step": 0, **status}
 
-    def rows(self, after: int = -1, most: int = SHOWN) -> list[Table]:
-        """Return the newest rows with a step above `after`, oldest first: step, t, pose, action, values.
-
-        Args:
-            after: The newest step that the page has.
-            most: Maximum number of rows; if there are more, every second, third, ... and the newest are returned.
-        """
-        rows = self.record().rows
-        rows = rows[rows["step"] > after]
-        return [_row(row) for row in rows[::-1][:: max(-(-len(rows) // most), 1)][::-1]]
+    def rows(self) -> list[Table]:
+        """Return the newest rows, oldest first: step, t, pose, action, values."""
+        return [_row(row) for row in self.record().rows]
 
     # ---- demons ------------------------------------------------------------------------------------------------------
 
@@ -403,7 +396,6 @@ def export_scalars(
     *,
     follow: bool = False,
     say: Callable[[str], None] = lambda _line: None,
-    wait: Callable[[float], None] = time.sleep,
 ) -> Path:
     """Write a run's scalars and return their folder, for `tensorboard --logdir`.
 
@@ -412,7 +404,6 @@ def export_scalars(
         out: Where to write; `export/tensorboard` in the run's folder when None.
         follow: Continue until the run is over or its process has ended.
         say: Called with a line when following begins.
-        wait: Sleeps for a number of seconds.
 
     Raises:
         BadInput: If the run does not exist or is empty, or tensorboard is not installed.
@@ -428,7 +419,7 @@ def export_scalars(
             sink.write([*_curve_scalars(reader), *_status_scalars(reader, status)])
             if not follow or status["state"] in ("over", "dead"):
                 return place
-            wait(_FOLLOW_EVERY_S)
+            time.sleep(_FOLLOW_EVERY_S)
     finally:
         sink.close()
 

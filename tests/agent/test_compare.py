@@ -25,6 +25,11 @@ def made(folder: Path, seed: int, nmsre: dict[str, float | None], diverged: str 
     return folder
 
 
+@pytest.fixture(autouse=True)
+def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
 @pytest.fixture
 def runs(tmp_path: Path) -> list[Path]:
     one = {"a/g0/x": 1.0, "a/g0/y": 0.4, "a/g0/z": 0.2, "a/g0/odd": None, "a/g0/gone": 0.1}
@@ -37,9 +42,9 @@ def text_of(page: Path) -> str:
     return " ".join(re.sub(r"<[^>]+>", " ", page.read_text(encoding="utf-8").split("</style>")[1]).split())
 
 
-def test_questions_tested_in_both_runs_are_compared(runs: list[Path], tmp_path: Path) -> None:
+def test_questions_tested_in_both_runs_are_compared(runs: list[Path]) -> None:
     """X halves, z is four times as bad, y is the same; one was not tested in a, one was set aside in b."""
-    said = text_of(write_comparison(runs, tmp_path / "page.html"))
+    said = text_of(write_comparison(runs))
     assert "Of 3 questions tested in both runs, b answers 1 better and 1 worse than a" in said
     assert "the median ratio of NMSRE is 1.000" in said
     assert "Much better question a b ratio a/g0/x 1.000 0.500 0.500" in said
@@ -49,16 +54,15 @@ def test_questions_tested_in_both_runs_are_compared(runs: list[Path], tmp_path: 
     assert "gone" not in said
 
 
-def test_settings_that_differ_are_named_and_no_others(runs: list[Path], tmp_path: Path) -> None:
-    said = text_of(write_comparison(runs, tmp_path / "page.html"))
+def test_settings_that_differ_are_named_and_no_others(runs: list[Path]) -> None:
+    said = text_of(write_comparison(runs))
     assert "Settings that differ a b seed 0 1" in said
     assert "trace_rule" not in said
 
 
 def test_the_command_takes_any_number_of_runs_and_overwrites_nothing(
-    runs: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+    runs: list[Path], tmp_path: Path, capsys: Any
 ) -> None:
-    monkeypatch.chdir(tmp_path)
     third = made(tmp_path / "deep" / "a", 2, {"a/g0/x": 2.0})
     for name in ("comparison-1.html", "comparison-2.html"):
         assert cli.main(["report", *map(str, [*runs, third])]) == 0
@@ -69,5 +73,5 @@ def test_the_command_takes_any_number_of_runs_and_overwrites_nothing(
 
 def test_names_are_text_and_no_page(tmp_path: Path) -> None:
     pair = [made(tmp_path / str(k), k, {"<b>bold</b>": 1.0 + k}) for k in range(2)]
-    page = write_comparison(pair, tmp_path / "page.html")
+    page = write_comparison(pair)
     assert "<b>bold" not in page.read_text(encoding="utf-8")

@@ -49,7 +49,7 @@ def test_each_file_becomes_a_table_of_its_days(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path)
     folder.log.mkdir()
     folder.events.write_text(json.dumps({"step": 0, "event": "began", "time": "2026-02-28T23:59:58+00:00"}) + "\n")
-    recorder = Recorder(3, folder.life, {"period_s": 0.1}, segment_s=3.0, flush_s=60.0)
+    recorder = Recorder(3, folder.life, {"period_s": 0.1}, segment_s=3.0)
     for step in range(70):
         seen = np.full(3, step, dtype=np.float32)
         recorder.write(Row(step, step / 10, seen, 0, 1.0, Phase.BEHAVE, Flag.NONE, (0.0, 0.0, 0.0)))
@@ -122,7 +122,7 @@ def test_tensorboard_shows_the_curves_of_a_run_and_a_second_export_adds_nothing(
     assert told["demons/set_aside"] == [(300, 0.0)]
 
 
-def test_export_follows_a_run_to_its_end(run: Path, tmp_path: Path) -> None:
+def test_export_follows_a_run_to_its_end(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Three looks: the life has a curve of one line, then of two, then it is over. Each line is written once."""
     living = tmp_path / "living"
     shutil.copytree(run, living)
@@ -149,7 +149,8 @@ def test_export_follows_a_run_to_its_end(run: Path, tmp_path: Path) -> None:
     demons["nmsre"][:4], demons["diverged"][3] = (0.5, 2.0, 4.0, 100.0), True  # the last one is not counted
     np.savez(living / "live" / "demons.npz", **demons)
     before = {path: path.read_bytes() for path in living.rglob("*.rec")}
-    export_scalars(living, tmp_path / "out", follow=True, wait=lives_on)
+    monkeypatch.setattr("horde_agent.watch.reader.time.sleep", lives_on)
+    export_scalars(living, tmp_path / "out", follow=True)
     told = scalars_in(tmp_path / "out")
     assert told["nmsre/mean"] == [(100, 2.0), (200, 0.5)]
     assert told["mspbe/mean"] == [(100, 0.75), (200, 0.25)]
@@ -159,7 +160,7 @@ def test_export_follows_a_run_to_its_end(run: Path, tmp_path: Path) -> None:
     assert {path: path.read_bytes() for path in living.rglob("*.rec")} == before
 
 
-def test_following_ends_with_a_life_that_was_killed(run: Path, tmp_path: Path) -> None:
+def test_following_ends_with_a_life_that_was_killed(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """now.json is old, and no process has the folder."""
     killed = tmp_path / "killed"
     shutil.copytree(run, killed)
@@ -167,7 +168,8 @@ def test_following_ends_with_a_life_that_was_killed(run: Path, tmp_path: Path) -
     path = killed / "live" / "now.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"state": "living"}))
     os.utime(path, (0.0, 0.0))
-    export_scalars(killed, tmp_path / "out", follow=True, wait=lambda _: pytest.fail("it waits for a dead life"))
+    monkeypatch.setattr("horde_agent.watch.reader.time.sleep", lambda _: pytest.fail("it waits for a dead life"))
+    export_scalars(killed, tmp_path / "out", follow=True)
 
 
 @pytest.mark.parametrize(

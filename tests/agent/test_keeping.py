@@ -112,16 +112,16 @@ def test_in_real_time_a_snapshot_does_not_wait_for_ever_for_a_drive(
 def test_a_snapshot_has_the_state_of_its_step_however_late_it_is_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Writing takes 400 steps; the run continues, and resumes from that snapshot with the same weights."""
+    """Writing takes 200 steps; the run continues, and resumes from that snapshot with the same weights."""
     words, may_write, put = "--physics planar --seed 1 --questions nexting --snapshot-every", Event(), snapshots._put
     for name, every in (("never", "never"), ("late", "0.001s")):
         with monkeypatch.context() as patch:
             patch.setattr(snapshots.write, "__kwdefaults__", {"kept": 99})
             patch.setattr(snapshots, "_put", lambda *given: (may_write.wait(60.0), put(*given))[1])
-            patch.setattr(Life, "_step", at_step(400, may_write.set))
+            patch.setattr(Life, "_step", at_step(200, may_write.set))
             if every == "never":
                 may_write.set()
-            assert cli.main(f"learn {words} {every} --steps 500 --out {tmp_path / name}".split()) == 0
+            assert cli.main(f"learn {words} {every} --steps 205 --out {tmp_path / name}".split()) == 0
             may_write.clear()
     assert "is not written yet: the next one waits for it" in caplog.text
     *others, first = snapshots.found(tmp_path / "late" / "checkpoint")
@@ -129,7 +129,7 @@ def test_a_snapshot_has_the_state_of_its_step_however_late_it_is_written(
     for path in others:
         shutil.rmtree(path)
     (tmp_path / "late" / "summary.json").unlink()
-    assert cli.main(f"resume {tmp_path / 'late'} --steps 500".split()) == 0
+    assert cli.main(f"resume {tmp_path / 'late'} --steps 205".split()) == 0
     one, other = (json.loads((tmp_path / name / "summary.json").read_text()) for name in ("never", "late"))
     assert {key: one[key] for key in TOLD} == {key: other[key] for key in TOLD}
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from horde_agent.record import Flag, Phase, Recorder, RecordLost, Row, read, read_end, row_dtype
+from horde_agent.record import Flag, Phase, Recorder, RecordLost, Row, read, read_end, read_in_parts, row_dtype
 from horde_agent.record.segments import read_segment, record_files
 
 N_INPUTS = 4
@@ -85,7 +85,7 @@ def test_sound_rows_of_a_damaged_record_are_read_and_follow_a_gap_where_one_is_m
     is_gap = [k > 0 and k - 1 not in remain for k in remain]
     assert ((rows["flags"] & Flag.GAP) > 0).tolist() == is_gap
     since = int(rng.integers(60))
-    assert read(path, since=since).rows["step"].tolist() == [k for k in remain if k >= since]
+    assert [k for part in read_in_parts(path, since) for k in part.rows["step"]] == [k for k in remain if k >= since]
     end = read_end(path, 20).rows  # nothing is known of the row before its first
     np.testing.assert_array_equal(end[1:], rows[len(rows) - len(end) + 1 :])
 
@@ -263,7 +263,7 @@ def test_steps_and_seconds_do_not_overflow(tmp_path: Path) -> None:
 
 
 def test_rows_reach_the_file_within_a_second_though_few_come(tmp_path: Path) -> None:
-    recorder = Recorder(N_INPUTS, tmp_path / "life.rec", flush_s=0.05)
+    recorder = Recorder(N_INPUTS, tmp_path / "life.rec")
     recorder.write(row(0))
     end = time.monotonic() + 10.0
     while not len(read(tmp_path / "life.rec")) and time.monotonic() < end:
@@ -272,10 +272,13 @@ def test_rows_reach_the_file_within_a_second_though_few_come(tmp_path: Path) -> 
     recorder.close()
 
 
-def test_recording_pauses_on_a_full_disk_and_resumes(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_recording_pauses_on_a_full_disk_and_resumes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("horde_agent.record.recorder.FLUSH_S", 3600.0)
     caplog.set_level(logging.WARNING)
     path = tmp_path / "life.rec"
-    recorder = Recorder(N_INPUTS, path, flush_s=3600.0)
+    recorder = Recorder(N_INPUTS, path)
     with files_of_at_most(3003):
         for k in range(3000):
             recorder.write(row(k))
@@ -291,9 +294,10 @@ def test_recording_pauses_on_a_full_disk_and_resumes(tmp_path: Path, caplog: pyt
 
 
 def test_rows_beyond_the_buffer_are_lost_and_followed_by_a_gap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("horde_agent.record.recorder.FLUSH_S", 3600.0)
     monkeypatch.setattr("horde_agent.record.recorder.MOST_WAITING_BYTES", 1500 * row_dtype(N_INPUTS).itemsize)
     path = tmp_path / "life.rec"
-    recorder = Recorder(N_INPUTS, path, flush_s=3600.0)
+    recorder = Recorder(N_INPUTS, path)
     with files_of_at_most(800):
         for k in range(3072):
             recorder.write(row(k))

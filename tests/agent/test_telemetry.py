@@ -157,7 +157,8 @@ def test_unknown_values_are_shown_in_words() -> None:
 @pytest.mark.parametrize("is_terminal", [True, False])
 def test_progress_is_plain_lines_without_a_terminal(is_terminal: bool) -> None:
     file = io.StringIO()
-    progress = Progress(100, 0.1, Console(file=file, force_terminal=is_terminal, width=120), every_s=0.0)
+    progress = Progress(100, 0.1, Console(file=file, force_terminal=is_terminal, width=120))
+    progress.every_s = 0.0
     horde = SpyHorde(toy_questions())
     progress.start()
     live(3, ToyBody(), horde, observers=[progress])

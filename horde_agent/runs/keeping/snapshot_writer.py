@@ -41,7 +41,6 @@ class SnapshotWriter(LifeHooks):
     Attributes:
         changes: Questions added and removed since the start of the run.
         lived_before_s: Duration of the run before this process, in seconds.
-        n_written: Number of snapshots written by this process.
         pending: Adds and removes questions and returns the changes; called after the replay of a resumed run.
     """
 
@@ -55,7 +54,7 @@ class SnapshotWriter(LifeHooks):
         lived_s: float = 0.0,
     ) -> None:
         self._run, self._recorder, self._sampler, self._every_s = run, recorder, sampler, every_s
-        self.changes, self.n_written = changes, 0
+        self.changes = changes
         self._version, self._versions = own_version(), versions()  # at the start: an upgrade may follow
         self.pending: Callable[[], list[dict[str, Any]]] | None = None
         self._began, self.lived_before_s = time.monotonic(), lived_s
@@ -150,7 +149,6 @@ class SnapshotWriter(LifeHooks):
             if isinstance(horde, ShardedHorde):
                 horde.drop_snapshots(_entry(snapshots.found(folder.checkpoint)))
             folder.log_event({"step": step, "event": "snapshot", "row": facts["n_rows"]})
-            self.n_written += 1
         except (RecordLost, OSError, ShardLost) as error:
             why = error.why if isinstance(error, ShardLost) else error.strerror
             _log.warning("the snapshot at step %d cannot be written (%s); the previous one is kept", step, why)

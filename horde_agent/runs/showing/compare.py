@@ -53,12 +53,11 @@ class FinishedRun(NamedTuple):
     curves: dict[str, tuple[list[float], list[float]]]
 
 
-def write_comparison(paths: Sequence[Path], out: Path | None = None) -> Path:
-    """Write a page that compares runs, and return its path.
+def write_comparison(paths: Sequence[Path]) -> Path:
+    """Write a page that compares runs, the next free comparison-N.html in the current folder, and return its path.
 
     Args:
         paths: The runs' folders, two or more; the first is what the others are compared with.
-        out: File to write; the next free comparison-N.html in the current folder when None.
 
     Raises:
         BadInput: If a folder contains no finished run or is named twice, or the page cannot be written.
@@ -67,7 +66,7 @@ def write_comparison(paths: Sequence[Path], out: Path | None = None) -> Path:
     if twice := next((path for path in places if places.count(path) > 1), None):
         raise BadInput(f"{twice} is named twice; name each run once")
     runs = _named([_read(path) for path in paths])
-    out = out or next(free for k in count(1) if not (free := Path(f"comparison-{k}.html")).exists())
+    out = next(free for k in count(1) if not (free := Path(f"comparison-{k}.html")).exists())
     sections = [_headline(runs), _settings(runs), _pictures(runs), _families(runs), *_pairs(runs)]
     title = "Comparison of runs: " + ", ".join(run.name for run in runs)
     try:
