@@ -185,27 +185,6 @@ def test_the_last_transition_of_an_episode_leads_to_its_last_observation() -> No
     assert max(lasts) == 4.0
 
 
-class Steady(Corridor):
-    """A corridor in which every place reads 50 of 0..100."""
-
-    def _observation(self) -> np.ndarray:
-        return np.array([50.0], dtype=np.float32)
-
-
-def test_questions_get_observations_in_their_own_units() -> None:
-    """A reading of 50 in 0..100 is learned as 50, not as .5, and a function of it sees 50."""
-    env, seen = Steady(top=100.0), []
-
-    def half(observation: np.ndarray, tiles: np.ndarray) -> float:
-        seen.append(float(observation[0]))
-        return 0.5 if observation[0] > 30.0 else 0.0
-
-    question = GVF("reading", Behaviour(), Channel(0), 0.0, lam=half)
-    horde, _, _ = train(env, 96, question=question)
-    assert set(seen) == {50.0}
-    assert horde.predictions[0] == pytest.approx(50.0, abs=0.5)
-
-
 def normalised(env: gym.Env[Any, Any], **settings: Any) -> Any:
     from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 

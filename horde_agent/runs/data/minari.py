@@ -29,7 +29,6 @@ from horde_agent.runs.data.tables import Chunk, Table
 
 HEADER = "horde_header"  # of a recording, in the metadata of an exported data set
 _NEEDS = "Minari data sets need the package: pip install -e '.[minari]'"
-_AT_ONCE = 64  # episodes that are written at a time
 _B = "infos/b"
 
 
