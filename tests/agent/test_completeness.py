@@ -216,14 +216,14 @@ class Whole:
         make: Makes a life that has not begun.
         folder: For snapshots.
         at: Steps before which they are compared; they are compared in each new situation, too.
-        n_followed: Approximate number of restored lives that are continued.
+        every: A restored life of so many is continued.
 
     Attributes:
         seen: Phase, flags, whether steps are deferred, and whether the observation was learned, of each comparison.
     """
 
-    def __init__(self, make: Callable[[], Life], folder: Path, at: set[int], n_followed: int = 3) -> None:
-        self._make, self._folder, self._at, self._every = make, folder, at, max(len(at) // n_followed, 1)
+    def __init__(self, make: Callable[[], Life], folder: Path, at: set[int], every: int = 1) -> None:
+        self._make, self._folder, self._at, self._every = make, folder, at, every
         self.life, self.seen, self.followers = self._made(), list[tuple[Phase, int, bool, bool]](), list[Life]()
         self._changes: list[Callable[[Life], None]] = []
 
@@ -280,7 +280,7 @@ def without_waiting_for_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_restored_life_equals_the_saved_one(kind: str, tmp_path: Path) -> None:
     """At once, and after both were continued."""
     rng = np.random.default_rng(list(KINDS).index(kind))
-    whole = Whole(KINDS[kind], tmp_path, set(rng.choice(N_STEPS, 6).tolist()))
+    whole = Whole(KINDS[kind], tmp_path, set(rng.choice(N_STEPS, 6).tolist()), every=5)
     whole.compare()  # before it begins
     ends = np.sort(rng.choice(np.arange(20, N_STEPS), 6, replace=False)).tolist()
     for k, end in enumerate([*ends, N_STEPS]):

@@ -131,7 +131,10 @@ def test_replayed_steps_are_not_logged_again(tmp_path: Path, monkeypatch: pytest
 
     call = Events.after_step
     monkeypatch.setattr(Events, "after_step", disobeys)
-    assert cli.main(f"learn --steps 40 --questions nexting --snapshot-every never --out {run}".split()) == 0
+    assert (
+        cli.main(f"learn --physics planar --steps 40 --questions nexting --snapshot-every never --out {run}".split())
+        == 0
+    )
     shutil.rmtree(run / "checkpoint")
     assert cli.main(f"resume {run} --steps 50".split()) == 0
     logged = [event["event"] for event in events(run)]
