@@ -201,7 +201,7 @@ def test_a_drop_of_a_packet_that_lost_a_byte_is_refused() -> None:
     A byte of the checksum is in no drop. In place of a lost monitor byte stands one of the checksum, which once in 43
     looks like one.
     """
-    rng, whole, n = np.random.default_rng(0), drop_of_bytes(GOLDEN), 100
+    rng, whole, n = np.random.default_rng(0), drop_of_bytes(GOLDEN), 40
     n_taken = {"at first": 0, "later": 0, "monitor": 0}
     for values, errors in zip(rng.integers(LOWEST, HIGHEST + 1, (n, 53)), rng.integers(0, 2, n) << 15, strict=True):
         values[0] = max(values[0], 1)

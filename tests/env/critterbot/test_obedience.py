@@ -135,8 +135,11 @@ def requests(kind: str, rng: np.random.Generator) -> Any:
         yield action
 
 
-@pytest.mark.parametrize("kind", ["sticky", "by turns", "pressing"])
-@pytest.mark.parametrize("body", ["simulator", "serial", "drops"])
+@pytest.mark.parametrize(
+    ("body", "kind"),
+    [("simulator", "sticky"), ("simulator", "by turns"), ("simulator", "pressing"), ("serial", "by turns"),
+     ("drops", "pressing")],
+)  # fmt: skip
 def test_a_body_that_follows_commands_is_never_suspected(body: str, kind: str) -> None:
     with _environment(body) as env:
         env.reset(seed=3)
