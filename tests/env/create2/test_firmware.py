@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from horde_env.robots.create2 import wire
-from horde_env.robots.create2.emulator.emulator import CreateEmulator, CreateFaultRates
 from horde_env.robots.create2.simulator.firmware import Firmware
 from horde_env.robots.create2.simulator.machine import Machine
 from horde_env.robots.create2.stream import FrameParser
@@ -201,17 +200,6 @@ def test_a_robot_may_report_its_modes_one_too_high() -> None:
     firmware = robot(mode_offset=1)
     firmware.receive(START + bytes([142, 35]))
     assert ticks(firmware, 1) == bytes([2])
-
-
-def test_the_same_seed_is_the_same_robot_bit_for_bit() -> None:
-    def life() -> bytes:
-        emulator = CreateEmulator(seed=4, faults=CreateFaultRates(lift=0.2, cliff=0.2, text=0.2))
-        emulator.robot.receive(START + STREAM_ALL + SAFE_OP + FORWARD)
-        said = b"".join(emulator.robot.cycle() for _ in range(640))
-        emulator.close()
-        return said
-
-    assert life() == life()
 
 
 def test_random_bytes_raise_nothing() -> None:

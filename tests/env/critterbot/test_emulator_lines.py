@@ -105,13 +105,6 @@ def test_a_line_that_nobody_reads_loses_bytes_and_never_waits() -> None:
     line.close()
 
 
-def test_a_second_host_on_a_pseudo_terminal_is_refused_by_the_lock() -> None:
-    line = PtyLine("robot")
-    with open_port(config(line.url), time.monotonic), pytest.raises(BackendUnavailable, match="in use"):
-        open_port(config(line.url), time.monotonic)
-    line.close()
-
-
 @pytest.mark.parametrize("make", [SocketLine, lambda host, port: DropsLine(host, port, lambda: 0.0)])
 def test_a_second_host_over_tcp_is_closed_and_the_first_stays(make: Any) -> None:
     with contextlib.closing(make("127.0.0.1", 0)) as line:

@@ -54,11 +54,9 @@ def test_a_port_that_cannot_be_opened_says_why(url: str, sentence: str) -> None:
     ("group", "mode", "helps"),
     [
         ("dialout", 0o660, True),
-        ("uucp", 0o660, True),
         ("dialout", 0o600, False),
         ("dialout", 0o640, False),
         ("root", 0o660, False),
-        ("disk", 0o660, False),
     ],
 )
 def test_no_permission_advises_a_group_only_where_that_helps_and_gives_no_more(

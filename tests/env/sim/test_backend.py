@@ -108,16 +108,6 @@ def test_the_robot_moves_as_requested(
     assert axis != "yaw" or math.hypot(motion.x + 0.5, motion.y) < 0.06
 
 
-def test_a_stop_ends_in_coasting_then_rest(robot: SimulatedBody) -> None:
-    put(robot, 0.0, 0.0, 0.0)
-    hold(robot, COUNTER, 20)
-    frames = hold(robot, STOP, 15)
-    speed = np.abs(frames[:, SPEC.group("motor_velocity")]).max(axis=1)
-    assert speed[1] > 0.02
-    assert np.all(frames[3:, SPEC.group("motor_voltage")] == 0.0)
-    assert np.all(speed[10:] <= 0.018)
-
-
 def test_a_wall_stops_the_wheels_and_raises_their_current(robot: SimulatedBody) -> None:
     """Log: velocity 0, current 25 to 35 of 255 in the wheels that push, after more than twice that in the first second.
 

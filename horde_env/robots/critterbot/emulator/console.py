@@ -12,6 +12,7 @@ from horde_env.robots.critterbot.wire import BODY_SIZE, HEADER, LEDS_SIZE, Contr
 PROMPT = b"critterprompt> "
 N_EVENTS = 14  # the firmware's tasks beside the console itself
 COMMANDS = ("mi on", "reset now", "recharge start", "recharge stop")
+NAMES = ("mi", "reset", "recharge")  # with other words only the prompt is the reply
 
 
 def banner() -> bytes:
@@ -24,9 +25,10 @@ def banner() -> bytes:
 def run_line(line: bytes) -> tuple[bytes, str]:
     """Return the console's reply to a line without its CR, and the command that the microcontroller must run or ""."""
     text = line.decode("latin-1")
-    command = " ".join(text.split()[:2])
-    if command in COMMANDS:
-        return b"\r" + PROMPT, command
+    words = text.split()
+    command = " ".join(words[:2])
+    if words and words[0] in NAMES:
+        return b"\r" + PROMPT, command if command in COMMANDS else ""
     return f'\rInvalid command: "{text}"\r'.encode("latin-1") + PROMPT, ""
 
 
