@@ -9,19 +9,22 @@ from typing import Any
 import pytest
 
 from horde_agent import cli
-from horde_agent.reproduce import EXPERIMENTS, study
-from horde_agent.reproduce.conditioning import problem as conditioning
-from horde_agent.reproduce.curiosity import problem as curiosity
-from horde_agent.reproduce.excursions import problem as excursions
-from horde_agent.reproduce.horde2011 import problem as horde2011
-from horde_agent.reproduce.loop import problem as loop
-from horde_agent.reproduce.measures import problem as measures
-from horde_agent.reproduce.nexting import problem as nexting
+from horde_agent.reproduce import (
+    EXPERIMENTS,
+    conditioning,
+    curiosity,
+    excursions,
+    horde2011,
+    loop,
+    measures,
+    nexting,
+    policies,
+    reset,
+    study,
+    swifttd,
+)
 from horde_agent.reproduce.parallel import run_here
-from horde_agent.reproduce.policies import problem as policies
-from horde_agent.reproduce.reset import problem as reset
 from horde_agent.reproduce.result import Result
-from horde_agent.reproduce.swifttd import problem as swifttd
 
 
 def check_whole(result: Result, folder: Path) -> None:
@@ -51,7 +54,7 @@ def test_an_experiment_runs_whole(
     problem: Any, size: Any, n_claims: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """`horde reproduce NAME` on the simulator, smaller than at `--scale quick`."""
-    name = problem.__name__.split(".")[-2]
+    name = problem.__name__.split(".")[-1]
     monkeypatch.setitem(problem.SIZES, "quick", size)
     monkeypatch.setattr(measures, "BAIRD_RUNS", 2)
     assert cli.main(["reproduce", name, "--scale", "quick", "--out", str(tmp_path)]) == 0

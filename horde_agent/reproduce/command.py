@@ -63,7 +63,7 @@ def run(config: ReproduceConfig) -> Path:
 
 def load(name: str) -> Experiment:
     """Import an experiment."""
-    experiment: Experiment = importlib.import_module(f"horde_agent.reproduce.{name}.claims").EXPERIMENT
+    experiment: Experiment = importlib.import_module(f"horde_agent.reproduce.{name}").EXPERIMENT
     return experiment
 
 

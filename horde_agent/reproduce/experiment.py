@@ -1,6 +1,6 @@
 """The frame of an experiment: its measurements, the rules by which its claims are judged, tables and figures.
 
-An experiment is a folder: problem.py measures; claims.py judges the claims, draws, and ends with its `Experiment`.
+An experiment is a module that measures, judges the claims, draws, and ends with its `Experiment`.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class Experiment:
     """One experiment.
 
     Attributes:
-        name: As in the command, and of its folder in `reproduce`.
+        name: As in the command, and of its module in `reproduce`.
         title: A heading for people.
         gather: Measures, or reads cached results; its result is the `data` that everything else takes.
         rules: Of the claims, in the order of the paper.

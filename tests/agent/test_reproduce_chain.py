@@ -7,9 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from horde_agent.reproduce.chain import problem as world
-from horde_agent.reproduce.chain.claims import EXPERIMENT
-from horde_agent.reproduce.chain.problem import ONLINE, TAU, TAUS, Curves, fit, mean_curves
+from horde_agent.reproduce import chain as world
+from horde_agent.reproduce.chain import EXPERIMENT, ONLINE, TAU, TAUS, Curves, fit, mean_curves
 from tests.agent.shared import reference
 from tests.oracles.evaluation import SampleMSPBE, true_mspbe
 from tests.oracles.gtd import DenseGTD

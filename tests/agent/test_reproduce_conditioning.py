@@ -12,11 +12,11 @@ from gymnasium.utils.env_checker import check_env
 from horde_agent import Horde, LearnerConfig, cli
 from horde_agent.measures.returns import returns_along
 from horde_agent.problems.conditioning import Patterning, TraceConditioning
-from horde_agent.reproduce.conditioning import problem
-from horde_agent.reproduce.conditioning.claims import EXPERIMENT
-from horde_agent.reproduce.conditioning.problem import (
+from horde_agent.reproduce import conditioning
+from horde_agent.reproduce.conditioning import (
     ALONE,
     CLOSED,
+    EXPERIMENT,
     FOREIGN,
     LONG,
     MICRO,
@@ -146,10 +146,10 @@ def test_the_loop_predicts_as_a_horde_that_feeds_its_predictions_back(variant: s
 
 def data_of(**changed: float) -> Data:
     """Return measurements of ten seeds by which every claim holds, except for those at m = 10 that are given."""
-    names = [*REPRESENTATIONS, *(name + problem.WITH_DISTRACTORS for name in REPRESENTATIONS)]
-    good = dict.fromkeys(names, 0.2) | {problem.PRESENCE: 0.9, problem.SHORT_TRACES: 0.4}
+    names = [*REPRESENTATIONS, *(name + conditioning.WITH_DISTRACTORS for name in REPRESENTATIONS)]
+    good = dict.fromkeys(names, 0.2) | {conditioning.PRESENCE: 0.9, conditioning.SHORT_TRACES: 0.4}
     good |= {ALONE: 0.9, CLOSED: 0.3, OPEN: 0.9, FOREIGN: 0.9}
-    gap = {SHORT: good | changed, LONG: good | {problem.SHORT_TRACES: 0.9}}
+    gap = {SHORT: good | changed, LONG: good | {conditioning.SHORT_TRACES: 0.9}}
     errors = {m: {name: np.full(10, value) for name, value in found.items()} for m, found in gap.items()}
     return Data(errors, {}, {}, tuple(range(10)), Size(1, 1, 10))
 
@@ -161,13 +161,13 @@ def test_all_claims_hold_by_measurements_that_fulfil_their_rules() -> None:
 @pytest.mark.parametrize(
     ("name", "value", "claim"),
     [
-        (problem.PRESENCE, 0.79, 0),
+        (conditioning.PRESENCE, 0.79, 0),
         (MICRO, 0.36, 1),
-        (problem.SHORT_TRACES, 0.61, 2),
+        (conditioning.SHORT_TRACES, 0.61, 2),
         (CLOSED, 0.55, 3),
         (OPEN, 0.7, 3),
         (FOREIGN, 0.7, 3),
-        (MICRO + problem.WITH_DISTRACTORS, 0.31, 4),
+        (MICRO + conditioning.WITH_DISTRACTORS, 0.31, 4),
     ],
 )
 def test_a_measurement_beyond_a_limit_spoils_its_claim_alone(name: str, value: float, claim: int) -> None:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from horde_agent.reproduce.curiosity import problem
-from horde_agent.reproduce.curiosity.claims import EXPERIMENT, reaction, recovery
-from horde_agent.reproduce.curiosity.problem import (
+from horde_agent.reproduce import curiosity
+from horde_agent.reproduce.curiosity import (
     CHANGED,
+    EXPERIMENT,
     FOLLOW,
     NORMAL,
     OTHER,
@@ -21,6 +21,8 @@ from horde_agent.reproduce.curiosity.problem import (
     Record,
     Size,
     live,
+    reaction,
+    recovery,
 )
 
 NOTHING = (np.zeros(0), np.zeros(0, dtype=np.int64))
@@ -57,15 +59,15 @@ def test_a_curious_robot_follows_the_more_surprised_question_above_the_threshold
 def test_the_twin_lives_as_a_robot_that_is_never_curious(monkeypatch: pytest.MonkeyPatch) -> None:
     """Both lives are one until the change. Without curiosity they are one to the end, to the bit, tested or not."""
     size = Size(150, 50, 1)
-    monkeypatch.setattr(problem, "THRESHOLD", 0.0)
+    monkeypatch.setattr(curiosity, "THRESHOLD", 0.0)
     curious, twin = live(7, ("curious", "twin"), size)
     assert twin.tested.tolist() == curious.tested.tolist() == [0, 50, 100, 150]
     np.testing.assert_array_equal(curious.drive[:150], twin.drive[:150])
     assert set(curious.followed[151:]) <= {CHANGED, OTHER}
     assert set(twin.followed) == set(curious.followed[:150]) == {NORMAL}
     assert {CHANGED, OTHER} & set(twin.taken)
-    monkeypatch.setattr(problem, "THRESHOLD", np.inf)
-    monkeypatch.setattr(problem, "TESTED_FOR", 0)
+    monkeypatch.setattr(curiosity, "THRESHOLD", np.inf)
+    monkeypatch.setattr(curiosity, "TESTED_FOR", 0)
     calm, _ = live(7, ("curious", "twin"), size)
     assert not calm.tested.size
     np.testing.assert_array_equal(calm.drive, twin.drive)

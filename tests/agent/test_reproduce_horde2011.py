@@ -7,8 +7,8 @@ from itertools import groupby, pairwise
 import numpy as np
 import pytest
 
-from horde_agent.reproduce.horde2011.claims import EXPERIMENT, gaps_closed, late_means
-from horde_agent.reproduce.horde2011.problem import (
+from horde_agent.reproduce.horde2011 import (
+    EXPERIMENT,
     LONGEST_BOUT,
     LONGEST_TEST,
     N_HEADINGS,
@@ -20,6 +20,8 @@ from horde_agent.reproduce.horde2011.problem import (
     Stops,
     Wanderer,
     Wandering,
+    gaps_closed,
+    late_means,
     light_seeker,
     until_obstacle,
     until_rest,

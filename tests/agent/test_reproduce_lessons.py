@@ -15,7 +15,7 @@ from horde_agent.life.excursions import ExcursionConfig
 from horde_agent.life.student import relearn
 from horde_agent.record import Phase, Recorder, Stream, read
 from horde_agent.reproduce import lives
-from horde_agent.reproduce.excursions.problem import LifeSummary, Variant, VariantResult, learn_variant
+from horde_agent.reproduce.excursions import LifeSummary, Variant, VariantResult, learn_variant
 from horde_agent.reproduce.lessons import TrainingData, learn, outcomes, predict_at_tests
 from horde_agent.reproduce.lives import interface_of
 from horde_agent.reproduce.study import Study

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from horde_agent.record import Recorder, Row, Stream
-from horde_agent.reproduce.loop.claims import EXPERIMENT, tables
-from horde_agent.reproduce.loop.problem import (
+from horde_agent.reproduce.loop import (
     ALONE,
     CLOSED,
+    EXPERIMENT,
     GAMMAS,
     LOOKED_AT,
     MINUTE,
@@ -30,6 +30,7 @@ from horde_agent.reproduce.loop.problem import (
     ring_values,
     seeds_of,
     since_touch,
+    tables,
     variant_of,
     with_copy,
     with_memory,

@@ -11,8 +11,8 @@ from horde_agent.gvf import GVF
 from horde_agent.horde import Horde, LearnerConfig
 from horde_agent.measures.online import UDE, rupee_beta0
 from horde_agent.policies import ConstantAction
-from horde_agent.reproduce.measures import claims, problem
-from horde_agent.reproduce.measures.problem import Announced, ChainCurves, Data, Noise, Runs, Tracking
+from horde_agent.reproduce import measures
+from horde_agent.reproduce.measures import Announced, ChainCurves, Data, Noise, Runs, Tracking
 
 
 @pytest.mark.parametrize("alpha_w", [0.05, 0.0])
@@ -40,15 +40,15 @@ def test_the_runs_are_a_horde_of_gtd_with_its_rupee_and_ude(alpha_w: float) -> N
 
 def test_td_diverges_on_the_star_and_rupee_announces_it() -> None:
     """Baird's star: theta grows without bound under TD."""
-    found = problem.baird(problem.TUNING_SEED, 5_000)
+    found = measures.baird(measures.TUNING_SEED, 5_000)
     assert (found.weight > 0).all()
     assert ((found.rupee > 100) & (found.rupee < found.weight)).all()
 
 
 def test_ranks_are_compared_not_values() -> None:
     x = np.array([1.0, 2.0, 3.0, 4.0])
-    assert claims.rank_correlation(x, np.exp(10.0 * x)) == pytest.approx(1.0)
-    assert claims.rank_correlation(x, -x) == pytest.approx(-1.0)
+    assert measures.rank_correlation(x, np.exp(10.0 * x)) == pytest.approx(1.0)
+    assert measures.rank_correlation(x, -x) == pytest.approx(-1.0)
 
 
 def data_of(
@@ -57,13 +57,13 @@ def data_of(
     """Return measurements by which every claim is reproduced, but for some changes."""
     curve = np.concatenate([np.linspace(1.0, 0.1, 1001), np.linspace(2.0, 0.1, 1000)])
     chains = {name: [ChainCurves(curve, scale * curve)] for name in ("GTD(lambda)", "TD(lambda)")}
-    noises = [Noise(np.full(100, ude), np.array(problem.DEVIATIONS) ** floor)]
+    noises = [Noise(np.full(100, ude), np.array(measures.DEVIATIONS) ** floor)]
     at, level = np.arange(100, 4_100, 100), np.linspace(1.0, 0.5, 40) if falls else np.linspace(0.5, 1.0, 40)
     level = np.where(at > 1_000, jump * level[9], level)
     each = np.linspace(0.5, 1.5, 11)
     tracked = Tracking(at, level[:, None] * each, np.square(level[:, None] * each), np.ones(11, np.bool_))
     bairds = [Announced(np.array([10, 10]), np.array([5, 5]), np.array([late, late]), 2.0)]
-    return Data(chains, noises, 1.0, bairds, [tracked], problem.Size(9_000, 1_000, 100, 1))
+    return Data(chains, noises, 1.0, bairds, [tracked], measures.Size(9_000, 1_000, 100, 1))
 
 
 @pytest.mark.parametrize(
@@ -80,4 +80,4 @@ def data_of(
     ],
 )
 def test_the_rules_judge_by_their_limits(changes: dict[str, float], verdicts: str) -> None:
-    assert "".join(claim.verdict[0] for claim in claims.EXPERIMENT.judge(data_of(**changes))) == verdicts  # type: ignore[arg-type]
+    assert "".join(claim.verdict[0] for claim in measures.EXPERIMENT.judge(data_of(**changes))) == verdicts  # type: ignore[arg-type]

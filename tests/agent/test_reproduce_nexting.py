@@ -11,10 +11,11 @@ from horde_agent.horde import LearnerConfig
 from horde_agent.interface import Interface
 from horde_agent.life.bodies import make_body
 from horde_agent.record import Stream, read
+from horde_agent.reproduce import nexting
+from horde_agent.reproduce import nexting_life as life
 from horde_agent.reproduce.lives import LifeSpec, simulate_life
-from horde_agent.reproduce.nexting import claims, life, problem
-from horde_agent.reproduce.nexting.life import Asked, NextingLife, Until, learn_life, wall_follower
-from horde_agent.reproduce.nexting.problem import Data, Offline, Parts, autoregression
+from horde_agent.reproduce.nexting import Data, Offline, Parts, autoregression
+from horde_agent.reproduce.nexting_life import Asked, NextingLife, Until, learn_life, wall_follower
 from horde_agent.reproduce.study import Study
 from tests.agent.doubles import ToyBody
 from tests.agent.reproducing import record_life, toy_study
@@ -122,7 +123,7 @@ def data_of(asked: Asked, online: float, half: float, whole: float) -> Data:
     errors = np.concatenate([np.linspace(5.0, online, 18)[:, None], np.full((2, 1), online)]) * np.ones(n)
     learned = life.Learned(errors, errors, np.full((20, n), 10.0), np.ones(n), np.ones(100), np.ones(n, np.bool_))
     solved = Offline(np.full(n, half), np.full(n, whole), np.full((4, 53), 0.5))
-    return Data(asked, problem.SIZES["quick"], [learned], [solved], np.full(10, 2.0), None)
+    return Data(asked, nexting.SIZES["quick"], [learned], [solved], np.full(10, 2.0), None)
 
 
 @pytest.mark.parametrize(
@@ -139,7 +140,7 @@ def test_the_rules_judge_by_their_limits(online: float, half: float, whole: floa
     env = make_body("simulator", physics="planar")
     asked = Asked(Interface.of(env), 10)
     env.close()
-    found = claims.EXPERIMENT.judge(data_of(asked, online, half, whole))
+    found = nexting.EXPERIMENT.judge(data_of(asked, online, half, whole))
     assert "".join(claim.verdict[0] for claim in found) == verdicts
 
 

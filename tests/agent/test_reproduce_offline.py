@@ -11,8 +11,9 @@ from horde_agent.interface import ChannelInfo, Interface, Scaler
 from horde_agent.life.excursions import ExcursionConfig
 from horde_agent.policies import ConstantAction
 from horde_agent.record import Flag, Phase, Recorder, Row
-from horde_agent.reproduce.excursions import offline as offline_rows
-from horde_agent.reproduce.excursions.offline import (
+from horde_agent.reproduce import offline as offline_rows
+from horde_agent.reproduce.lessons import TrainingData
+from horde_agent.reproduce.offline import (
     HELD_OUT,
     LifeRows,
     LiveFeatures,
@@ -21,7 +22,6 @@ from horde_agent.reproduce.excursions.offline import (
     split,
     terms_needed,
 )
-from horde_agent.reproduce.lessons import TrainingData
 from horde_agent.tiles import TileCoder
 from tests.agent.doubles import ToyBody, horde_of, live
 

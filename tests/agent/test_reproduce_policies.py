@@ -11,8 +11,8 @@ import pytest
 from horde_agent.policies import Gibbs, StickyRandom, trace_growth
 from horde_agent.record import Recorder, Stream
 from horde_agent.reproduce.lessons import TrainingData
-from horde_agent.reproduce.policies.claims import EXPERIMENT, fall, tables
-from horde_agent.reproduce.policies.problem import (
+from horde_agent.reproduce.policies import (
+    EXPERIMENT,
     FEW,
     GAMMAS,
     MANY,
@@ -21,11 +21,13 @@ from horde_agent.reproduce.policies.problem import (
     Part,
     PolicyScores,
     asked,
+    fall,
     follow,
     gammas_of,
     growth_factors,
     horde_of,
     parts_of,
+    tables,
     together,
 )
 from tests.agent.shared import robot_interface

@@ -11,10 +11,9 @@ import pytest
 from horde_agent.horde import Horde, LearnerConfig
 from horde_agent.interface import Interface
 from horde_agent.record import read
-from horde_agent.reproduce.excursions import problem as excursions
+from horde_agent.reproduce import excursions, reset
 from horde_agent.reproduce.lessons import TrainingData
-from horde_agent.reproduce.reset import problem as reset
-from horde_agent.reproduce.reset.problem import Data, LaterPart, Run, agreement
+from horde_agent.reproduce.reset import Data, LaterPart, Run, agreement
 from tests.agent.doubles import ToyBody, toy_questions
 from tests.agent.reproducing import record_life, toy_study
 

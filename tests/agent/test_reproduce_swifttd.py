@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from horde_agent.reproduce.swifttd import claims, problem
-from horde_agent.reproduce.swifttd.problem import GRID, LARGE, NOISY, PARTS, RIVALS, SWIFT, Data, LiveCoder, Score
+from horde_agent.reproduce import swifttd
+from horde_agent.reproduce.swifttd import GRID, LARGE, NOISY, PARTS, RIVALS, SWIFT, Data, LiveCoder, Score
 from horde_agent.tiles import TileCoder
 
 
@@ -39,7 +39,7 @@ def data_of(**changes: Score) -> Data:
     scores |= {v: [all_of["without"]] * 2 for v in PARTS.values()} | {v: [all_of["td"]] * 2 for v in RIVALS}
     grid = dict.fromkeys(GRID, score(0.2)) | {GRID[-1]: all_of["worst"], LARGE: all_of["large"]}
     td = [v for v in RIVALS if v.rule == "td"]
-    return Data(scores, grid | dict.fromkeys(td, score(0.3)) | {td[0]: score(0.5)}, problem.SIZES["quick"])
+    return Data(scores, grid | dict.fromkeys(td, score(0.3)) | {td[0]: score(0.5)}, swifttd.SIZES["quick"])
 
 
 @pytest.mark.parametrize(
@@ -54,11 +54,11 @@ def data_of(**changes: Score) -> Data:
     ],
 )
 def test_the_rules_judge_by_their_limits(changes: dict[str, Score], verdicts: str) -> None:
-    assert "".join(claim.verdict[0] for claim in claims.EXPERIMENT.judge(data_of(**changes))) == verdicts
+    assert "".join(claim.verdict[0] for claim in swifttd.EXPERIMENT.judge(data_of(**changes))) == verdicts
 
 
 def test_a_rival_has_its_best_common_step_size() -> None:
     data = data_of()
-    best = problem.Variant("gtd", 0.3)
+    best = swifttd.Variant("gtd", 0.3)
     data.scores[best] = [score(0.1), score(0.4)]
-    assert claims.best_rivals(data)["gtd"] == best
+    assert swifttd.best_rivals(data)["gtd"] == best

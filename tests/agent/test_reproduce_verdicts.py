@@ -15,10 +15,9 @@ from numpy.typing import NDArray
 
 from horde_agent.interface import Interface
 from horde_agent.questions import excursions as family
-from horde_agent.reproduce.excursions import problem as excursions
-from horde_agent.reproduce.excursions.claims import EXPERIMENT as EXCURSIONS
-from horde_agent.reproduce.excursions.offline import Offline
-from horde_agent.reproduce.excursions.problem import (
+from horde_agent.reproduce import excursions, reset
+from horde_agent.reproduce.excursions import EXPERIMENT as EXCURSIONS
+from horde_agent.reproduce.excursions import (
     Data,
     LifeSummary,
     Variant,
@@ -27,10 +26,10 @@ from horde_agent.reproduce.excursions.problem import (
     not_monotonic,
     summary,
 )
-from horde_agent.reproduce.reset import problem as reset
-from horde_agent.reproduce.reset.claims import EXPERIMENT as RESET
-from horde_agent.reproduce.reset.problem import Data as ResetData
-from horde_agent.reproduce.reset.problem import Run
+from horde_agent.reproduce.offline import Offline
+from horde_agent.reproduce.reset import EXPERIMENT as RESET
+from horde_agent.reproduce.reset import Data as ResetData
+from horde_agent.reproduce.reset import Run
 from horde_agent.reproduce.result import Claim
 from tests.agent.doubles import ToyBody
 from tests.agent.reproducing import LitToy

@@ -1,1 +1,0 @@
-"""Experiment `chain`: a Markov chain with closed-form answers."""

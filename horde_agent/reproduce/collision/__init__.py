@@ -1,1 +1,0 @@
-"""Experiment `collision`: eleven rules on the Collision problem."""

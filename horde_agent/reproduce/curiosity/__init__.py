@@ -1,1 +1,0 @@
-"""Experiment `curiosity`: surprise about a changed robot drives the behaviour."""

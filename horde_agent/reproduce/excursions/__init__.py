@@ -1,1 +1,0 @@
-"""Experiment `excursions`: predictions against the returns of test excursions."""

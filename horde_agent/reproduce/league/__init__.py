@@ -1,1 +1,0 @@
-"""Experiment `league`: every update rule on the same questions and lives."""

@@ -1,1 +1,0 @@
-"""Experiment `loop`: predictions of the step before as features."""

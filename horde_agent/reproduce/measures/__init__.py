@@ -1,1 +1,0 @@
-"""Experiment `measures`: RUPEE and UDE beside the errors that they estimate."""

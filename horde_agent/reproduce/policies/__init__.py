@@ -1,1 +1,0 @@
-"""Experiment `policies`: a thousand questions about random target policies."""

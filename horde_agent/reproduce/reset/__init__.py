@@ -1,1 +1,0 @@
-"""Experiment `reset`: half of the weights are lost in mid-life."""

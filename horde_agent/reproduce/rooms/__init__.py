@@ -1,1 +1,0 @@
-"""Experiment `rooms`: eight rules on the Rooms and High Variance Rooms problems."""

@@ -1,1 +1,0 @@
-"""Experiment `swifttd`: a step size per weight beside rules with one step size."""

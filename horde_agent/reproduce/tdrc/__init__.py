@@ -1,1 +1,0 @@
-"""Experiment `tdrc`: six rules on five problems, relative to TDRC."""
