@@ -118,15 +118,6 @@ class TraceConditioning(Conditioning):
             onsets = np.cumsum(rng.geometric(p, n) + CS_STEPS) - CS_STEPS
             switch_on(column, onsets[onsets < len(rows)], CS_STEPS)
 
-    def onset_value(self, gamma: float) -> float:
-        """Return the expected return of the US, sum of gamma^(k-1) US_{t+k}, at the onset of the CS.
-
-        v = E[gamma^ISI] (1/gamma + 1 + E[gamma^pause] v), since the US is on for 2 steps.
-        """
-        to_us = float(np.mean(gamma ** self.isi.astype(np.float64)))
-        to_next = float(np.mean(gamma ** np.arange(SHORTEST_PAUSE, LONGEST_PAUSE + 1.0)))
-        return to_us * (1.0 / gamma + 1.0) / (1.0 - to_us * to_next)
-
 
 class Patterning(Conditioning):
     """Several CS: the US follows certain patterns of them, which half of the trials have.

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import gymnasium
 import numpy as np
 import pytest
 from gymnasium.utils.env_checker import check_env
 
-from horde_agent import Horde, LearnerConfig, cli
+from horde_agent import Horde, LearnerConfig
 from horde_agent.measures.returns import returns_along
 from horde_agent.problems.conditioning import Patterning, TraceConditioning
 from horde_agent.reproduce import conditioning
@@ -54,12 +52,11 @@ def test_the_us_follows_the_cs_after_an_interval_of_about_m_steps() -> None:
 
 def test_the_return_at_the_onset_of_the_cs_has_its_known_mean() -> None:
     """E[gamma^ISI] (1/gamma + 1) without the later trials is .74; with them .74 (1 + 1e-5)."""
-    env, gamma = TraceConditioning(isi=10), 0.9
-    rows = env.draw(np.random.default_rng(1), 3_000)
+    gamma = 0.9
+    rows = TraceConditioning(isi=10).draw(np.random.default_rng(1), 3_000)
     found = returns_along(rows[:, 0].astype(float), gamma)[onsets(rows[:, 1])[:-5]]
     error = found.std() / np.sqrt(len(found))
-    assert found.mean() == pytest.approx(env.onset_value(gamma), abs=4 * error)
-    assert env.onset_value(gamma) == pytest.approx(np.mean(0.9 ** np.arange(7.0, 14.0)) * (1 / 0.9 + 1), rel=1e-4)
+    assert found.mean() == pytest.approx(np.mean(gamma ** np.arange(7.0, 14.0)) * (1 / gamma + 1), abs=4 * error)
 
 
 def test_the_kth_distractor_begins_with_probability_1_over_10_k() -> None:
@@ -95,11 +92,6 @@ def test_conditioning_is_a_sound_environment_that_goes_on_after_a_block(
     assert sum(reward for _, reward, *_ in steps) > 2
 
 
-def test_horde_learn_takes_conditioning_by_its_id(tmp_path: Path) -> None:
-    command = ["learn", "--env", "horde_agent/TraceConditioning-v0", "--questions", "nexting", "--steps", "300"]
-    assert cli.main([*command, "--out", str(tmp_path / "run")]) == 0
-
-
 def test_a_trace_is_1_at_the_onset_of_its_stimulus_and_decays_while_it_lasts() -> None:
     signals = np.array([[0, 0], [1, 0], [1, 0], [0, 1], [1, 0]], dtype=np.float32)
     since = steps_since_onset(signals)
@@ -121,26 +113,21 @@ def test_td_with_adam_learns_as_its_slow_twin_in_pieces_or_not() -> None:
     np.testing.assert_allclose(learner.theta, slow_adam(phi, us, 0.9, 0.01), rtol=1e-9, atol=1e-13)
 
 
-@pytest.mark.parametrize("variant", [ALONE, CLOSED])
-def test_the_loop_predicts_as_a_horde_that_feeds_its_predictions_back(variant: str) -> None:
+def test_the_loop_predicts_as_a_horde_that_feeds_its_predictions_back() -> None:
     env = TraceConditioning(isi=10)
     streams = tuple(env.draw(np.random.default_rng(seed), 5) for seed in (5, 6))
-    made = predict(env, streams, variant, step_size=0.02)
-    interface, asked = interface_of(env, variant), questions()
+    made = predict(env, streams, CLOSED, step_size=0.02)
+    interface, asked = interface_of(env, CLOSED), questions()
     shape = {"n_features": interface.coder.n_features, "n_active": interface.coder.n_active}
     config = LearnerConfig(algorithm="td", step_size=0.02, dtype="float64", engine="plain")
     horde = Horde(asked, **shape, config=config)
-
-    def encode(row: np.ndarray, y: np.ndarray | None) -> np.ndarray:
-        return interface.encode(row, y if variant == CLOSED else None)
-
-    y = [horde.begin(streams[0][0], encode(streams[0][0], None))]
+    y = [horde.begin(streams[0][0], interface.encode(streams[0][0], None))]
     for row in streams[0][1:]:
-        y.append(horde.learn(0, 1.0, row, encode(row, y[-1])))
+        y.append(horde.learn(0, 1.0, row, interface.encode(row, y[-1])))
     np.testing.assert_allclose(made.learned, y, rtol=1e-6, atol=1e-9)
-    y = [horde.predict(encode(streams[1][0], None))]
+    y = [horde.predict(interface.encode(streams[1][0], None))]
     for row in streams[1][1:]:
-        y.append(horde.predict(encode(row, y[-1])))
+        y.append(horde.predict(interface.encode(row, y[-1])))
     np.testing.assert_allclose(made.scored, y, rtol=1e-6, atol=1e-9)
 
 

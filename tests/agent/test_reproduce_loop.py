@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,7 +13,6 @@ from horde_agent.reproduce.loop import (
     CLOSED,
     EXPERIMENT,
     GAMMAS,
-    LOOKED_AT,
     MINUTE,
     OPEN,
     TRUTH,
@@ -28,14 +26,12 @@ from horde_agent.reproduce.loop import (
     pieces,
     remembering,
     ring_values,
-    seeds_of,
     since_touch,
     tables,
     variant_of,
     with_copy,
     with_memory,
 )
-from horde_agent.reproduce.study import Study
 from horde_agent.types import Floats
 from tests.agent.shared import robot_interface
 
@@ -164,11 +160,3 @@ def test_the_loop_must_beat_both_in_every_life(errors: tuple[list[float], ...], 
 )
 def test_the_small_worlds_are_judged_by_their_known_answers(measured: Data, expected: list[str]) -> None:
     assert [claim.verdict for claim in EXPERIMENT.judge(measured)[1:]] == expected
-
-
-def test_the_loop_is_judged_on_lives_that_nobody_had_looked_at() -> None:
-    """At the paper's scale seeds 0, 1, 2 stand for the lives 100, 101, 102."""
-    quick, paper = (Study(Path(), scale, (0, 1, 2), "simulator", print) for scale in ("quick", "paper"))
-    assert seeds_of(quick) == (0, 1, 2)
-    assert seeds_of(paper) == (100, 101, 102)
-    assert not set(seeds_of(paper)) & set(LOOKED_AT)

@@ -14,7 +14,7 @@ from horde_agent.record import Stream, read
 from horde_agent.reproduce import nexting
 from horde_agent.reproduce import nexting_life as life
 from horde_agent.reproduce.lives import LifeSpec, simulate_life
-from horde_agent.reproduce.nexting import Data, Offline, Parts, autoregression
+from horde_agent.reproduce.nexting import Data, Offline, autoregression
 from horde_agent.reproduce.nexting_life import Asked, NextingLife, Until, learn_life, wall_follower
 from horde_agent.reproduce.study import Study
 from tests.agent.doubles import ToyBody
@@ -142,7 +142,3 @@ def test_the_rules_judge_by_their_limits(online: float, half: float, whole: floa
     env.close()
     found = nexting.EXPERIMENT.judge(data_of(asked, online, half, whole))
     assert "".join(claim.verdict[0] for claim in found) == verdicts
-
-
-def test_the_last_tenth_of_the_windows_is_for_the_test() -> None:
-    assert Parts.of_windows(60).test == range(1081, 1201)

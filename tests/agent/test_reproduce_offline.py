@@ -14,13 +14,10 @@ from horde_agent.record import Flag, Phase, Recorder, Row
 from horde_agent.reproduce import offline as offline_rows
 from horde_agent.reproduce.lessons import TrainingData
 from horde_agent.reproduce.offline import (
-    HELD_OUT,
     LifeRows,
     LiveFeatures,
     Problem,
     offline,
-    split,
-    terms_needed,
 )
 from horde_agent.tiles import TileCoder
 from tests.agent.doubles import ToyBody, horde_of, live
@@ -40,12 +37,6 @@ def test_the_small_system_is_solved_for_the_same_theta(n_rows: int) -> None:
     A = left.T @ right
     expected = np.linalg.solve(A + RIDGE * np.trace(A) / 25 * np.eye(25), left.T @ y)
     np.testing.assert_allclose(system.solve(RIDGE), expected, rtol=2e-4, atol=1e-5)
-
-
-def test_a_return_lacks_less_than_a_thousandth() -> None:
-    for gamma in (0.1, 0.5, 0.8, 0.9):
-        n = terms_needed(gamma)
-        assert gamma**n < 1e-3 <= gamma ** (n - 1)
 
 
 @pytest.fixture(scope="module")
@@ -124,12 +115,6 @@ def test_blocks_make_no_difference(life: tuple[TrainingData, Interface], monkeyp
     np.testing.assert_allclose(
         LifeRows(lessons, interface).lstd(0, np.array([0, 1]), 0.8, 0.9).predict(tiles, RIDGE), whole
     )
-
-
-def test_held_out_excursions_are_for_nothing_else() -> None:
-    part = split(101, np.random.default_rng(0))
-    np.testing.assert_array_equal(part.fits.astype(int) + part.chooses + part.is_held_out, 1)
-    assert part.is_held_out.sum() == round(HELD_OUT * 101)
 
 
 def two_states(rng: np.random.Generator, n_excursions: int) -> tuple[TrainingData, Interface]:
