@@ -10,12 +10,9 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from horde_agent.problems.baird import baird
-from horde_agent.problems.boyan import boyan_chain
-from horde_agent.problems.collision import collision
-from horde_agent.problems.problem import Problem
+from horde_agent.problems.classics import baird, boyan_chain, collision, random_walk
+from horde_agent.problems.markov import Problem
 from horde_agent.problems.rooms import rooms
-from horde_agent.problems.walk import random_walk
 
 Observation = NDArray[np.float32]
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from horde_agent.problems.markov import SmallMDP
-from horde_agent.problems.problem import Problem, Question
+from horde_agent.problems.markov import Problem, Question, SmallMDP
 from horde_agent.types import Floats, Integers
 
 SIZE, GAMMA = 11, 0.9

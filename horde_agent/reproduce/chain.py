@@ -14,6 +14,7 @@ import numpy as np
 from matplotlib.axes import Axes
 
 from horde_agent.kernels._jit import inner_kernel, kernel
+from horde_agent.problems.classics import features
 from horde_agent.problems.markov import Expectations, SmallMDP
 from horde_agent.reproduce.experiment import Claims, Experiment, Finding
 from horde_agent.reproduce.figure import COLOURS, new_canvas, save, style_axes
@@ -33,9 +34,8 @@ OLDER = 2
 """Episodes by which w is taken older where its drift is measured: TAU steps, about."""
 
 
-def inverted_features() -> Floats:
-    """Return Phi, (5, 5): 0 at the own state and 1/2 elsewhere, so that each row has length 1."""
-    return 0.5 * (1.0 - np.eye(N_STATES))
+PHI = features("inverted")
+"""(5, 5): 0 at the own state and 1/2 elsewhere, so that each row has length 1."""
 
 
 def chain() -> SmallMDP:
@@ -54,7 +54,7 @@ def going_right(probability: float) -> Floats:
 def expectations(gamma: float) -> Expectations:
     """Return A, b and C of the learner on the chain, exactly."""
     target, behaviour = going_right(TARGET_RIGHT), going_right(BEHAVIOUR_RIGHT)
-    return chain().expectations(target, behaviour, inverted_features(), gamma, LAM)
+    return chain().expectations(target, behaviour, PHI, gamma, LAM)
 
 
 def steps_per_episode() -> float:
@@ -234,7 +234,7 @@ def learn(seed: int, gamma: float, n_runs: int = N_RUNS, n_episodes: int = N_EPI
 
 
 def _run(rng: np.random.Generator, known: Expectations, gamma: float, n_episodes: int) -> tuple[Floats, ...]:
-    phi = np.vstack([inverted_features(), np.zeros(N_STATES)])
+    phi = np.vstack([PHI, np.zeros(N_STATES)])
     kept = n_episodes + 1
     rates = Rates(ALPHA, ALPHA_W, LAM, 1.0 / np.array(TAUS, dtype=np.float64))
     memory, curves = new_memory(N_STATES, len(TAUS)), new_recorded(kept, N_STATES, len(TAUS))

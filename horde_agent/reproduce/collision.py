@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from horde_agent.problems.collision import collision
+from horde_agent.problems.classics import collision
 from horde_agent.reproduce.experiment import Claims, Experiment, Finding, finding_of_means
 from horde_agent.reproduce.figure import save, sensitivity
 from horde_agent.reproduce.result import Cell, Figure, Table, join

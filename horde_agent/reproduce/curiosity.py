@@ -30,9 +30,10 @@ from horde_agent.policies import ConstantAction
 from horde_agent.record import Phase
 from horde_agent.reproduce.experiment import Claims, Experiment, Finding, finding_of_means
 from horde_agent.reproduce.figure import COLOURS, new_canvas, save, style_axes
+from horde_agent.reproduce.lives import new_horde
 from horde_agent.reproduce.parallel import Job, OnProgress
 from horde_agent.reproduce.result import Cell, Figure, Table, join, mean_ci
-from horde_agent.reproduce.study import Study
+from horde_agent.reproduce.study import Study, cached
 from horde_agent.saving import State
 from horde_agent.types import Bools, Floats, Integers, Tiles
 
@@ -243,8 +244,7 @@ def _new_robot(seed: int, size: Size, *, is_noise: bool) -> tuple[Any, Interface
         GVF(name, ConstantAction(action, n_actions), cumulant, GAMMA, lam=LAM)
         for name, action, cumulant in zip(TARGETS, actions, cumulants, strict=True)
     ]
-    coder, config = interface.coder, LearnerConfig(step_size=STEP_SIZE)
-    return env, interface, Horde(asked, n_features=coder.n_features, n_active=coder.n_active, config=config), actions
+    return env, interface, new_horde(interface, asked, config=LearnerConfig(step_size=STEP_SIZE)), actions
 
 
 def mean_current(interface: Interface) -> StateFunction:
@@ -266,15 +266,10 @@ class Data(NamedTuple):
     size: Size
 
 
-def records_of(_on_progress: OnProgress, study: Study, seed: int, kinds: tuple[Kind, Kind]) -> Record:
-    """Return two lives unless cached, with a first axis for them; a job for a worker process."""
-    size = SIZES[study.scale]
-
-    def make() -> Record:
-        return Record(*map(np.stack, zip(*live(seed, kinds, size), strict=True)))
-
-    settings = {"threshold": THRESHOLD, "delta_threshold": DELTA_THRESHOLD, "seed": seed}
-    return study.cached_arrays(Record, f"curiosity-{kinds[0].split(',')[0]}-{seed}", make, **settings, **size._asdict())
+@cached(Record)
+def records_of(_on_progress: OnProgress, _study: Study, seed: int, kinds: tuple[Kind, Kind], size: Size) -> Record:
+    """Return two lives, with a first axis for them; a job for a worker process."""
+    return Record(*map(np.stack, zip(*live(seed, kinds, size), strict=True)))
 
 
 def gather(study: Study) -> Data:
@@ -282,7 +277,7 @@ def gather(study: Study) -> Data:
     size = SIZES[study.scale]
     seeds = study.at_least(size.seeds)
     keys = [(kinds, seed) for kinds in PAIRS for seed in seeds]
-    found = study.in_parallel([Job(f"{kinds[0]}, seed {s}", records_of, (study, s, kinds)) for kinds, s in keys])
+    found = study.in_parallel([Job(f"{kinds[0]}, seed {s}", records_of, (study, s, kinds, size)) for kinds, s in keys])
     lives: dict[Kind, list[Record]] = {kind: [] for kinds in PAIRS for kind in kinds}
     for (kinds, _), both in zip(keys, found, strict=True):
         for k, kind in enumerate(kinds):

@@ -17,7 +17,7 @@ import numpy as np
 from matplotlib.axes import Axes
 
 from horde_agent.gvf import GVF
-from horde_agent.horde import Horde, LearnerConfig
+from horde_agent.horde import LearnerConfig
 from horde_agent.interface import Interface
 from horde_agent.learning.rules import W_RULES
 from horde_agent.life.observers import sound_demons
@@ -29,11 +29,11 @@ from horde_agent.record import Phase, read
 from horde_agent.reproduce.experiment import Claims, Experiment, Finding
 from horde_agent.reproduce.figure import new_canvas, save, style_axes
 from horde_agent.reproduce.lessons import LEARN, TrainingData, learn, outcomes, predict_at_tests
-from horde_agent.reproduce.lives import LifeSpec, interface_of, record_lives
+from horde_agent.reproduce.lives import LifeSpec, interface_of, new_horde, record_lives
 from horde_agent.reproduce.offline import Offline, offline
 from horde_agent.reproduce.parallel import Job, OnProgress
 from horde_agent.reproduce.result import Cell, Figure, Table, join, mean_ci
-from horde_agent.reproduce.study import Study
+from horde_agent.reproduce.study import Study, cached
 from horde_agent.runs.jobs.warm import warm_up
 from horde_agent.runs.showing.pictures import COLOURS, nmsre_picture
 from horde_agent.types import Bools, Floats, Integers
@@ -46,11 +46,6 @@ class Variant(NamedTuple):
     w_rule: str = "every-step"
     step_size: float = 0.1
     secondary_ratio: float = 0.001
-
-    @property
-    def name(self) -> str:
-        """What its files are called."""
-        return f"{self.trace_rule}-{self.w_rule}-{self.step_size:g}-{self.secondary_ratio:g}"
 
     def config(self) -> LearnerConfig:
         """Return the learner's settings."""
@@ -78,35 +73,21 @@ class Lesson(NamedTuple):
     n_updates: int  # number of updates
 
 
-def learn_variant(on_progress: OnProgress, study: Study, seed: int, life: Path, variant: Variant) -> Lesson:
-    """Learn from a life under a variant unless cached; a job for a worker process."""
-
-    def make() -> Lesson:
-        interface = interface_of(study)
-        coder = interface.coder
-        config = variant.config()
-        asked = excursions(interface)
-        horde = Horde(asked, n_features=coder.n_features, n_active=coder.n_active, config=config, mode="deferred")
-        warm_up(horde, interface)
-        lessons = TrainingData(read(life))
-        learned = learn(lessons, horde, interface, on_progress=on_progress)
-        last = predict_at_tests(lessons, horde, interface)
-        return Lesson(
-            learned.predictions, last, sound_demons(horde), horde.max_trace, learned.seconds, learned.n_updates
-        )
-
-    settings = variant._asdict()
-    return study.cached_arrays(Lesson, f"lesson-{variant.name}-{seed}", make, seed=seed, life=life.name, **settings)
+@cached(Lesson)
+def learn_variant(on_progress: OnProgress, study: Study, life: Path, variant: Variant) -> Lesson:
+    """Learn from a life under a variant; a job for a worker process."""
+    interface, lessons = interface_of(study), TrainingData(read(life))
+    horde = new_horde(interface, excursions(interface), config=variant.config(), mode="deferred")
+    warm_up(horde, interface)
+    learned = learn(lessons, horde, interface, on_progress=on_progress)
+    last = predict_at_tests(lessons, horde, interface)
+    return Lesson(learned.predictions, last, sound_demons(horde), horde.max_trace, learned.seconds, learned.n_updates)
 
 
+@cached(Offline)
 def _learn_offline(on_progress: OnProgress, study: Study, seed: int, life: Path) -> Offline:
-
-    def make() -> Offline:
-        interface = interface_of(study)
-        rng = np.random.default_rng([seed, 2])
-        return offline(TrainingData(read(life)), excursions(interface), interface, rng, on_progress)
-
-    return study.cached_arrays(Offline, f"offline-{seed}", make, seed=seed, life=life.name)
+    interface, rng = interface_of(study), np.random.default_rng([seed, 2])
+    return offline(TrainingData(read(life)), excursions(interface), interface, rng, on_progress)
 
 
 # ---- results --------------------------------------------------------------------------------------------------------
@@ -270,7 +251,13 @@ def gather(study: Study) -> Data:
     lived = record_lives(study, seeds, STEPS[study.scale])
     pairs = [(variant, seed) for variant in RULES for seed in seeds]
     pairs += [(variant, first) for variant in LARGER_STEPS + SMALLER_RATIOS]
-    found = study.in_parallel([_job(study, seed, lived[seed], variant) for variant, seed in pairs])
+    # "capped", which learns on the plain engine, takes the longest.
+    costs = {("capped", "every-step"): 10.0, ("capped", "importance-weighted"): 4.0}
+    jobs = [
+        Job(f"{'-'.join(map(str, v))} on life {seed}", learn_variant, (study, lived[seed], v), costs.get(v[:2], 1.0))
+        for v, seed in pairs
+    ]
+    found = study.in_parallel(jobs)
     [offline] = study.in_parallel([Job("off-line solutions", _learn_offline, (study, first, lived[first]))])
 
     interface = interface_of(study)
@@ -280,13 +267,6 @@ def gather(study: Study) -> Data:
     for (variant, seed), lesson in zip(pairs, found, strict=True):
         results.setdefault(variant, {})[seed] = VariantResult.of(lesson, lives[seed])
     return Data(interface, questions, results, lives, offline)
-
-
-def _job(study: Study, seed: int, life: Path, variant: Variant) -> Job:
-    # "capped", which learns on the plain engine, takes the longest.
-    costs = {("capped", "every-step"): 10.0, ("capped", "importance-weighted"): 4.0}
-    cost = costs.get((variant.trace_rule, variant.w_rule), 1.0)
-    return Job(f"{variant.name} on life {seed}", learn_variant, (study, seed, life, variant), cost)
 
 
 # ---- numbers --------------------------------------------------------------------------------------------------------

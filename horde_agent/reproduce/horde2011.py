@@ -28,10 +28,11 @@ from horde_agent.policies import ConstantAction, Greedy, Policy, PolicyFunction,
 from horde_agent.record import Phase
 from horde_agent.reproduce.experiment import Claims, Experiment, Finding
 from horde_agent.reproduce.figure import COLOURS, new_canvas, save, style_axes
+from horde_agent.reproduce.lives import new_horde
 from horde_agent.reproduce.measures import rank_correlation
 from horde_agent.reproduce.parallel import Job, OnProgress
 from horde_agent.reproduce.result import Cell, Figure, Table, join, mean_ci
-from horde_agent.reproduce.study import Study
+from horde_agent.reproduce.study import Study, cached
 from horde_agent.types import Floats, Integers, Tiles
 
 LAM, STEP_SIZE, STOP_STEP_SIZE = 0.9, 0.02, 0.1
@@ -209,17 +210,17 @@ class Tester:
         return value, light[:, -LAST_SECOND:].mean(axis=1), light @ LIGHT_GAMMA ** np.arange(RUN_STEPS)
 
 
-def wander(seed: int, size: Size) -> Wandering:
-    """Live the life that wanders, and test what it learned."""
+@cached(Wandering)
+def wander(_on_progress: OnProgress, _study: Study, seed: int, size: Size) -> Wandering:
+    """Live the life that wanders, and test what it learned; a job for a worker process."""
     env = make_body("simulator", physics="planar")
     interface = Interface.of(env)
-    n, coder, forward = len(interface.actions), interface.coder, interface.actions.index("forward")
+    n, forward = len(interface.actions), interface.actions.index("forward")
     asked = [
         GVF("obstacle", ConstantAction(forward, n), one_per_step, until_obstacle(interface), lam=LAM),
         GVF("light", Greedy(n), Channel(interface.index("light_0")), LIGHT_GAMMA, lam=LAM),
     ]
-    config = LearnerConfig(step_size=STEP_SIZE)
-    horde = Horde(asked, n_features=coder.n_features, n_active=coder.n_active, config=config)
+    horde = new_horde(interface, asked, config=LearnerConfig(step_size=STEP_SIZE))
     cost, rng = Stretches(horde, forward, size.block), np.random.default_rng(seed)
     _live(env, horde, Wanderer(n), rng, interface, cost, size.life)
     tester = Tester(env, horde, interface, rng)
@@ -318,18 +319,18 @@ class StopWatch(LifeHooks):
             self._began, self._prediction = row.step, float(life.student.predictions[0])
 
 
-def spin(seed: int, size: Size) -> Stops:
-    """Live the life that spins and stops."""
+@cached(Stops)
+def spin(_on_progress: OnProgress, _study: Study, seed: int, size: Size) -> Stops:
+    """Live the life that spins and stops; a job for a worker process."""
     per_floor = size.life // len(FLOORS)
     ways = ("clockwise", "counterclockwise")
     changes = [(0.1 * k * per_floor, way, factor) for k, factor in enumerate(FLOORS) for way in ways]
     env = make_body("simulator", physics="planar", friction_changes=changes)
     interface = Interface.of(env)
     behaviour = Spinner(interface)
-    policy, coder = ConstantAction(behaviour.stop, len(interface.actions)), interface.coder
+    policy = ConstantAction(behaviour.stop, len(interface.actions))
     asked = [GVF("rest", policy, one_per_step, until_rest(interface), lam=LAM)]
-    config = LearnerConfig(step_size=STOP_STEP_SIZE)
-    horde = Horde(asked, n_features=coder.n_features, n_active=coder.n_active, config=config)
+    horde = new_horde(interface, asked, config=LearnerConfig(step_size=STOP_STEP_SIZE))
     watch = StopWatch(behaviour, interface, per_floor)
     _live(env, horde, behaviour, np.random.default_rng(seed), interface, watch, size.life)
     env.close()
@@ -348,24 +349,13 @@ class Data(NamedTuple):
     size: Size
 
 
-def wandering_of(_on_progress: OnProgress, study: Study, seed: int) -> Wandering:
-    """Return a life that wanders unless cached; a job for a worker process."""
-    size = SIZES[study.scale]
-    return study.cached_arrays(Wandering, f"horde2011-{seed}", lambda: wander(seed, size), seed=seed, **size._asdict())
-
-
-def stops_of(_on_progress: OnProgress, study: Study, seed: int) -> Stops:
-    """Return the stops of a life unless cached; a job for a worker process."""
-    size = SIZES[study.scale]
-    return study.cached_arrays(Stops, f"horde2011-stops-{seed}", lambda: spin(seed, size), seed=seed, **size._asdict())
-
-
 def gather(study: Study) -> Data:
     """Live both lives of each seed."""
-    jobs = [Job(f"wandering, seed {s}", wandering_of, (study, s), 2.0) for s in study.seeds]
-    jobs += [Job(f"stopping, seed {s}", stops_of, (study, s)) for s in study.seeds]
+    size = SIZES[study.scale]
+    jobs = [Job(f"wandering, seed {s}", wander, (study, s, size), 2.0) for s in study.seeds]
+    jobs += [Job(f"stopping, seed {s}", spin, (study, s, size)) for s in study.seeds]
     found, n = study.in_parallel(jobs), len(study.seeds)
-    return Data(found[:n], found[n:], SIZES[study.scale])
+    return Data(found[:n], found[n:], size)
 
 
 # ---- claims ----------------------------------------------------------------------------------------------------------

@@ -23,10 +23,10 @@ from horde_agent.record import read
 from horde_agent.reproduce.experiment import Claims, Experiment, Finding
 from horde_agent.reproduce.figure import COLOURS, new_canvas, save, style_axes
 from horde_agent.reproduce.lessons import TrainingData, learn, outcomes
-from horde_agent.reproduce.lives import LifeSpec, interface_of, simulate_lives
+from horde_agent.reproduce.lives import LifeSpec, interface_of, new_horde, simulate_lives
 from horde_agent.reproduce.parallel import Job, OnProgress
 from horde_agent.reproduce.result import Cell, Figure, Mean, Table, mean_ci
-from horde_agent.reproduce.study import Study
+from horde_agent.reproduce.study import Study, cached
 from horde_agent.runs.jobs.warm import warm_up
 from horde_agent.types import Bools, Floats
 
@@ -125,24 +125,18 @@ class MeasuredHorde(Horde):
         return predictions
 
 
-def score(on_progress: OnProgress, study: Study, seed: int, life: Path, entry: Entry) -> Score:
-    """Learn from a life by an entry unless cached; a job for a worker process."""
-
-    def make() -> Score:
-        interface, lessons = interface_of(study), TrainingData(read(life))
-        coder, asked = interface.coder, excursions(interface)[:: entry.every(SIZES[study.scale])]
-        shape: dict[str, Any] = {"n_features": coder.n_features, "n_active": coder.n_active}
-        warm_up(Horde(asked, **shape, config=entry.config()), interface)
-        horde = MeasuredHorde(asked, **shape, config=entry.config())
-        learned = learn(lessons, horde, interface, on_progress=on_progress)
-        nmsre = final_nmsre(outcomes(lessons, asked, learned.predictions), horde.n_demons)
-        n_bytes = sum(array.nbytes for array in horde.state().values())
-        ms = 1e3 * horde.seconds / learned.n_updates
-        return Score(nmsre, sound_demons(horde), horde.rupee.value(), ms, n_bytes / 1e6)
-
-    name = f"league-{entry.rule}-{entry.settings.replace(', ', '-').replace(' ', '-')}-{seed}"
-    stride = entry.every(SIZES[study.scale])
-    return study.cached_arrays(Score, name, make, seed=seed, life=life.name, every=stride, **entry._asdict())
+@cached(Score)
+def score(on_progress: OnProgress, study: Study, life: Path, entry: Entry, every: int) -> Score:
+    """Learn one of every so many questions from a life by an entry; a job for a worker process."""
+    interface, lessons = interface_of(study), TrainingData(read(life))
+    coder, asked = interface.coder, excursions(interface)[::every]
+    warm_up(new_horde(interface, asked, config=entry.config()), interface)
+    horde = MeasuredHorde(asked, n_features=coder.n_features, n_active=coder.n_active, config=entry.config())
+    learned = learn(lessons, horde, interface, on_progress=on_progress)
+    nmsre = final_nmsre(outcomes(lessons, asked, learned.predictions), horde.n_demons)
+    n_bytes = sum(array.nbytes for array in horde.state().values())
+    ms = 1e3 * horde.seconds / learned.n_updates
+    return Score(nmsre, sound_demons(horde), horde.rupee.value(), ms, n_bytes / 1e6)
 
 
 class Data(NamedTuple):
@@ -186,8 +180,9 @@ def gather(study: Study) -> Data:
 
 
 def _scores(study: Study, plans: Sequence[tuple[int, Path, Entry]]) -> list[Score]:
+    size = SIZES[study.scale]
     jobs = [
-        Job(f"{entry.rule} ({entry.settings}), life {seed}", score, (study, seed, life, entry))
+        Job(f"{entry.rule} ({entry.settings}), life {seed}", score, (study, life, entry, entry.every(size)))
         for seed, life, entry in plans
     ]
     return study.in_parallel(jobs)

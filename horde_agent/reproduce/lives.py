@@ -57,6 +57,11 @@ def interface_of(study: Study) -> Interface:
         env.close()
 
 
+def new_horde(interface: Interface, questions: Sequence[GVF], **options: Any) -> Horde:
+    """Return a Horde of a robot's questions that has learned nothing; options as in `Horde`."""
+    return Horde(questions, n_features=interface.coder.n_features, n_active=interface.coder.n_active, **options)
+
+
 def record_lives(study: Study, seeds: Sequence[int], steps: int, kind: Kind = "excursions") -> dict[int, Path]:
     """Return the path of each life's recording (`horde_agent.record`) by seed; arguments as in `LifeSpec`."""
     return dict(zip(seeds, simulate_lives(study, [LifeSpec(seed, steps, kind) for seed in seeds]), strict=True))

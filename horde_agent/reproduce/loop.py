@@ -26,10 +26,10 @@ from horde_agent.policies import Behaviour, PolicyFunction
 from horde_agent.record import Stream, read, row_dtype
 from horde_agent.reproduce.experiment import Claims, Experiment, Finding
 from horde_agent.reproduce.figure import COLOURS, new_canvas, save, style_axes
-from horde_agent.reproduce.lives import LifeSpec, interface_of, record_lives
+from horde_agent.reproduce.lives import LifeSpec, interface_of, new_horde, record_lives
 from horde_agent.reproduce.parallel import Job, OnProgress
 from horde_agent.reproduce.result import Cell, Figure, Table, join, mean_ci
-from horde_agent.reproduce.study import Study
+from horde_agent.reproduce.study import Study, cached
 from horde_agent.runs.jobs.holdout import returns_of
 from horde_agent.tiles import TileCoder
 from horde_agent.types import Bools, Floats
@@ -40,6 +40,7 @@ GAMMAS = (0.0, 0.8)
 MINUTE, HELD_OUT = 600, 3
 """Steps of a piece of a life; every third piece is held out."""
 TILINGS: dict[str, Any] = {"intervals": [8], "tilings": 32}
+CONFIG = LearnerConfig(vector_mspbe=False)
 
 ALONE, CLOSED, OPEN, TRUTH = "observation alone", "loop closed", "loop open", "the truth itself"
 VARIANTS = (ALONE, CLOSED, OPEN, TRUTH)
@@ -119,7 +120,7 @@ def with_copy(stream: Stream, interface: Interface, on_progress: OnProgress) -> 
 
     They learn on the way, in the same minutes; a piece begins with 0, as the loop does.
     """
-    horde = _horde(*variant_of(interface, ALONE))
+    horde = new_horde(*variant_of(interface, ALONE), config=CONFIG)
     student, said = Student(horde, interface), np.zeros((len(stream), len(GAMMAS)))
     cuts = pieces(len(stream))
     for k, piece in enumerate(cuts):
@@ -148,21 +149,12 @@ def _made_on_the_way(stream: Stream, student: Student) -> Floats:
     return np.array(made)
 
 
-def _horde(interface: Interface, asked: list[GVF]) -> Horde:
-    coder, config = interface.coder, LearnerConfig(vector_mspbe=False)
-    return Horde(asked, n_features=coder.n_features, n_active=coder.n_active, config=config)
-
-
-def learn_memory(on_progress: OnProgress, study: Study, seed: int, life: Path, variant: str, steps: int) -> Outcome:
-    """Learn on one part of a life and score the final weights on the other, unless cached."""
-
-    def make() -> Outcome:
-        interface = interface_of(study)
-        stream = with_memory(read(life)[: steps + 1], interface)
-        return learn_and_score(stream, remembering(interface), variant, on_progress)
-
-    name = f"loop-{variant.replace(' ', '-')}-{seed}"
-    return study.cached_arrays(Outcome, name, make, seed=seed, life=life.name, steps=steps, variant=variant)
+@cached(Outcome)
+def learn_memory(on_progress: OnProgress, study: Study, life: Path, variant: str, steps: int) -> Outcome:
+    """Learn on one part of a life and score the final weights on the other."""
+    interface = interface_of(study)
+    stream = with_memory(read(life)[: steps + 1], interface)
+    return learn_and_score(stream, remembering(interface), variant, on_progress)
 
 
 def learn_and_score(stream: Stream, interface: Interface, variant: str, on_progress: OnProgress) -> Outcome:
@@ -175,7 +167,7 @@ def learn_and_score(stream: Stream, interface: Interface, variant: str, on_progr
         before = 0.5
         stream, interface = with_copy(stream, interface, lambda share: on_progress(before * share))
     looped, asked = variant_of(interface, variant)
-    horde = _horde(looped, asked)
+    horde = new_horde(looped, asked, config=CONFIG)
     student = Student(horde, looped)
     actual = returns_of(stream.rows, np.full(len(GAMMAS), interface.index("since_contact")), np.array(GAMMAS))
     # The loop restarts in each piece, so its first CAP_S seconds cannot be predicted and are not scored.
@@ -253,8 +245,7 @@ def learn_ring(tables: Tables, lam: float = 0.9, n_steps: int = 12_000) -> Float
     asked = [GVF("bit", Behaviour(), Channel(0), RING_GAMMA, lam=lam)]
     if tables:
         interface = interface.feeding_back(asked, tables)
-    coder, config = interface.coder, LearnerConfig(secondary_ratio=0.01, dtype="float64")
-    horde = Horde(asked, n_features=coder.n_features, n_active=coder.n_active, config=config)
+    horde = new_horde(interface, asked, config=LearnerConfig(secondary_ratio=0.01, dtype="float64"))
     horde.begin(np.ones(1), interface.encode(np.ones(1)))
     y = np.zeros(1)
     for t in range(1, n_steps):
@@ -360,7 +351,7 @@ def gather(study: Study) -> Data:
     seeds, steps = seeds_of(study), STEPS[study.scale]
     lived = record_lives(study, seeds, steps, "behaviour")
     keys = [(variant, seed) for seed in seeds for variant in VARIANTS]
-    jobs = [Job(f"{v}, life {s}", learn_memory, (study, s, lived[s], v, steps)) for v, s in keys]
+    jobs = [Job(f"{v}, life {s}", learn_memory, (study, lived[s], v, steps)) for v, s in keys]
     outcomes: dict[str, dict[int, Outcome]] = {variant: {} for variant in VARIANTS}
     for (variant, seed), outcome in zip(keys, study.in_parallel(jobs), strict=True):
         outcomes[variant][seed] = outcome

@@ -16,7 +16,7 @@ import numpy as np
 from horde_agent.horde import LearnerConfig
 from horde_agent.life.observers import sound_demons
 from horde_agent.measures.online import UDE, UnbiasedTrace, rupee_beta0
-from horde_agent.problems.baird import baird as star_problem
+from horde_agent.problems.classics import baird as star_problem
 from horde_agent.questions import PAPER_LAMBDA, excursions
 from horde_agent.record import read
 from horde_agent.reproduce import chain
@@ -28,7 +28,7 @@ from horde_agent.reproduce.lessons import TrainingData, latest_nmsre, learn, out
 from horde_agent.reproduce.lives import LifeSpec, interface_of, simulate_lives
 from horde_agent.reproduce.parallel import Job, OnProgress
 from horde_agent.reproduce.result import Cell, Figure, join, mean_ci
-from horde_agent.reproduce.study import Study
+from horde_agent.reproduce.study import Study, cached
 from horde_agent.runs.jobs.warm import warm_up
 from horde_agent.types import Bools, Floats, Integers
 
@@ -90,7 +90,7 @@ class ChainCurves(NamedTuple):
 
 def chain_curves(seed: int, alpha_w: float, n_runs: int) -> ChainCurves:
     """Learn on the chain of the paper's first figure in independent runs; after episode 1,000 theta := U[0, 1]^5."""
-    rng, phi = np.random.default_rng([seed, 7]), np.vstack([chain.inverted_features(), np.zeros(N_STATES)])
+    rng, phi = np.random.default_rng([seed, 7]), np.vstack([chain.PHI, np.zeros(N_STATES)])
     runs = Runs(np.zeros((n_runs, N_STATES)), chain.ALPHA, alpha_w, square=1.0)
     state, episode, n_episodes = np.full(n_runs, MIDDLE), np.zeros(n_runs, dtype=np.int64), chain.N_EPISODES
     theta, rupee = np.zeros((n_runs, n_episodes + 1, N_STATES)), np.zeros((n_runs, n_episodes + 1))
@@ -200,34 +200,30 @@ class Tracking(NamedTuple):
     judged: Bools  # which questions are sound and have returns that vary, shape (n_questions,)
 
 
-def track(on_progress: OnProgress, study: Study, seed: int, life: Path) -> Tracking:
-    """Learn the questions from a life, and set theta to 0 at the reset, unless cached; a job for a worker process."""
-    size = SIZES[study.scale]
+@cached(Tracking)
+def track(on_progress: OnProgress, study: Study, life: Path, size: Size) -> Tracking:
+    """Learn the questions from a life, and set theta to 0 at the reset; a job for a worker process."""
+    interface, lessons = interface_of(study), TrainingData(read(life))
+    coder, asked = interface.coder, excursions(interface)[:: size.stride]
+    config = LearnerConfig(vector_mspbe=False)
+    horde = MeasuredHorde(asked, n_features=coder.n_features, n_active=coder.n_active, config=config)
+    warm_up(horde, interface)
+    looks: list[tuple[int, Floats]] = []
 
-    def make() -> Tracking:
-        interface, lessons = interface_of(study), TrainingData(read(life))
-        coder, asked = interface.coder, excursions(interface)[:: size.stride]
-        config = LearnerConfig(vector_mspbe=False)
-        horde = MeasuredHorde(asked, n_features=coder.n_features, n_active=coder.n_active, config=config)
-        warm_up(horde, interface)
-        looks: list[tuple[int, Floats]] = []
+    def look(n: int) -> None:
+        if n == size.reset:
+            horde.reset_weights()
+        if n % size.every == 0:
+            looks.append((n, horde.rupee.value()))
 
-        def look(n: int) -> None:
-            if n == size.reset:
-                horde.reset_weights()
-            if n % size.every == 0:
-                looks.append((n, horde.rupee.value()))
-
-        learned = learn(lessons, horde, interface, after=look, on_progress=on_progress)
-        at, rupee = (np.array(column) for column in zip(*looks, strict=True))
-        nmsre = latest_nmsre(lessons, asked, learned.predictions, at)
-        deviation = np.full(len(asked), np.nan)
-        for test in outcomes(lessons, asked, learned.predictions):
-            deviation[test.policy.demons] = test.returns.std(axis=0)
-        judged = sound_demons(horde) & (deviation > 1e-6)
-        return Tracking(at, rupee / np.where(judged, deviation, 1.0), nmsre, judged)
-
-    return study.cached_arrays(Tracking, f"measures-{seed}", make, seed=seed, life=life.name, **size._asdict())
+    learned = learn(lessons, horde, interface, after=look, on_progress=on_progress)
+    at, rupee = (np.array(column) for column in zip(*looks, strict=True))
+    nmsre = latest_nmsre(lessons, asked, learned.predictions, at)
+    deviation = np.full(len(asked), np.nan)
+    for test in outcomes(lessons, asked, learned.predictions):
+        deviation[test.policy.demons] = test.returns.std(axis=0)
+    judged = sound_demons(horde) & (deviation > 1e-6)
+    return Tracking(at, rupee / np.where(judged, deviation, 1.0), nmsre, judged)
 
 
 class Data(NamedTuple):
@@ -249,7 +245,7 @@ def lives(study: Study) -> list[LifeSpec]:
 def gather(study: Study) -> Data:
     """Learn the small problems, and the questions from the lives."""
     lived = zip(study.seeds, simulate_lives(study, lives(study)), strict=True)
-    tracked = study.in_parallel([Job(f"life {seed}", track, (study, seed, path)) for seed, path in lived])
+    tracked = study.in_parallel([Job(f"life {seed}", track, (study, path, SIZES[study.scale])) for seed, path in lived])
     n_noise, n_runs = (NOISE_STEPS // 10, 20) if study.is_quick else (NOISE_STEPS, chain.N_RUNS)
     chains = {
         name: [chain_curves(seed, alpha_w, n_runs) for seed in study.seeds]

@@ -41,7 +41,7 @@ from horde_agent.reproduce.nexting_life import (
 from horde_agent.reproduce.offline import RIDGES, Problem, blocks
 from horde_agent.reproduce.parallel import Job, OnProgress
 from horde_agent.reproduce.result import Cell, Figure, Table, join, mean_ci
-from horde_agent.reproduce.study import Study
+from horde_agent.reproduce.study import Study, cached
 from horde_agent.runs.jobs.holdout import LEARNED_SHARE, Moments, read_log
 from horde_agent.runs.jobs.warm import warm_up
 from horde_agent.types import Bools, Floats
@@ -163,29 +163,20 @@ def _lags(life: NextingLife, part: range) -> list[tuple[Floats, Floats]]:
 # ---- the measurements -----------------------------------------------------------------------------------------------
 
 
-def _learn(on_progress: OnProgress, study: Study, seed: int, path: Path) -> Learned:
-    size = SIZES[study.scale]
-
-    def make() -> Learned:
-        asked = Asked(interface_of(study), size.bits)
-        return learn_life(NextingLife(read(path), asked), CONFIG, size.window, on_progress)
-
-    return study.cached_arrays(Learned, f"nexting-{seed}", make, seed=seed, life=path.name, **size._asdict())
+@cached(Learned)
+def _learn(on_progress: OnProgress, study: Study, path: Path, size: Size) -> Learned:
+    return learn_life(NextingLife(read(path), Asked(interface_of(study), size.bits)), CONFIG, size.window, on_progress)
 
 
-def _solve(on_progress: OnProgress, study: Study, seed: int, path: Path) -> Offline:
-    size = SIZES[study.scale]
-
-    def make() -> Offline:
-        asked = Asked(interface_of(study), size.bits)
-        return offline(NextingLife(read(path), asked), Parts.of_windows(size.window), on_progress)
-
-    return study.cached_arrays(Offline, f"nexting-offline-{seed}", make, seed=seed, life=path.name, **size._asdict())
+@cached(Offline)
+def _solve(on_progress: OnProgress, study: Study, path: Path, size: Size) -> Offline:
+    life = NextingLife(read(path), Asked(interface_of(study), size.bits))
+    return offline(life, Parts.of_windows(size.window), on_progress)
 
 
-def _time_many(on_progress: OnProgress, study: Study, path: Path) -> Floats:
+def _time_many(on_progress: OnProgress, study: Study, path: Path, size: Size) -> Floats:
     """Return the duration of each step with the larger set of questions, in milliseconds; a job."""
-    size, interface = SIZES[study.scale], interface_of(study)
+    interface = interface_of(study)
     horde, times = Asked(interface, size.many_bits, events=()).horde(CONFIG), StepTimes()
     warm_up(horde, interface)
     learn(TrainingData(read(path)[: size.many_steps]), horde, interface, after=times)
@@ -201,8 +192,8 @@ class RealLog(NamedTuple):
     varies: Bools  # whether the returns vary there
 
 
-def _learn_log(on_progress: OnProgress, study: Study) -> RealLog:
-
+@cached(RealLog)
+def _learn_log(on_progress: OnProgress, study: Study, size: Size) -> RealLog:
     def record(path: Path) -> None:
         env = make_body("replay", log=REAL_LOG)
         interface = Interface.of(env)
@@ -210,27 +201,24 @@ def _learn_log(on_progress: OnProgress, study: Study) -> RealLog:
             read_log(env, recorder)
         env.close()
 
-    def make() -> RealLog:
-        size, stream = SIZES[study.scale], read(study.cached("nexting-log.rec", record))
-        env = make_body("replay", log=REAL_LOG)
-        asked = Asked(Interface.of(env), size.bits, REAL_SCALES_S, events=())
-        env.close()
-        life, n = NextingLife(stream, asked), int(LEARNED_SHARE * len(stream))
-        horde, first = asked.horde(CONFIG), TrainingData(stream[:n])
-        for k in range(2 if study.is_quick else REAL_PASSES):
-            learn(first, horde, asked.interface)
-            on_progress(k / REAL_PASSES)
-        theta = horde.weights()[0][:, life.live.index].T
-        errors, variance = Moments(horde.n_demons), Moments(horde.n_demons)
-        for rows, returns in life.chunks(range(n, len(stream))):
-            errors.add((life.live.dense(life.rows.tiles(rows)) @ theta - returns) ** 2)
-            variance.add(returns)
-        parts = Parts(range(1, n * 3 // 4), range(n * 3 // 4, n), range(0), range(n, len(stream)))
-        solved = offline(life, parts, lambda _: None)
-        td, ridge = (normalise(error, variance.variance()) for error in (errors.mean, solved.half))
-        return RealLog(td, ridge, variance.variance() >= NO_VARIANCE)
-
-    return study.cached_arrays(RealLog, "nexting-log", make, **SIZES[study.scale]._asdict())
+    stream = read(study.cached("nexting-log.rec", record))
+    env = make_body("replay", log=REAL_LOG)
+    asked = Asked(Interface.of(env), size.bits, REAL_SCALES_S, events=())
+    env.close()
+    life, n = NextingLife(stream, asked), int(LEARNED_SHARE * len(stream))
+    horde, first = asked.horde(CONFIG), TrainingData(stream[:n])
+    for k in range(2 if study.is_quick else REAL_PASSES):
+        learn(first, horde, asked.interface)
+        on_progress(k / REAL_PASSES)
+    theta = horde.weights()[0][:, life.live.index].T
+    errors, variance = Moments(horde.n_demons), Moments(horde.n_demons)
+    for rows, returns in life.chunks(range(n, len(stream))):
+        errors.add((life.live.dense(life.rows.tiles(rows)) @ theta - returns) ** 2)
+        variance.add(returns)
+    parts = Parts(range(1, n * 3 // 4), range(n * 3 // 4, n), range(0), range(n, len(stream)))
+    solved = offline(life, parts, lambda _: None)
+    td, ridge = (normalise(error, variance.variance()) for error in (errors.mean, solved.half))
+    return RealLog(td, ridge, variance.variance() >= NO_VARIANCE)
 
 
 class Data(NamedTuple):
@@ -254,10 +242,10 @@ def gather(study: Study) -> Data:
     """Simulate the lives, learn from them, and solve them off-line."""
     paths, size = simulate_lives(study, lives(study)), SIZES[study.scale]
     lived = list(zip(study.seeds, paths, strict=True))
-    jobs = [Job(f"off-line solutions, life {seed}", _solve, (study, seed, path), 2.0) for seed, path in lived]
-    jobs += [Job(f"learning, life {seed}", _learn, (study, seed, path), 2.0) for seed, path in lived]
-    jobs += [Job("more questions", _time_many, (study, paths[0]), 0.5)]
-    jobs += [Job("the real robot's log", _learn_log, (study,), 0.5)] if REAL_LOG.exists() else []
+    jobs = [Job(f"off-line solutions, life {seed}", _solve, (study, path, size), 2.0) for seed, path in lived]
+    jobs += [Job(f"learning, life {seed}", _learn, (study, path, size), 2.0) for seed, path in lived]
+    jobs += [Job("more questions", _time_many, (study, paths[0], size), 0.5)]
+    jobs += [Job("the real robot's log", _learn_log, (study, size), 0.5)] if REAL_LOG.exists() else []
     found, n = study.in_parallel(jobs), len(paths)
     log = found[2 * n + 1] if REAL_LOG.exists() else None
     return Data(Asked(interface_of(study), size.bits), size, found[n : 2 * n], found[:n], found[2 * n], log)

@@ -23,6 +23,7 @@ from horde_agent.measures.returns import returns_along
 from horde_agent.policies import Behaviour, BehaviourPolicy, Follow
 from horde_agent.record import Stream
 from horde_agent.reproduce.lessons import LEARN, TrainingData, learn
+from horde_agent.reproduce.lives import new_horde
 from horde_agent.reproduce.offline import LifeRows, LiveFeatures, terms_needed
 from horde_agent.reproduce.parallel import OnProgress
 from horde_agent.runs.jobs.holdout import Moments
@@ -152,8 +153,7 @@ class Asked:
 
     def horde(self, config: LearnerConfig) -> Horde:
         """Return a Horde of the questions."""
-        coder = self.interface.coder
-        return Horde(self.questions(), n_features=coder.n_features, n_active=coder.n_active, config=config)
+        return new_horde(self.interface, self.questions(), config=config)
 
     def returns(self, observation: Floats, tiles: NDArray[np.uint16], follows: Bools) -> Floats:
         """Return the returns from each row but those at the end, shape (n_rows - horizon, n_questions).

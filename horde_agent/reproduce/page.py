@@ -8,7 +8,7 @@ from html import escape
 from pathlib import Path
 
 from horde_agent.life.timing import duration
-from horde_agent.reproduce.result import Cell, Claim, Result, Table
+from horde_agent.reproduce.result import Cell, Claim, Result
 from horde_agent.runs.showing.html import STYLE, element, notes, page, section
 
 SHORT_LIVES = (
@@ -19,7 +19,7 @@ PAPER = "White, Modayil & Sutton (2012), Scaling life-long off-policy learning, 
 
 
 def write_page(out: Path, facts: Mapping[str, Cell], results: Sequence[Result]) -> Path:
-    """Write index.html and summary.md, and return the path of the page.
+    """Write index.html and return its path.
 
     Args:
         out: Folder of the reproduction; an experiment's figures are in out/NAME.
@@ -29,11 +29,7 @@ def write_page(out: Path, facts: Mapping[str, Cell], results: Sequence[Result]) 
     made = section("How it was made", _table(("", ""), list(facts.items())))
     html = page("The paper, reproduced", [_overview(facts, results), made, *map(_section, results)], style=_STYLE)
     (out / "index.html").write_text(html, encoding="utf-8")
-    (out / "summary.md").write_text(_markdown(facts, results), encoding="utf-8")
     return out / "index.html"
-
-
-# ---- the page -------------------------------------------------------------------------------------------------------
 
 
 def _overview(facts: Mapping[str, Cell], results: Sequence[Result]) -> str:
@@ -101,39 +97,6 @@ def _text(cell: Cell) -> str:
     if isinstance(cell, float):
         return f"{cell:.4g}"
     return f"{cell:,}" if isinstance(cell, int) and not isinstance(cell, bool) else str(cell)
-
-
-# ---- the summary ----------------------------------------------------------------------------------------------------
-
-
-def _markdown(facts: Mapping[str, Cell], results: Sequence[Result]) -> str:
-    lines = [f"# {PAPER}: claims and measurements", ""]
-    lines += [f"* {name}: {_text(value)}" for name, value in facts.items()]
-    lines += ["", SHORT_LIVES] if facts.get("scale") == "quick" else []
-    for result in results:
-        lines += ["", f"## {result.title}", ""]
-        lines += [f"{remark}\n" for remark in result.remarks]
-        lines += table_lines(
-            Table("", ("claim", "the paper", "measured", "verdict"), [_claim_row(c) for c in result.claims])
-        )
-        for figure in result.figures:
-            lines += ["", f"![{figure.caption}]({result.name}/{figure.file})"]
-        for table in result.tables:
-            lines += ["", f"### {table.title}", "", *([table.note, ""] if table.note else []), *table_lines(table)]
-        settings = "; ".join(f"{name} {_text(value)}" for name, value in result.settings.items())
-        lines += ["", f"Settings: {settings}; wall time {duration(result.seconds)}."]
-    return "\n".join(lines) + "\n"
-
-
-def _claim_row(claim: Claim) -> list[Cell]:
-    cause = f" Cause: {claim.cause}" if claim.cause else ""
-    return [claim.text, f"{claim.paper} ({claim.source})", claim.measured + cause, f"**{claim.verdict}**"]
-
-
-def table_lines(table: Table) -> list[str]:
-    """Return a table as lines of Markdown."""
-    rows = [table.header, ["---"] * len(table.header), *([_text(cell) for cell in row] for row in table.rows)]
-    return ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in rows]
 
 
 _STYLE = f"""{STYLE}

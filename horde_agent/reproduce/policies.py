@@ -29,10 +29,10 @@ from horde_agent.record import read
 from horde_agent.reproduce.experiment import Claims, Experiment, Finding
 from horde_agent.reproduce.figure import COLOURS, new_canvas, save, style_axes
 from horde_agent.reproduce.lessons import TrainingData, learn
-from horde_agent.reproduce.lives import LifeSpec, interface_of, record_lives
+from horde_agent.reproduce.lives import LifeSpec, interface_of, new_horde, record_lives
 from horde_agent.reproduce.parallel import Job, OnProgress, n_cores
 from horde_agent.reproduce.result import Cell, Figure, Table, join, mean_ci
-from horde_agent.reproduce.study import Study
+from horde_agent.reproduce.study import Study, cached
 from horde_agent.runs.jobs.warm import warm_up
 from horde_agent.types import Bools, Floats, Integers
 
@@ -86,9 +86,8 @@ def asked(interface: Interface, seed: int, n: int) -> list[GVF]:
 
 def horde_of(interface: Interface, gvfs: Sequence[GVF], trace_rule: str, mode: Mode = "deferred") -> Horde:
     """Return a Horde that has learned nothing, its kernels compiled; an eager one predicts on each step."""
-    coder = interface.coder
     config = LearnerConfig(trace_rule=trace_rule, vector_mspbe=False)  # type: ignore[arg-type]
-    horde = Horde(gvfs, n_features=coder.n_features, n_active=coder.n_active, config=config, mode=mode)
+    horde = new_horde(interface, gvfs, config=config, mode=mode)
     warm_up(horde, interface)
     return horde
 
@@ -129,18 +128,12 @@ class Plan(NamedTuple):
     part: Part  # which of the questions
 
 
+@cached(PolicyScores)
 def learn_part(on_progress: OnProgress, study: Study, life: Path, plan: Plan) -> PolicyScores:
-    """Learn some of the questions from a life's first steps unless cached; a job for a worker process."""
-    seed, n, rule, steps, part = plan
-
-    def make() -> PolicyScores:
-        interface = interface_of(study)
-        horde = horde_of(interface, part.chosen(asked(interface, seed, n)), rule)
-        return follow(TrainingData(read(life)[: steps + 1]), horde, interface, on_progress)
-
-    name = f"policies-{n}-{rule}-{seed}-{part.k + 1}-of-{part.of}-by-gamma"
-    settings: dict[str, Cell] = {"n": n, "rule": rule, "steps": steps, "part": repr(part)}
-    return study.cached_arrays(PolicyScores, name, make, seed=seed, life=life.name, **settings)
+    """Learn some of the questions from a life's first steps; a job for a worker process."""
+    interface = interface_of(study)
+    horde = horde_of(interface, plan.part.chosen(asked(interface, plan.seed, plan.n)), plan.trace_rule)
+    return follow(TrainingData(read(life)[: plan.steps + 1]), horde, interface, on_progress)
 
 
 def follow(lessons: TrainingData, horde: Horde, interface: Interface, on_progress: OnProgress) -> PolicyScores:

@@ -27,10 +27,10 @@ from horde_agent.reproduce import excursions as first_experiment
 from horde_agent.reproduce.experiment import Claims, Experiment, Finding
 from horde_agent.reproduce.figure import COLOURS, new_canvas, save, style_axes
 from horde_agent.reproduce.lessons import TrainingData, latest_nmsre, learn
-from horde_agent.reproduce.lives import LifeSpec, interface_of, record_lives, simulate_life
+from horde_agent.reproduce.lives import LifeSpec, interface_of, new_horde, record_lives, simulate_life
 from horde_agent.reproduce.parallel import Job, OnProgress
 from horde_agent.reproduce.result import Cell, Figure, Table, join, mean_ci
-from horde_agent.reproduce.study import Study
+from horde_agent.reproduce.study import Study, cached
 from horde_agent.runs.jobs.warm import warm_up
 from horde_agent.types import Bools, Floats, Integers
 
@@ -126,7 +126,7 @@ def gather(study: Study) -> Data:
     lived = record_lives(study, seeds, first_experiment.STEPS[scale])
     moved = [Job(f"the lamp moves in life {s}", _learn_moved, (study, s, lived[s]), 3.0) for s in seeds]
     moved = moved if study.backend == "simulator" else []
-    reset = [Job(f"theta := 0 in life {s}", _learn, (study, s, lived[s], True)) for s in seeds]
+    reset = [Job(f"theta := 0 in life {s}", _learn, (study, lived[s], CHANGE_AT[scale], True)) for s in seeds]
     runs = study.in_parallel([*moved, *reset])
     interface = interface_of(study)
     return Data(
@@ -171,36 +171,24 @@ def _learn_moved(on_progress: OnProgress, study: Study, seed: int, life: Path) -
     steps = LAMP_STEPS[study.scale]
     move = lamp_move(first_steps(read(life), steps), CHANGE_AT[study.scale])
     path = simulate_life(lambda share: on_progress(0.8 * share), study, LifeSpec(seed, steps, lamp_moves=(move,)))
-    return _learn(lambda share: on_progress(0.8 + 0.2 * share), study, seed, path, resets=False)
+    return _learn(lambda share: on_progress(0.8 + 0.2 * share), study, path, CHANGE_AT[study.scale], resets=False)
 
 
-def _learn(on_progress: OnProgress, study: Study, seed: int, life: Path, resets: bool) -> Run:
-
-    def make() -> Run:
-        lessons = TrainingData(first_steps(read(life), STEPS[study.scale]))
-        return learn_and_sample(lessons, interface_of(study), study.scale, resets, on_progress)
-
-    name = f"reset-{'theta' if resets else 'lamp'}-{seed}"
-    looks = {"every": EVERY[study.scale], "looks_of_a_block": SAMPLES_PER_BLOCK}
-    change_at = CHANGE_AT[study.scale]
-    return study.cached_arrays(Run, name, make, seed=seed, life=life.name, change_at=change_at, **looks)
-
-
-def learn_and_sample(
-    lessons: TrainingData, interface: Interface, scale: str, resets: bool, on_progress: OnProgress | None = None
-) -> Run:
+@cached(Run)
+def _learn(on_progress: OnProgress, study: Study, life: Path, change_at: int, resets: bool) -> Run:
     """Learn from a life and return its measures over training time; if it `resets`, theta := 0 at the change."""
-    coder, questions = interface.coder, asked(interface)
-    horde = Horde(questions, n_features=coder.n_features, n_active=coder.n_active, mode="deferred")
+    lessons, interface = TrainingData(first_steps(read(life), STEPS[study.scale])), interface_of(study)
+    questions, every = asked(interface), EVERY[study.scale]
+    horde = new_horde(interface, questions, mode="deferred")
     warm_up(horde, interface)
     looked: list[tuple[int, Any, Any]] = [(0, horde.mspbe_scalar, horde.mspbe_vector())]
-    block = SAMPLES_PER_BLOCK * EVERY[scale]
+    block = SAMPLES_PER_BLOCK * every
     part, later = LaterPart(horde, block), [np.zeros(horde.n_demons)]
 
     def look(n: int) -> None:
-        if n == CHANGE_AT[scale] and resets:
+        if n == change_at and resets:
             horde.reset_weights()
-        if n % EVERY[scale] == 0:
+        if n % every == 0:
             looked.append((n, horde.mspbe_scalar.copy(), horde.mspbe_vector()))
         if n % block == 0:
             part.end_block(horde)

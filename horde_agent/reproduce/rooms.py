@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from horde_agent.problems.problem import Problem
+from horde_agent.problems.markov import Problem
 from horde_agent.problems.rooms import rooms
 from horde_agent.reproduce.experiment import Claims, Experiment, Finding, finding_of_means
 from horde_agent.reproduce.figure import save, sensitivity

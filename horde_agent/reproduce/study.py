@@ -2,30 +2,33 @@
 
 An experiment caches expensive results and runs independent work in processes:
 
-    def learn(on_progress: OnProgress, study: Study, seed: int) -> Scores:  # a NamedTuple
-        return study.cached_arrays(Scores, f"scores-{seed}", lambda: ..., seed=seed)
+    @cached(Scores)  # a NamedTuple
+    def learn(on_progress: OnProgress, study: Study, seed: int) -> Scores: ...
 
     scores = study.in_parallel([Job(f"seed {seed}", learn, (study, seed)) for seed in study.seeds])
 """
 
 from __future__ import annotations
 
+import functools
 import json
 import os
+import re
 import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Concatenate, Literal, ParamSpec, TypeVar
 
 import numpy as np
 
-from horde_agent.reproduce.parallel import Job, run_here, run_jobs
+from horde_agent.reproduce.parallel import Job, OnProgress, run_here, run_jobs
 from horde_agent.reproduce.result import Cell
 from horde_agent.runs.keeping.folder import git_commit, own_version
 
 Scale = Literal["quick", "paper"]
 Arrays = TypeVar("Arrays", bound=Any)
+Arguments = ParamSpec("Arguments")
 
 
 @dataclass(frozen=True)
@@ -86,26 +89,6 @@ class Study:
         note.write_text(json.dumps({"key": key, "git_commit": git_commit()}, indent=1) + "\n", encoding="utf-8")
         return path
 
-    def cached_arrays(self, kind: type[Arrays], name: str, make: Callable[[], Arrays], **settings: Cell) -> Arrays:
-        """Return a NamedTuple of arrays and numbers from the cached file NAME.npz; make and write it first if need be.
-
-        Args:
-            kind: The NamedTuple's class.
-            name: As in `cached`, without an ending.
-            make: Returns the tuple.
-            settings: As in `cached`.
-        """
-
-        def write(path: Path) -> None:
-            with path.open("wb") as file:
-                np.savez(file, **make()._asdict())
-
-        with np.load(self.cached(f"{name}.npz", write, **settings)) as file:
-            found: Arrays = kind(
-                *(array if array.ndim else array.item() for array in map(file.__getitem__, kind._fields))
-            )
-        return found
-
     def in_parallel(self, jobs: Sequence[Job]) -> list[Any]:
         """Run jobs in spawned processes, one per core, and return their results in order.
 
@@ -114,6 +97,40 @@ class Study:
         """
         do = run_here if self.is_quick else run_jobs
         return do(jobs, self.say) if jobs else []
+
+
+Work = Callable[Concatenate[OnProgress, Study, Arguments], Arrays]
+"""A job for a worker process, called as work(on_progress, study, *args)."""
+
+
+def cached(kind: type[Arrays]) -> Callable[[Work[Arguments, Arrays]], Work[Arguments, Arrays]]:
+    """Return the decorator of a job that is done once for the same arguments, and whose result is cached.
+
+    Its other arguments are numbers, strings, paths, and tuples of numbers and strings.
+
+    Args:
+        kind: The class of its result, a NamedTuple of arrays and numbers.
+    """
+
+    def decorate(work: Work[Arguments, Arrays]) -> Work[Arguments, Arrays]:
+        @functools.wraps(work)
+        def read_or_work(
+            on_progress: OnProgress, study: Study, /, *args: Arguments.args, **options: Arguments.kwargs
+        ) -> Arrays:
+            def write(path: Path) -> None:
+                with path.open("wb") as file:
+                    np.savez(file, **work(on_progress, study, *args, **options)._asdict())
+
+            words = [work.__module__.rpartition(".")[-1], work.__name__]
+            words += [arg.name if isinstance(arg, Path) else str(arg) for arg in (*args, *options.values())]
+            with np.load(study.cached(re.sub(r"[^\w.]+", "-", "-".join(words)) + ".npz", write)) as file:
+                arrays = [file[name] for name in kind._fields]
+            found: Arrays = kind(*(array if array.ndim else array.item() for array in arrays))
+            return found
+
+        return read_or_work
+
+    return decorate
 
 
 def _key_of(note: Path) -> object:

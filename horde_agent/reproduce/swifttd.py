@@ -25,7 +25,7 @@ from horde_agent.reproduce.lives import LifeSpec, interface_of, simulate_lives
 from horde_agent.reproduce.nexting_life import Asked, NextingLife, WindowScores
 from horde_agent.reproduce.parallel import Job, OnProgress
 from horde_agent.reproduce.result import Cell, Figure, Table, join, mean_ci
-from horde_agent.reproduce.study import Study
+from horde_agent.reproduce.study import Study, cached
 from horde_agent.tiles import TileCoder
 from horde_agent.types import Bools, Floats, Tiles
 
@@ -117,27 +117,23 @@ def life_of(study: Study, path: Path, n_random: int, n_steps: int) -> NextingLif
     return NextingLife(stream, replace(asked, interface=replace(asked.interface, coder=coder)))
 
 
-def score(on_progress: OnProgress, study: Study, seed: int, path: Path, variant: Variant, n_steps: int) -> Score:
-    """Learn from the first steps of a life by a variant unless cached; a job for a worker process."""
+@cached(Score)
+def score(on_progress: OnProgress, study: Study, path: Path, variant: Variant, n_steps: int) -> Score:
+    """Learn from the first steps of a life by a variant; a job for a worker process."""
+    life = life_of(study, path, variant.n_random, n_steps)
+    horde = life.asked.horde(variant.config())
+    scores = WindowScores(life, horde, n_steps, 1, freezes=False)
 
-    def make() -> Score:
-        life = life_of(study, path, variant.n_random, n_steps)
-        horde = life.asked.horde(variant.config())
-        scores = WindowScores(life, horde, n_steps, 1, freezes=False)
+    def after(n: int) -> None:
+        scores(n)
+        on_progress(n / n_steps)
 
-        def after(n: int) -> None:
-            scores(n)
-            on_progress(n / n_steps)
-
-        learn(life.lessons, horde, life.asked.interface, after=after)
-        found, random_steps = scores.result(), np.full(horde.n_demons, np.nan)
-        if variant.n_random:
-            sizes, n_live = horde.step_sizes(), horde.n_features - variant.n_random
-            random_steps = sizes[:, n_live:].mean(axis=1) / sizes[:, :n_live].mean(axis=1)
-        return Score(normalise(found.online, found.variance)[0], found.sound, random_steps)
-
-    name = f"swifttd-{'-'.join(f'{x:g}' if isinstance(x, float) else str(x) for x in variant)}-{n_steps}-{seed}"
-    return study.cached_arrays(Score, name, make, seed=seed, life=path.name, stride=SIZES[study.scale].stride)
+    learn(life.lessons, horde, life.asked.interface, after=after)
+    found, random_steps = scores.result(), np.full(horde.n_demons, np.nan)
+    if variant.n_random:
+        sizes, n_live = horde.step_sizes(), horde.n_features - variant.n_random
+        random_steps = sizes[:, n_live:].mean(axis=1) / sizes[:, :n_live].mean(axis=1)
+    return Score(normalise(found.online, found.variance)[0], found.sound, random_steps)
 
 
 class Data(NamedTuple):
@@ -165,7 +161,7 @@ def gather(study: Study) -> Data:
         Job(
             f"{v.rule} {v.step_size:g}, life {seed}",
             score,
-            (study, seed, path, v, n),
+            (study, path, v, n),
             50.0 if v.rule == "swift_td" else 1.0,
         )
         for v, seed, path, n in plans

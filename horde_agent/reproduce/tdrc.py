@@ -14,11 +14,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from horde_agent.problems.baird import baird
-from horde_agent.problems.boyan import boyan_chain
-from horde_agent.problems.markov import Expectations
-from horde_agent.problems.problem import Problem
-from horde_agent.problems.walk import random_walk
+from horde_agent.problems.classics import baird, boyan_chain, random_walk
+from horde_agent.problems.markov import Expectations, Problem
 from horde_agent.reproduce.experiment import Claims, Experiment, Finding, finding_of_means
 from horde_agent.reproduce.figure import COLOURS, new_canvas, save, style_axes
 from horde_agent.reproduce.parallel import Job, OnProgress

@@ -12,11 +12,8 @@ from gymnasium.utils.env_checker import check_env
 from horde_agent import GVF, Channel, Horde, Interface, LearnerConfig, Life, PolicyFunction, Uniform, cli
 from horde_agent.policies import Follow
 from horde_agent.problems import NAMES, rooms
-from horde_agent.problems.baird import baird
-from horde_agent.problems.boyan import boyan_chain
-from horde_agent.problems.collision import collision
+from horde_agent.problems.classics import FEATURES, baird, boyan_chain, collision, random_walk
 from horde_agent.problems.env import PROBLEMS
-from horde_agent.problems.walk import FEATURES, random_walk
 
 
 def test_the_walk_has_the_values_of_a_biased_walk() -> None:

@@ -121,7 +121,7 @@ def test_the_last_weights_predict_at_every_test(life: tuple[Stream, Interface]) 
 
 
 def result_of(study: Study, life: Path, variant: Variant) -> VariantResult:
-    lesson = learn_variant(lambda share: None, study, 1, life, variant)
+    lesson = learn_variant(lambda share: None, study, life, variant)
     return VariantResult.of(lesson, LifeSummary.of(life, questions.excursions(interface_of(study))))
 
 

@@ -9,12 +9,9 @@ import numpy as np
 import pytest
 
 from horde_agent import cli
-from horde_agent.problems.baird import baird
-from horde_agent.problems.boyan import boyan_chain
-from horde_agent.problems.collision import collision
-from horde_agent.problems.problem import Problem
+from horde_agent.problems.classics import baird, boyan_chain, collision, random_walk
+from horde_agent.problems.markov import Problem
 from horde_agent.problems.rooms import rooms
-from horde_agent.problems.walk import random_walk
 from horde_agent.reproduce import LATER, command, tdrc
 from horde_agent.reproduce import collision as collision_experiment
 from horde_agent.reproduce import rooms as rooms_experiment
