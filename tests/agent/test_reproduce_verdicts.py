@@ -21,7 +21,6 @@ from horde_agent.reproduce.excursions import (
     Data,
     LifeSummary,
     Variant,
-    not_monotonic,
 )
 from horde_agent.reproduce.offline import Offline
 from horde_agent.reproduce.reset import EXPERIMENT as RESET
@@ -130,65 +129,44 @@ def falling(*fifths: float) -> Data:
     rows(
         {
             "Each time step updates exactly": [
-                (data(), REPRODUCED),
-                (data(times=[time(actions=(1, 2, 3))] * 3), REPRODUCED),
                 (data(questions=UNEVEN, times=[time(actions=(1, 5, 1))]), NOT),
                 # 7 of 18 questions about one action: 6 on average, as it happens, but not on every step.
                 (data(questions=UNEVEN), PARTLY),
             ],
             "Half of the time": [
-                (data(), REPRODUCED),
                 (data(times=[time(0.3, 0.2)] * 3), PARTLY),  # .3 is too little, .5 is not
                 (data(times=[time(0.45, 0.3)] * 3), PARTLY),
-                (data(times=[time(0.2, 0.1)] * 3), NOT),
             ],
             "Hundreds of off-policy": [
-                (data(), REPRODUCED),
                 (data(GOOD_RESULT, GivenResult(ms_per_update=120.0), GOOD_RESULT), PARTLY),  # the mean is 40 ms
                 (data(GivenResult(ms_per_update=100.0)), NOT),
             ],
-            "No question diverges": [
-                (data(), REPRODUCED),
-                (data(GOOD_RESULT, aside(1), GOOD_RESULT), PARTLY),
-                (data(aside(1)), NOT),
-            ],
+            "No question diverges": [(data(GOOD_RESULT, aside(1), GOOD_RESULT), PARTLY)],
             "The average NMSRE": [
-                (data(), REPRODUCED),
                 (data(GOOD_RESULT, scored(1.5), GOOD_RESULT), PARTLY),  # the mean of means is .77
                 (data(scored(1.0)), NOT),  # 1 is not below 1
             ],
             "A substantial portion": [
-                (data(), REPRODUCED),
                 (data(AT_1, GOOD_RESULT, GOOD_RESULT), PARTLY),
                 (data(scored(0.5)), NOT),
             ],
             "The mean NMSRE falls": [
-                (data(), REPRODUCED),
-                (data(RISING, GOOD_RESULT, GOOD_RESULT), PARTLY),
                 (data(RISING), NOT),
                 (falling(1.0, 0.8, 0.9, 0.4, 0.3), PARTLY),  # rises once
                 (falling(1.0, 0.9, 0.8, 0.7, 0.5), PARTLY),  # half is not less
             ],
             "Several individual curves": [
-                (data(), NOT),
                 (data(RISING), REPRODUCED),
-                (data(RISING, GOOD_RESULT), PARTLY),
+                (falling(3.0, 2.0, 1.0, 1.1, 1.2), NOT),  # by more than a fifth
             ],
             "Larger alpha": [
-                (data(), NOT),
                 (lost(excursions.LARGER_STEPS), REPRODUCED),
                 (lost(excursions.LARGER_STEPS[-1:]), PARTLY),
                 (lost(excursions.SMALLER_RATIOS), NOT),
             ],
-            "Smaller alpha_w": [
-                (data(), NOT),
-                (lost(excursions.SMALLER_RATIOS), REPRODUCED),
-                (lost(excursions.SMALLER_RATIOS[:1]), PARTLY),
-            ],
+            "Smaller alpha_w": [(lost(excursions.SMALLER_RATIOS[:1]), PARTLY)],
             "The pseudo-code's own trace": [
-                (data(), REPRODUCED),
                 (data(others={PLAIN: [GOOD_RESULT, aside(1), GOOD_RESULT]}), PARTLY),
-                (data(others={PLAIN: [aside(3)] * 3}), NOT),
                 (lost([Variant("plain", "importance-weighted")], 3), REPRODUCED),
             ],
         }
@@ -196,6 +174,11 @@ def falling(*fifths: float) -> Data:
 )
 def test_the_first_experiment_is_judged_by_its_numbers(text: str, measured: Data, expected: str) -> None:
     assert claim_of(EXCURSIONS.judge(measured), text).verdict == expected
+
+
+def test_good_measurements_fulfil_every_rule_but_those_about_divergence() -> None:
+    verdicts = [claim.verdict for claim in EXCURSIONS.judge(data())]
+    assert verdicts == [*[REPRODUCED] * 7, NOT, NOT, NOT, REPRODUCED]
 
 
 def test_a_cause_is_named_where_a_claim_fails_and_nowhere_else() -> None:
@@ -206,17 +189,6 @@ def test_a_cause_is_named_where_a_claim_fails_and_nowhere_else() -> None:
     assert "8.5e+00" in claim.cause
     assert claim.cause.endswith("0.30")
     assert not claim_of(EXCURSIONS.judge(data()), "The average NMSRE").cause
-    plain = claim_of(EXCURSIONS.judge(lost([PLAIN], 3)), "The pseudo-code's own trace")
-    assert plain.cause
-    assert "3 of 18 set aside at gamma 0.8" in plain.measured
-    assert not claim_of(EXCURSIONS.judge(data()), "The pseudo-code's own trace").cause
-
-
-def test_a_curve_is_not_monotonic_if_it_ends_above_its_lowest_fifth() -> None:
-    """By more than a fifth of it: 1.2 is not, 1.25 is; its own last fifth is not looked at for the lowest."""
-    for last, share in ((1.2, 0.0), (1.25, 1.0), (0.5, 0.0)):
-        curve = np.repeat([3.0, 2.0, 1.0, 1.1, last], 4)
-        assert not_monotonic(GivenResult(curve=curve)) == share  # type: ignore[arg-type]
 
 
 # ---- the second experiment -------------------------------------------------------------------------------------------
@@ -266,10 +238,6 @@ GOOD = run(NMSRE, 1.02 * SLOW, SLOW)
 LATE_NMSRE = run(bump(1.0, 4.0, 20, 150), SLOW, SLOW)
 
 
-def doubled() -> Run:
-    return run(NMSRE, SLOW, 2.0 * SLOW)
-
-
 def nonzero(*names: str) -> Run:
     """Return a life in which an estimate is not 0 before the first update."""
     found = run(NMSRE, SLOW, SLOW)
@@ -287,38 +255,27 @@ def noise(seed: int) -> Floats:
     rows(
         {
             "Both estimates are initially": [
-                (of(GOOD, GOOD), REPRODUCED),
                 (of(GOOD, nonzero("scalar")), PARTLY),
                 (of(nonzero("scalar", "vector")), NOT),
             ],
             "All three measures react": [
-                (of(GOOD, GOOD), REPRODUCED),
                 (of(run(NMSRE, SLOW, FLAT)), PARTLY),
-                (of(run(FLAT, FLAT, FLAT)), NOT),
                 (of(GOOD, run(FLAT, FLAT, FLAT)), REPRODUCED),  # in the mean of the lives
             ],
             "The estimates have the same shape": [
-                (of(GOOD, GOOD), REPRODUCED),
                 (of(run(NMSRE, SLOW, noise(1))), PARTLY),
-                (of(run(NMSRE, noise(2), noise(1))), NOT),
                 (of(run(WAVE, TRAILING, TRAILING)), REPRODUCED),  # they trail it
             ],
             "The scalar estimate is almost": [
-                (of(GOOD, GOOD), REPRODUCED),
                 (of(GOOD, GOOD, run(NMSRE, SLOW, 1.6 * SLOW)), PARTLY),  # 1.2 in the mean
-                (of(doubled()), PARTLY),  # as a shape, not in its size
                 (of(run(NMSRE, SLOW, 0.5 * noise(1))), NOT),
-                (of(GOOD, GOOD, doubled()), PARTLY),  # the mean of ratios is 1.33, of 2 lives 1
             ],
             "The estimates react and settle": [
-                (of(GOOD, GOOD), REPRODUCED),
                 (of(GOOD, GOOD, LATE_NMSRE), PARTLY),
-                (of(LATE_NMSRE), NOT),
                 (of(run(NMSRE, STAYS, STAYS)), REPRODUCED),  # later than any window
                 (of(run(STAYS, SLOW, SLOW)), NOT),
             ],
             "The NMSRE needs twice": [
-                (of(GOOD, GOOD), REPRODUCED),
                 (of(run(NMSRE, SLOW, SLOW, cost=1.2), run(NMSRE, SLOW, SLOW, cost=2.4)), PARTLY),
                 (of(run(NMSRE, SLOW, SLOW, cost=2.6)), NOT),
             ],
@@ -327,6 +284,10 @@ def noise(seed: int) -> Floats:
 )
 def test_the_second_experiment_is_judged_by_its_numbers(text: str, measured: ResetData, expected: str) -> None:
     assert claim_of(RESET.judge(measured), text).verdict == expected
+
+
+def test_good_measurements_fulfil_the_rules_and_without_a_lamp_nothing_is_claimed_about_it() -> None:
+    assert [claim.verdict for claim in RESET.judge(of(GOOD, GOOD))] == [REPRODUCED] * 6
 
 
 @pytest.mark.parametrize(
