@@ -20,8 +20,6 @@ from horde_agent.reproduce.horde2011 import (
     Stops,
     Wanderer,
     Wandering,
-    gaps_closed,
-    late_means,
     light_seeker,
     until_obstacle,
     until_rest,
@@ -97,12 +95,6 @@ def stops(predicted: tuple[float, float, float] = (13.0, 7.5, 4.5), *, slow: boo
         for k in (800, 1_600):
             found[k : k + 300] = found[k - 1]
     return Stops(found, time, floor, 10)  # type: ignore[arg-type]
-
-
-def test_a_floors_stops_are_judged_late_and_gaps_200_stops_after_a_change() -> None:
-    np.testing.assert_allclose(late_means(stops((12.0, 8.0, 4.0))), [[12, 13], [8, 7.5], [4, 4.5]])
-    np.testing.assert_allclose(gaps_closed(stops()), [1.0, 1.0])
-    np.testing.assert_allclose(gaps_closed(stops(slow=True)), [0.0, 0.0], atol=1e-12)
 
 
 def wandering(

@@ -16,7 +16,7 @@ from horde_agent.life.student import relearn
 from horde_agent.record import Phase, Recorder, Stream, read
 from horde_agent.reproduce import lives
 from horde_agent.reproduce.excursions import LifeSummary, Variant, VariantResult, learn_variant
-from horde_agent.reproduce.lessons import TrainingData, learn, outcomes, predict_at_tests
+from horde_agent.reproduce.lessons import TrainingData, learn, outcomes
 from horde_agent.reproduce.lives import interface_of
 from horde_agent.reproduce.study import Study
 from tests.agent.doubles import ToyBody, horde_of, live
@@ -106,18 +106,6 @@ def test_lessons_teach_what_relearning_teaches(life: tuple[Stream, Interface]) -
         np.testing.assert_array_equal(mine.step, theirs.step)
         np.testing.assert_allclose(mine.returns, theirs.returns, rtol=1e-12)
         np.testing.assert_allclose(mine.predictions, theirs.predictions, rtol=1e-5, atol=1e-6)
-
-
-def test_the_last_weights_predict_at_every_test(life: tuple[Stream, Interface]) -> None:
-    """The nine questions about the policy that is followed there, of 27."""
-    stream, interface = life
-    horde, lessons = new_horde(interface), TrainingData(stream)
-    learned = learn(lessons, horde, interface)
-    at_end = predict_at_tests(lessons, horde, interface)
-    assert at_end.shape == learned.predictions.shape == (len(lessons.test_row), 9)
-    tiles = interface.encode(stream.rows["observation"][lessons.test_row[0]])
-    first = 9 * lessons.test_action[0]
-    np.testing.assert_array_equal(at_end[0], horde.predict(tiles)[first : first + 9])
 
 
 def result_of(study: Study, life: Path, variant: Variant) -> VariantResult:

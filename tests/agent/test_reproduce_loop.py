@@ -21,9 +21,7 @@ from horde_agent.reproduce.loop import (
     Outcome,
     Ring,
     composed_values,
-    is_held_out,
     learn_and_score,
-    pieces,
     remembering,
     ring_values,
     since_touch,
@@ -88,13 +86,6 @@ def test_with_the_loop_open_the_tiles_code_what_outsiders_said_one_step_before()
     still = stream.rows["observation"][2 * MINUTE : 3 * MINUTE - 1, NEAR_CHANNEL] < 0.5
     assert np.unique(held_out[still], axis=0).shape == (1, 2)
     assert np.abs(held_out).max() > 0.1
-
-
-def test_every_third_minute_is_held_out_and_the_minutes_join() -> None:
-    """Ten minutes: the tenth, with truncated returns, and the row after it are left out."""
-    cuts = pieces(10 * MINUTE)
-    assert [k for k in range(len(cuts)) if is_held_out(k)] == [2, 5]
-    assert [(cut.start, cut.stop) for cut in cuts] == [(k * MINUTE, (k + 1) * MINUTE + 1) for k in range(8)]
 
 
 def test_only_a_memory_foretells_what_the_observation_does_not_show() -> None:

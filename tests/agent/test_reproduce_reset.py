@@ -81,13 +81,6 @@ def test_a_reaction_is_measured_by_its_peak_and_half() -> None:
     assert data_of().reaction(at, curve - 3.0).rise == 8.0  # from -1 to 7
 
 
-def test_means_leave_out_what_was_set_aside() -> None:
-    nmsre = np.array([[1.0, 100.0, 3.0]])
-    run = Run(np.array([0]), nmsre, nmsre, nmsre, nmsre, np.array([True, False, True]), 1, 2, 1.0)
-    assert run.means()["scalar"] == [2.0]
-    assert run.means(np.array([True, True, False]))["NMSRE"] == [1.0]
-
-
 def test_the_share_of_later_moves_is_that_of_the_area_at_the_ends_of_the_blocks() -> None:
     """Looks at 0, 10, ..., 40, blocks of 20: the vector estimate is 0, 4, 8 there, the scalar half; later .5 and 1."""
     at = np.arange(0, 50, 10)

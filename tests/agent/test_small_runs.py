@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from horde_agent import cli
-from horde_agent.problems.classics import baird, boyan_chain, collision, random_walk
+from horde_agent.problems.classics import baird, collision, random_walk
 from horde_agent.problems.markov import Problem
 from horde_agent.problems.rooms import rooms
 from horde_agent.reproduce import LATER, command, tdrc
@@ -159,20 +159,6 @@ def test_the_root_mspbe_is_0_at_the_fixed_point_and_that_of_the_definition_elsew
         np.testing.assert_allclose(np.linalg.norm(error.M[0] @ theta - error.m[0]), np.sqrt(mspbe), rtol=1e-9)
     first = tdrc.root_mspbe("Baird")
     assert np.linalg.norm(first.M[0] @ baird().weights - first.m[0]) == pytest.approx(8.2, abs=0.05)
-
-
-@pytest.mark.slow
-def test_the_identities_of_the_rules_on_boyans_chain() -> None:
-    """On policy TD = HTD = V-trace; everywhere TDRC with beta 0 is TDC."""
-    problem, walk = boyan_chain(), random_walk("inverted")
-    trajectory = simulate(problem, np.random.default_rng(0), 2_000)
-    of = {name: errors_of(problem, trajectory, variant, lam=0.0) for name, variant in tdrc.RULES.items()}
-    np.testing.assert_array_equal(of["TD"], of["HTD"])
-    np.testing.assert_array_equal(of["TD"], of["V-trace"])
-    trajectory = simulate(walk, np.random.default_rng(0), 2_000)
-    unregularised = errors_of(walk, trajectory, Variant("tdrc", {"beta": 0.0}), lam=0.0)
-    np.testing.assert_allclose(unregularised, errors_of(walk, trajectory, Variant("gtd"), lam=0.0), rtol=1e-12)
-    assert np.abs(of["TDRC"] - of["TDC"]).max() > 1e-3
 
 
 def toy_sweep(area: dict[str, list[list[float]]], tuning: dict[str, list[list[float]]]) -> Sweep:
