@@ -216,32 +216,17 @@ MEASURES = ("true", "sample", "vector", "scalar", "exact_w", "exact_trace", "exa
 its trace E[delta e]; the same with the w of `OLDER` episodes before, 0 at first."""
 
 
-def learn(seed: int, gamma: float, n_runs: int = N_RUNS, n_episodes: int = N_EPISODES) -> dict[str, Floats]:
-    """Learn in independent runs; after episode 1000 theta := U[0, 1]^5, while w and the estimates are kept.
+def _run(rng: np.random.Generator, known: Expectations, gamma: float) -> tuple[Floats, ...]:
+    """Return each of `MEASURES` at the start and after each episode, shape (E + 1,) or (E + 1, n_taus).
 
-    Args:
-        seed: Run k draws from the generator seeded by (seed, k).
-        gamma: Continuation.
-        n_runs: Number of runs.
-        n_episodes: Episodes of a run, E.
-
-    Returns:
-        Each of `MEASURES` at the start and after each episode, shape (n_runs, E + 1), or (n_runs, E + 1, n_taus).
+    After episode 1000 theta := U[0, 1]^5, while w and the estimates are kept.
     """
-    known = expectations(gamma)
-    runs = [_run(np.random.default_rng([seed, k]), known, gamma, n_episodes) for k in range(n_runs)]
-    return {name: np.stack(parts) for name, parts in zip(MEASURES, zip(*runs, strict=True), strict=True)}
-
-
-def _run(rng: np.random.Generator, known: Expectations, gamma: float, n_episodes: int) -> tuple[Floats, ...]:
-    phi = np.vstack([PHI, np.zeros(N_STATES)])
-    kept = n_episodes + 1
+    phi, kept = np.vstack([PHI, np.zeros(N_STATES)]), N_EPISODES + 1
     rates = Rates(ALPHA, ALPHA_W, LAM, 1.0 / np.array(TAUS, dtype=np.float64))
     memory, curves = new_memory(N_STATES, len(TAUS)), new_recorded(kept, N_STATES, len(TAUS))
-    for first, last in ((1, min(CHANGE_AFTER + 1, kept)), (CHANGE_AFTER + 1, kept)):
-        if first < last:
-            part = Recorded(*(array[first:last] for array in curves))
-            learn_episodes(walk(rng, last - first, gamma), phi, rates, memory, np.zeros(N_STATES), part)
+    for first, last in ((1, CHANGE_AFTER + 1), (CHANGE_AFTER + 1, kept)):
+        part = Recorded(*(array[first:last] for array in curves))
+        learn_episodes(walk(rng, last - first, gamma), phi, rates, memory, np.zeros(N_STATES), part)
         memory.theta[:] = rng.random(N_STATES)
     return measures(curves, known)
 
@@ -338,8 +323,10 @@ def _relative_error(curve: Floats, true: Floats) -> float:
 
 
 def mean_curves(_on_progress: OnProgress, seed: int, gamma: float) -> Curves:
-    """Learn in independent runs and return their means; a job for a worker process."""
-    runs = learn(seed, gamma)
+    """Return the means of independent runs, of which run k draws from (seed, k); a job for a worker process."""
+    known = expectations(gamma)
+    each = [_run(np.random.default_rng([seed, k]), known, gamma) for k in range(N_RUNS)]
+    runs = {name: np.stack(parts) for name, parts in zip(MEASURES, zip(*each, strict=True), strict=True)}
     mean = {name: values.mean(axis=0) for name, values in runs.items()}
     error = {name: values.std(axis=0, ddof=1) / np.sqrt(N_RUNS) for name, values in runs.items()}
     return Curves(mean, error, not any(runs[name][:, 0].any() for name in ONLINE))

@@ -173,8 +173,8 @@ ALONE, CLOSED, OPEN, FOREIGN = "presence alone", "loop closed", "loop open", "pr
 LOOPS = (ALONE, CLOSED, OPEN, FOREIGN)
 """What the tiles code beside the stimuli: nothing; the demons' own last predictions; those of demons that see only the
 stimuli; those of a closed loop in another stream."""
-STEP_SIZE = {ALONE: 0.01, CLOSED: 0.01, OPEN: 0.01, FOREIGN: 0.01}
-"""alpha times active features; .01 and .03 were tried on the seeds `TUNED_ON`."""
+STEP_SIZE = 0.01
+"""alpha times active features; .01 and .03 were tried for each on the seeds `TUNED_ON`."""
 
 
 def questions() -> list[GVF]:
@@ -280,9 +280,7 @@ Streams = tuple[Signals, Signals]
 """Stimuli learned from and scored."""
 
 
-def predict(
-    env: Conditioning, streams: Streams, variant: str, others: Predictions | None = None, step_size: float = 0.0
-) -> Predictions:
+def predict(env: Conditioning, streams: Streams, variant: str, others: Predictions | None = None) -> Predictions:
     """Learn along one stream and predict along another with fixed weights.
 
     Args:
@@ -290,7 +288,6 @@ def predict(
         streams: Their stimuli.
         variant: One of `LOOPS`.
         others: Predictions that are coded with the loop open, made one step before; None for the demons' own.
-        step_size: alpha times active features; 0 for that of the variant.
     """
     coder, asked = interface_of(env, variant).coder, questions()
     learner = LoopLearner(
@@ -304,8 +301,7 @@ def predict(
         tiles=np.full(coder.n_active, coder.n_features - 1, dtype=np.int64),
     )
     made = Predictions(*(np.zeros((len(signals), len(asked))) for signals in streams))
-    alpha = (step_size or STEP_SIZE[variant]) / coder.n_active
-    for k, rate in enumerate((alpha, 0.0)):
+    for k, rate in enumerate((STEP_SIZE / coder.n_active, 0.0)):
         fed = np.zeros((len(streams[k]), 0 if variant == ALONE else len(asked)))
         if others is not None:
             fed[1:] = np.clip(others[k][:-1] / learner.largest, 0.0, 1.0)
@@ -574,7 +570,7 @@ def settings(_study: Study, data: Data) -> dict[str, Cell]:
         "step sizes tried on seeds": join(TUNED_ON),
         "step sizes": "; ".join(
             [f"{name}: Adam, {of.step_size:g}" for name, of in REPRESENTATIONS.items()]
-            + [f"{name}: {step:g} / active tiles" for name, step in STEP_SIZE.items()]
+            + [f"{name}: {STEP_SIZE:g} / active tiles" for name in LOOPS]
         ),
         "steps learned from": data.size.learned,
         "steps scored": data.size.scored,

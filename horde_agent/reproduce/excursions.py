@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,18 +17,17 @@ from matplotlib.axes import Axes
 
 from horde_agent.gvf import GVF
 from horde_agent.horde import LearnerConfig
-from horde_agent.interface import Interface
+from horde_agent.interface import ChannelInfo, Interface
 from horde_agent.learning.rules import W_RULES
 from horde_agent.life.observers import sound_demons
 from horde_agent.measures.nmsre import Outcomes, final_nmsre, nmsre_at_rest
 from horde_agent.measures.passes import Curve
-from horde_agent.measures.returns import policies_under_test
 from horde_agent.questions import excursions
 from horde_agent.record import Phase, read
 from horde_agent.reproduce.experiment import Claims, Experiment, Finding
 from horde_agent.reproduce.figure import new_canvas, save, style_axes
 from horde_agent.reproduce.lessons import LEARN, TrainingData, learn, outcomes, predict_at_tests
-from horde_agent.reproduce.lives import LifeSpec, interface_of, new_horde, record_lives
+from horde_agent.reproduce.lives import LifeSpec, interface_of, new_horde, simulate_lives
 from horde_agent.reproduce.offline import Offline, offline
 from horde_agent.reproduce.parallel import Job, OnProgress
 from horde_agent.reproduce.result import Cell, Figure, Table, join, mean_ci
@@ -216,39 +214,31 @@ class Data:
         """Return the lesson of the first seed."""
         return next(iter(self.lessons[variant].values()))
 
-    @cached_property
-    def _columns(self) -> tuple[Integers, Floats, Integers]:
-        channel, gamma, action = np.zeros((3, len(self.questions)))
-        for policy in policies_under_test(self.questions):
-            channel[policy.demons], gamma[policy.demons] = policy.channel, policy.gamma
-            action[policy.demons] = policy.action
-        return channel.astype(int), gamma, action.astype(int)
-
     @property
     def gamma(self) -> Floats:
         """Continuation of each question, shape (n_questions,)."""
-        return self._columns[1]
+        return np.array([question.continuation for question in self.questions], np.float64)
 
     @property
     def action(self) -> Integers:
         """Action of each question's policy, shape (n_questions,)."""
-        return self._columns[2]
+        return np.array([question.target_policy.action for question in self.questions])  # type: ignore[union-attr]
 
     @property
-    def sensor(self) -> list[str]:
-        """Name of the sensor that each question is about."""
-        return [self.interface.channels[i].name for i in self._columns[0]]
+    def channels(self) -> list[ChannelInfo]:
+        """The sensor that each question is about."""
+        return [self.interface.channels[question.cumulant.index] for question in self.questions]  # type: ignore[union-attr]
 
-    @property
-    def group(self) -> list[str]:
-        """Sensor group of each question."""
-        return [self.interface.channels[i].group for i in self._columns[0]]
+
+def lives_of(study: Study) -> list[LifeSpec]:
+    """Return the lives, with which `reset` begins too."""
+    return [LifeSpec(seed, STEPS[study.scale]) for seed in study.seeds]
 
 
 def gather(study: Study) -> Data:
     """Simulate the lives and learn under every variant; cached results are reused."""
     seeds, first = study.seeds, study.seeds[0]
-    lived = record_lives(study, seeds, STEPS[study.scale])
+    lived = dict(zip(seeds, simulate_lives(study, lives_of(study)), strict=True))
     pairs = [(variant, seed) for variant in RULES for seed in seeds]
     pairs += [(variant, first) for variant in LARGER_STEPS + SMALLER_RATIOS]
     # "capped", which learns on the plain engine, takes the longest.
@@ -322,10 +312,13 @@ class Contribution(NamedTuple):
     mean_without: float  # mean over all other questions
 
 
-def largest_contributor(lesson: VariantResult, sensor: Sequence[str]) -> Contribution:
-    """Return the sensor with the largest share of the mean final NMSRE, and the mean without it."""
-    nmsre, names = lesson.nmsre, np.array(sensor)
-    sums = {name: float(np.nansum(nmsre[names == name])) for name in dict.fromkeys(sensor)}
+def largest_contributor(lesson: VariantResult, channels: Sequence[ChannelInfo]) -> Contribution:
+    """Return the sensor with the largest share of the mean final NMSRE, and the mean without it.
+
+    The channels are those that each question is about.
+    """
+    nmsre, names = lesson.nmsre, np.array([channel.name for channel in channels])
+    sums = {name: float(np.nansum(nmsre[names == name])) for name in dict.fromkeys(names.tolist())}
     most = max(sums, key=sums.__getitem__)
     mine = names == most
     variance = float(np.median(lesson.variance[mine]))
@@ -419,7 +412,7 @@ def _nothing_diverges(data: Data) -> Finding:
 def _below_one(data: Data) -> Finding:
     found = [summary(lesson) for lesson in data.main.values()]
     means, holds = [s.mean for s in found], [s.mean < 1.0 for s in found]
-    most = [(seed, largest_contributor(lesson, data.sensor)) for seed, lesson in data.main.items()]
+    most = [(seed, largest_contributor(lesson, data.channels)) for seed, lesson in data.main.items()]
     cause = "; ".join(
         f"seed {seed}: {c.sensor} carries {c.share:.0%} of the mean (its returns' variance is {c.variance:.1e}); "
         f"without it the mean is {c.mean_without:.2f}"
@@ -665,20 +658,20 @@ def tables(data: Data) -> list[Table]:
     gammas = [f"{gamma:g}" for gamma in data.gamma]
     return [
         _by_seed(data),
-        _by(data, "sensor group", data.group),
+        _by(data, "sensor group", [channel.group for channel in data.channels]),
         _by(data, "policy", [data.interface.actions[a] for a in data.action]),
         _worst(data),
         _rules(data),
         _steps(data),
         _offline(data, "gamma", gammas),
-        _offline(data, "sensor group", data.group),
+        _offline(data, "sensor group", [channel.group for channel in data.channels]),
     ]
 
 
 def _by_seed(data: Data) -> Table:
     rows: list[dict[str, Cell]] = []
     for seed, lesson in data.main.items():
-        found, most = summary(lesson), largest_contributor(lesson, data.sensor)
+        found, most = summary(lesson), largest_contributor(lesson, data.channels)
         rows.append(
             {
                 "life": f"seed {seed}",
@@ -807,10 +800,6 @@ def settings(study: Study, data: Data) -> dict[str, Cell]:
     }
 
 
-def _lives(study: Study) -> list[LifeSpec]:
-    return [LifeSpec(seed, STEPS[study.scale]) for seed in study.seeds]
-
-
 REMARKS = [
     "A life does not depend on what is learned from it, so every rule learns from the same lives.",
     "NMSRE is the trace of squared errors (10 excursions) over the variance of all returns of the question; "
@@ -819,4 +808,4 @@ REMARKS = [
     "A return has 50 terms, all under the target policy; the paper's sum has 51, its excursions have 50 steps.",
 ]
 TITLE = "795 predictions about five policies, tested by excursions"
-EXPERIMENT = Experiment("excursions", TITLE, gather, CLAIMS, pictures, tables, settings, REMARKS, _lives)
+EXPERIMENT = Experiment("excursions", TITLE, gather, CLAIMS, pictures, tables, settings, REMARKS, lives_of)

@@ -3,7 +3,7 @@
 Behaviour does not depend on learning, so a life simulated with a few questions is, bit for bit, the life that
 `horde learn` simulates with the same seed and all of its questions.
 
-    paths = record_lives(study, seeds=[0, 1], steps=261_681)
+    paths = simulate_lives(study, [LifeSpec(seed, steps=261_681) for seed in (0, 1)])
     for row in horde_agent.record.read(paths[0]).rows: ...
 """
 
@@ -62,13 +62,11 @@ def new_horde(interface: Interface, questions: Sequence[GVF], **options: Any) ->
     return Horde(questions, n_features=interface.coder.n_features, n_active=interface.coder.n_active, **options)
 
 
-def record_lives(study: Study, seeds: Sequence[int], steps: int, kind: Kind = "excursions") -> dict[int, Path]:
-    """Return the path of each life's recording (`horde_agent.record`) by seed; arguments as in `LifeSpec`."""
-    return dict(zip(seeds, simulate_lives(study, [LifeSpec(seed, steps, kind) for seed in seeds]), strict=True))
-
-
 def simulate_lives(study: Study, wanted: Sequence[LifeSpec]) -> list[Path]:
-    """Return the paths of the lives' recordings; missing ones are simulated, in parallel if the backend allows it."""
+    """Return the paths of the lives' recordings (`horde_agent.record`).
+
+    Missing ones are simulated, in parallel if the backend allows it.
+    """
     jobs = [Job(f"life {w.seed}, {w.kind}", simulate_life, (study, w), w.steps) for w in wanted]
     batches = [[job] for job in jobs] if study.backend in ONE_AT_A_TIME else [jobs]
     return [path for batch in batches for path in study.in_parallel(batch)]

@@ -26,7 +26,7 @@ from horde_agent.policies import Behaviour, PolicyFunction
 from horde_agent.record import Stream, read, row_dtype
 from horde_agent.reproduce.experiment import Claims, Experiment, Finding
 from horde_agent.reproduce.figure import COLOURS, new_canvas, save, style_axes
-from horde_agent.reproduce.lives import LifeSpec, interface_of, new_horde, record_lives
+from horde_agent.reproduce.lives import LifeSpec, interface_of, new_horde, simulate_lives
 from horde_agent.reproduce.parallel import Job, OnProgress
 from horde_agent.reproduce.result import Cell, Figure, Table, join, mean_ci
 from horde_agent.reproduce.study import Study, cached
@@ -349,7 +349,7 @@ def seeds_of(study: Study) -> tuple[int, ...]:
 def gather(study: Study) -> Data:
     """Learn in every variant from each seed's life, and in both small worlds."""
     seeds, steps = seeds_of(study), STEPS[study.scale]
-    lived = record_lives(study, seeds, steps, "behaviour")
+    lived = dict(zip(seeds, simulate_lives(study, _lives(study)), strict=True))
     keys = [(variant, seed) for seed in seeds for variant in VARIANTS]
     jobs = [Job(f"{v}, life {s}", learn_memory, (study, lived[s], v, steps)) for v, s in keys]
     outcomes: dict[str, dict[int, Outcome]] = {variant: {} for variant in VARIANTS}

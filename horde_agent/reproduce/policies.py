@@ -29,7 +29,7 @@ from horde_agent.record import read
 from horde_agent.reproduce.experiment import Claims, Experiment, Finding
 from horde_agent.reproduce.figure import COLOURS, new_canvas, save, style_axes
 from horde_agent.reproduce.lessons import TrainingData, learn
-from horde_agent.reproduce.lives import LifeSpec, interface_of, new_horde, record_lives
+from horde_agent.reproduce.lives import LifeSpec, interface_of, new_horde, simulate_lives
 from horde_agent.reproduce.parallel import Job, OnProgress, n_cores
 from horde_agent.reproduce.result import Cell, Figure, Table, join, mean_ci
 from horde_agent.reproduce.study import Study, cached
@@ -243,7 +243,7 @@ class Data(NamedTuple):
 def gather(study: Study) -> Data:
     """Simulate the lives and learn from them; cached results are reused."""
     size, seeds, first = SIZES[study.scale], study.seeds, study.seeds[0]
-    lived = record_lives(study, seeds, size.life, "behaviour")
+    lived = dict(zip(seeds, simulate_lives(study, _lives(study)), strict=True))
     others = [rule for rule in LARGEST_PART if rule != "clipped"]
     courses = [(first, MANY, "clipped", size.many)]
     courses += [(first, FEW, rule, size.rules) for rule in others]

@@ -27,7 +27,7 @@ from horde_agent.reproduce import excursions as first_experiment
 from horde_agent.reproduce.experiment import Claims, Experiment, Finding
 from horde_agent.reproduce.figure import COLOURS, new_canvas, save, style_axes
 from horde_agent.reproduce.lessons import TrainingData, latest_nmsre, learn
-from horde_agent.reproduce.lives import LifeSpec, interface_of, new_horde, record_lives, simulate_life
+from horde_agent.reproduce.lives import LifeSpec, interface_of, new_horde, simulate_life, simulate_lives
 from horde_agent.reproduce.parallel import Job, OnProgress
 from horde_agent.reproduce.result import Cell, Figure, Table, join, mean_ci
 from horde_agent.reproduce.study import Study, cached
@@ -123,7 +123,7 @@ class LaterPart:
 def gather(study: Study) -> Data:
     """Live with and without a moved lamp, and learn from both."""
     seeds, scale = study.seeds, study.scale
-    lived = record_lives(study, seeds, first_experiment.STEPS[scale])
+    lived = dict(zip(seeds, simulate_lives(study, first_experiment.lives_of(study)), strict=True))
     moved = [Job(f"the lamp moves in life {s}", _learn_moved, (study, s, lived[s]), 3.0) for s in seeds]
     moved = moved if study.backend == "simulator" else []
     reset = [Job(f"theta := 0 in life {s}", _learn, (study, lived[s], CHANGE_AT[scale], True)) for s in seeds]
@@ -659,11 +659,6 @@ def settings(study: Study, data: Data) -> dict[str, Cell]:
     }
 
 
-def _lives_needed(study: Study) -> list[LifeSpec]:
-    # Those with a moved lamp depend on what these learned when.
-    return [LifeSpec(seed, first_experiment.STEPS[study.scale]) for seed in study.seeds]
-
-
 REMARKS = [
     "Training time is counted in learning steps; excursions and drives lie between them and are not drawn.",
     "At theta := 0 the secondary weights w, the traces and the estimates are kept, as in the paper.",
@@ -673,4 +668,6 @@ REMARKS = [
     "sensors of that life are, to the bit, those of the life without it.",
 ]
 TITLE = "Three measures of learning: the weights are lost, the lamp is moved"
-EXPERIMENT = Experiment("reset", TITLE, gather, CLAIMS, pictures, tables, settings, REMARKS, _lives_needed)
+# The lives with a moved lamp depend on what these learned when.
+LIVES = first_experiment.lives_of
+EXPERIMENT = Experiment("reset", TITLE, gather, CLAIMS, pictures, tables, settings, REMARKS, LIVES)

@@ -21,7 +21,7 @@ from horde_agent.reproduce import nexting
 from horde_agent.reproduce.experiment import Claims, Experiment, Finding
 from horde_agent.reproduce.figure import COLOURS, new_canvas, save, style_axes
 from horde_agent.reproduce.lessons import learn
-from horde_agent.reproduce.lives import LifeSpec, interface_of, simulate_lives
+from horde_agent.reproduce.lives import interface_of, simulate_lives
 from horde_agent.reproduce.nexting_life import Asked, NextingLife, WindowScores
 from horde_agent.reproduce.parallel import Job, OnProgress
 from horde_agent.reproduce.result import Cell, Figure, Table, join, mean_ci
@@ -144,14 +144,9 @@ class Data(NamedTuple):
     size: Size  # lengths
 
 
-def lives(study: Study) -> list[LifeSpec]:
-    """Return the lives: the first part of those of `nexting` at either scale."""
-    return nexting.lives(study)
-
-
 def gather(study: Study) -> Data:
     """Learn from the lives by every variant."""
-    size, paths = SIZES[study.scale], simulate_lives(study, lives(study))
+    size, paths = SIZES[study.scale], simulate_lives(study, nexting.lives(study))
     rivals = RIVALS[:: size.thin]
     variants = [SWIFT, NOISY, *PARTS.values(), *rivals]
     plans = [(v, seed, path, size.steps) for v in variants for seed, path in zip(study.seeds, paths, strict=True)]
@@ -345,4 +340,4 @@ REMARKS = (
     "This is the simulated robot of the experiment nexting, not Atari: compare the order of the rules.",
     "Reduced: every 16th sensor instead of all 53, and the parameter grid in the first ten minutes of one life.",
 )
-EXPERIMENT = Experiment("swifttd", "SwiftTD", gather, CLAIMS, pictures, tables, settings, REMARKS, lives)
+EXPERIMENT = Experiment("swifttd", "SwiftTD", gather, CLAIMS, pictures, tables, settings, REMARKS, nexting.lives)

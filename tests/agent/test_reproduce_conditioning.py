@@ -116,10 +116,10 @@ def test_td_with_adam_learns_as_its_slow_twin_in_pieces_or_not() -> None:
 def test_the_loop_predicts_as_a_horde_that_feeds_its_predictions_back() -> None:
     env = TraceConditioning(isi=10)
     streams = tuple(env.draw(np.random.default_rng(seed), 5) for seed in (5, 6))
-    made = predict(env, streams, CLOSED, step_size=0.02)
+    made = predict(env, streams, CLOSED)
     interface, asked = interface_of(env, CLOSED), questions()
     shape = {"n_features": interface.coder.n_features, "n_active": interface.coder.n_active}
-    config = LearnerConfig(algorithm="td", step_size=0.02, dtype="float64", engine="plain")
+    config = LearnerConfig(algorithm="td", step_size=conditioning.STEP_SIZE, dtype="float64", engine="plain")
     horde = Horde(asked, **shape, config=config)
     y = [horde.begin(streams[0][0], interface.encode(streams[0][0], None))]
     for row in streams[0][1:]:
