@@ -355,17 +355,8 @@ def gather(study: Study) -> Data:
     outcomes: dict[str, dict[int, Outcome]] = {variant: {} for variant in VARIANTS}
     for (variant, seed), outcome in zip(keys, study.in_parallel(jobs), strict=True):
         outcomes[variant][seed] = outcome
-    return Data(outcomes, *study.in_parallel([Job("cycle world", in_the_ring), Job("corridor", in_the_corridor, (0,))]))
-
-
-def in_the_ring(_on_progress: OnProgress) -> Ring:
-    """Learn in the cycle world with the loop, without it, and with the loop but without a trace."""
-    return Ring(learn_ring(FED_BACK), learn_ring(()), learn_ring(FED_BACK, lam=0.0))
-
-
-def in_the_corridor(_on_progress: OnProgress, seed: int) -> Floats:
-    """Return the answers found in the corridor, shape (5, 2)."""
-    return learn_corridor(np.random.default_rng(seed))
+    ring = Ring(learn_ring(FED_BACK), learn_ring(()), learn_ring(FED_BACK, lam=0.0))
+    return Data(outcomes, ring, learn_corridor(np.random.default_rng(0)))
 
 
 # ---- claims ----------------------------------------------------------------------------------------------------------

@@ -67,7 +67,6 @@ class PolicyScores(NamedTuple):
     n_diverged: Integers  # questions of each gamma set aside so far, shape (S, 4)
     gamma: Floats  # of each question, shape (n,)
     is_sound: Bools  # whether a question was never set aside, shape (n,)
-    seconds: float  # what learning took
 
     def of(self, which: Bools) -> PolicyScores:
         """Return the estimates of some of the questions; `which` has shape (n,)."""
@@ -92,25 +91,13 @@ def horde_of(interface: Interface, gvfs: Sequence[GVF], trace_rule: str, mode: M
     return horde
 
 
-class Part(NamedTuple):
-    """Some of the questions of a course, which is cut into `of` parts: number `k`, from 0."""
+def part_of(gvfs: Sequence[GVF], k: int, n_parts: int) -> list[GVF]:
+    """Return part k, from 0, of some questions, in the order of gamma.
 
-    k: int
-    of: int
-
-    def chosen(self, gvfs: Sequence[GVF]) -> list[GVF]:
-        """Return this part's questions, in the order of gamma.
-
-        Both engines visit, for demons that lie side by side, what the longest of their traces needs.
-        """
-        by_gamma = np.argsort(gammas_of(gvfs), kind="stable")
-        return [gvfs[i] for i in np.array_split(by_gamma, self.of)[self.k]]
-
-
-def parts_of(n: int, trace_rule: str) -> list[Part]:
-    """Return the parts in which n questions are learned under a trace rule."""
-    of = -(-n // LARGEST_PART[trace_rule])
-    return [Part(k, of) for k in range(of)]
+    Both engines visit, for demons that lie side by side, what the longest of their traces needs.
+    """
+    by_gamma = np.argsort(gammas_of(gvfs), kind="stable")
+    return [gvfs[i] for i in np.array_split(by_gamma, n_parts)[k]]
 
 
 def gammas_of(gvfs: Sequence[GVF]) -> Floats:
@@ -125,14 +112,16 @@ class Plan(NamedTuple):
     n: int  # policies of all parts together
     trace_rule: str  # as in `LearnerConfig`
     steps: int  # how much of the life is learned from
-    part: Part  # which of the questions
+    part: int  # which of the parts
+    n_parts: int  # how many there are
 
 
 @cached(PolicyScores)
 def learn_part(on_progress: OnProgress, study: Study, life: Path, plan: Plan) -> PolicyScores:
     """Learn some of the questions from a life's first steps; a job for a worker process."""
     interface = interface_of(study)
-    horde = horde_of(interface, plan.part.chosen(asked(interface, plan.seed, plan.n)), plan.trace_rule)
+    gvfs = part_of(asked(interface, plan.seed, plan.n), plan.part, plan.n_parts)
+    horde = horde_of(interface, gvfs, plan.trace_rule)
     return follow(TrainingData(read(life)[: plan.steps + 1]), horde, interface, on_progress)
 
 
@@ -152,7 +141,7 @@ def follow(lessons: TrainingData, horde: Horde, interface: Interface, on_progres
             samples.append((n, horde.mspbe_scalar.astype(np.float32), largest, counts))
             on_progress(n / n_updates)
 
-    seconds = learn(lessons, horde, interface, after=after).seconds
+    learn(lessons, horde, interface, after=after)
     step, mspbe, max_trace, n_diverged = zip(*samples, strict=True)
     return PolicyScores(
         np.array(step),
@@ -161,12 +150,11 @@ def follow(lessons: TrainingData, horde: Horde, interface: Interface, on_progres
         np.array(n_diverged),
         gamma,
         sound_demons(horde),
-        seconds,
     )
 
 
 def together(parts: Sequence[PolicyScores]) -> PolicyScores:
-    """Return the questions of several parts as one course; the seconds are added."""
+    """Return the questions of several parts as one course."""
     return PolicyScores(
         parts[0].step,
         np.concatenate([c.mspbe for c in parts], axis=1),
@@ -174,7 +162,6 @@ def together(parts: Sequence[PolicyScores]) -> PolicyScores:
         np.sum([c.n_diverged for c in parts], axis=0),
         np.concatenate([c.gamma for c in parts]),
         np.concatenate([c.is_sound for c in parts]),
-        float(sum(c.seconds for c in parts)),
     )
 
 
@@ -248,7 +235,8 @@ def gather(study: Study) -> Data:
     courses = [(first, MANY, "clipped", size.many)]
     courses += [(first, FEW, rule, size.rules) for rule in others]
     courses += [(seed, FEW, "clipped", size.life) for seed in seeds]
-    plans = [Plan(*c, part) for c in courses for part in parts_of(c[1], c[2])]
+    n_parts = [-(-n // LARGEST_PART[rule]) for _, n, rule, _ in courses]
+    plans = [Plan(*course, k, n) for course, n in zip(courses, n_parts, strict=True) for k in range(n)]
     learned = study.in_parallel([_job(study, lived[plan.seed], plan) for plan in plans])
 
     def course(*wanted: object) -> PolicyScores:
@@ -273,9 +261,9 @@ def gather(study: Study) -> Data:
 
 
 def _job(study: Study, life: Path, p: Plan) -> Job:
-    name = f"{p.n:,} policies, {p.trace_rule}, life {p.seed}" + (f", part {p.part.k + 1}" if p.part.of > 1 else "")
+    name = f"{p.n:,} policies, {p.trace_rule}, life {p.seed}" + (f", part {p.part + 1}" if p.n_parts > 1 else "")
     # "capped" is learned by the plain engine, which takes some twenty times as long.
-    cost = p.n / p.part.of * p.steps * (20.0 if p.trace_rule == "capped" else 1.0)
+    cost = p.n / p.n_parts * p.steps * (20.0 if p.trace_rule == "capped" else 1.0)
     return Job(name, learn_part, (study, life, p), cost)
 
 

@@ -18,7 +18,6 @@ from horde_agent.reproduce.policies import (
     MANY,
     SIZES,
     Data,
-    Part,
     PolicyScores,
     asked,
     fall,
@@ -26,6 +25,7 @@ from horde_agent.reproduce.policies import (
     gammas_of,
     growth_factors,
     horde_of,
+    part_of,
     tables,
     together,
 )
@@ -61,7 +61,6 @@ def course(
         np.tile([0, 0, 0, aside], (steps, 1)),
         np.array(gamma or [0.0] * n),
         np.arange(n) >= aside,
-        1.0,
     )
 
 
@@ -87,7 +86,7 @@ def test_the_questions_learn_alike_in_one_horde_and_in_two() -> None:
     lessons = TrainingData(robot_life(60))
     gvfs = asked(ROBOT, 3, 24)
     whole = follow(lessons, horde_of(ROBOT, gvfs, "clipped"), ROBOT, lambda share: None)
-    parts = [Part(k, 2).chosen(gvfs) for k in (0, 1)]
+    parts = [part_of(gvfs, k, 2) for k in (0, 1)]
     split = together([follow(lessons, horde_of(ROBOT, part, "clipped"), ROBOT, lambda share: None) for part in parts])
     assert gammas_of(parts[1]).min() > 0
     order = [gvfs.index(gvf) for part in parts for gvf in part]
