@@ -11,6 +11,7 @@ import pytest
 from horde_agent import cli
 from horde_agent.reproduce import (
     EXPERIMENTS,
+    chain,
     conditioning,
     curiosity,
     excursions,
@@ -41,7 +42,7 @@ def check_whole(result: Result, folder: Path) -> None:
 @pytest.mark.parametrize(
     ("problem", "size", "n_claims"),
     [
-        (conditioning, conditioning.SIZES["quick"], 5),
+        (conditioning, conditioning.Size(4_000, 2_000, 1), 5),
         (curiosity, curiosity.Size(700, 700, 1), 5),
         (horde2011, horde2011.Size(600, 8), 5),
         (measures, measures.Size(2_600, 600, 50, 53), 6),
@@ -57,6 +58,7 @@ def test_an_experiment_runs_whole(
     name = problem.__name__.split(".")[-1]
     monkeypatch.setitem(problem.SIZES, "quick", size)
     monkeypatch.setattr(measures, "BAIRD_RUNS", 2)
+    monkeypatch.setattr(swifttd, "RIVALS", [rival for rival in swifttd.RIVALS if rival.rule == "td"])
     assert cli.main(["reproduce", name, "--scale", "quick", "--out", str(tmp_path)]) == 0
     result = Result.read(tmp_path / name / "result.json")
     check_whole(result, tmp_path)
@@ -71,14 +73,19 @@ def test_an_experiment_runs_whole(
 def test_the_whole_reproduction_on_the_robot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """`horde reproduce all`: every experiment on the simulator, with its page; a second run reuses everything.
 
-    Lives are shorter than at `--scale quick`, and two of the rules are compared. The small worlds, tested elsewhere,
-    give their known answers. Jobs run in this process, but are pickled, as those of the paper's scale are.
+    Lives are shorter than at `--scale quick`, with fewer runs and policies, and two of the rules are compared. The
+    small worlds, tested elsewhere, give their known answers. Jobs run in this process, but are pickled, as those of the
+    paper's scale are.
     """
+    monkeypatch.setattr(chain, "N_RUNS", 10)
     monkeypatch.setitem(excursions.STEPS, "quick", 3_700)
     monkeypatch.setattr(excursions, "RULES", excursions.RULES[::4])  # clipped and plain
     monkeypatch.setitem(reset.STEPS, "quick", 3_700)
     monkeypatch.setitem(reset.LAMP_STEPS, "quick", 3_700)
     monkeypatch.setitem(reset.CHANGE_AT, "quick", 700)
+    monkeypatch.setattr(policies, "FEW", 100)
+    monkeypatch.setattr(policies, "MANY", 200)
+    monkeypatch.setattr(policies, "LARGEST_PART", {"clipped": 100, "plain": 100})
     monkeypatch.setitem(policies.SIZES, "quick", policies.Size(life=4_200, rules=100, many=100, cycles=50))
     monkeypatch.setitem(loop.STEPS, "quick", 4_200)
     monkeypatch.setattr(loop, "learn_ring", lambda *_, **__: loop.ring_values())
