@@ -18,10 +18,6 @@ class Expectations(NamedTuple):
     b: Floats  # (n,): E_b[c e]
     C: Floats  # (n, n): E_b[phi phi']
 
-    def fixed_point(self) -> Floats:
-        """Return theta* with E[delta e] = 0, shape (n,)."""
-        return np.asarray(-np.linalg.pinv(self.A) @ self.b)
-
 
 @dataclass(frozen=True)
 class SmallMDP:
