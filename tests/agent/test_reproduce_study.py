@@ -207,7 +207,7 @@ def test_modules_in_the_current_folder_are_not_imported_by_jobs(tmp_path: Path) 
         f"import sys; sys.path[0] = {str(ROOT)!r}\n"
         "from horde_agent.reproduce.parallel import Job, run_jobs\n"
         "from tests.agent.test_reproduce_study import double\n"
-        "print([x for x, _ in run_jobs([Job(f'{x}', double, (x,)) for x in range(2)], print, n_workers=2)])\n"
+        "print([x for x, _ in run_jobs([Job(f'{x}', double, (x,)) for x in range(2)], print, n_workers=1)])\n"
     )
     command = [sys.executable, "-c", code]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
