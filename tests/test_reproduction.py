@@ -24,8 +24,8 @@ from horde_agent.reproduce import (
     study,
     swifttd,
 )
-from horde_agent.reproduce.parallel import run_here
-from horde_agent.reproduce.result import Result
+from horde_agent.reproduce.experiment import Result
+from horde_agent.reproduce.study import run_here
 
 
 def check_whole(result: Result, folder: Path) -> None:

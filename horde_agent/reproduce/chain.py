@@ -16,11 +16,9 @@ from matplotlib.axes import Axes
 from horde_agent.kernels._jit import inner_kernel, kernel
 from horde_agent.problems.classics import features
 from horde_agent.problems.markov import Expectations, SmallMDP
-from horde_agent.reproduce.experiment import Claims, Experiment, Finding
+from horde_agent.reproduce.experiment import Cell, Claims, Experiment, Figure, Finding, Table, join, mean_ci, student_t
 from horde_agent.reproduce.figure import COLOURS, new_canvas, save, style_axes
-from horde_agent.reproduce.parallel import Job, OnProgress
-from horde_agent.reproduce.result import Cell, Figure, Table, join, mean_ci, student_t
-from horde_agent.reproduce.study import Study
+from horde_agent.reproduce.study import Job, OnProgress, Study
 from horde_agent.types import Floats, Integers
 
 N_STATES, MIDDLE = 5, 2

@@ -11,9 +11,8 @@ from pathlib import Path
 import numpy as np
 
 from horde_agent.problems.classics import collision
-from horde_agent.reproduce.experiment import Claims, Experiment, Finding, finding_of_means
+from horde_agent.reproduce.experiment import Cell, Claims, Experiment, Figure, Finding, Table, finding_of_means, join
 from horde_agent.reproduce.figure import save, sensitivity
-from horde_agent.reproduce.result import Cell, Figure, Table, join
 from horde_agent.reproduce.small_runs import EXTRAGRADIENT, Runs, Variant, value_error
 from horde_agent.reproduce.study import Study
 from horde_agent.reproduce.sweeps import TUNING_SEED, Grid, Sweep, sweep

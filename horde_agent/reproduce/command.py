@@ -15,10 +15,9 @@ from rich.console import Console
 
 from horde_agent.life.timing import duration
 from horde_agent.reproduce import EXPERIMENTS, FURTHER, LATER, ReproduceConfig, resolve
-from horde_agent.reproduce.experiment import Experiment
+from horde_agent.reproduce.experiment import Cell, Experiment, Result
 from horde_agent.reproduce.lives import simulate_lives
 from horde_agent.reproduce.page import write_page
-from horde_agent.reproduce.result import Cell, Result
 from horde_agent.reproduce.study import Study
 from horde_agent.runs.config import BadInput, is_file
 from horde_agent.runs.keeping.folder import own_version, versions, writable, write_json

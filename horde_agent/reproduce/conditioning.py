@@ -31,11 +31,19 @@ from horde_agent.problems.conditioning import (
     Signals,
     TraceConditioning,
 )
-from horde_agent.reproduce.experiment import Claims, Experiment, Finding, finding_of_means
+from horde_agent.reproduce.experiment import (
+    Cell,
+    Claims,
+    Experiment,
+    Figure,
+    Finding,
+    Table,
+    finding_of_means,
+    join,
+    mean_ci,
+)
 from horde_agent.reproduce.figure import COLOURS, new_canvas, save, style_axes
-from horde_agent.reproduce.parallel import Job, OnProgress
-from horde_agent.reproduce.result import Cell, Figure, Table, join, mean_ci
-from horde_agent.reproduce.study import Study
+from horde_agent.reproduce.study import Job, OnProgress, Study
 from horde_agent.types import Floats, Tiles
 
 SHORT, LONG = 10, 30

@@ -28,12 +28,20 @@ from horde_agent.measures.online import UDE, UnbiasedTrace
 from horde_agent.measures.returns import returns_along
 from horde_agent.policies import ConstantAction
 from horde_agent.record import Phase
-from horde_agent.reproduce.experiment import Claims, Experiment, Finding, finding_of_means
+from horde_agent.reproduce.experiment import (
+    Cell,
+    Claims,
+    Experiment,
+    Figure,
+    Finding,
+    Table,
+    finding_of_means,
+    join,
+    mean_ci,
+)
 from horde_agent.reproduce.figure import COLOURS, new_canvas, save, style_axes
 from horde_agent.reproduce.lives import new_horde
-from horde_agent.reproduce.parallel import Job, OnProgress
-from horde_agent.reproduce.result import Cell, Figure, Table, join, mean_ci
-from horde_agent.reproduce.study import Study, cached
+from horde_agent.reproduce.study import Job, OnProgress, Study, cached
 from horde_agent.saving import State
 from horde_agent.types import Bools, Floats, Integers, Tiles
 

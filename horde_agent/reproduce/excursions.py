@@ -24,14 +24,12 @@ from horde_agent.measures.nmsre import Outcomes, final_nmsre, nmsre_at_rest
 from horde_agent.measures.passes import Curve
 from horde_agent.questions import excursions
 from horde_agent.record import Phase, read
-from horde_agent.reproduce.experiment import Claims, Experiment, Finding
+from horde_agent.reproduce.experiment import Cell, Claims, Experiment, Figure, Finding, Table, join, mean_ci
 from horde_agent.reproduce.figure import new_canvas, save, style_axes
 from horde_agent.reproduce.lessons import LEARN, TrainingData, learn, outcomes, predict_at_tests
 from horde_agent.reproduce.lives import LifeSpec, interface_of, new_horde, simulate_lives
 from horde_agent.reproduce.offline import Offline, offline
-from horde_agent.reproduce.parallel import Job, OnProgress
-from horde_agent.reproduce.result import Cell, Figure, Table, join, mean_ci
-from horde_agent.reproduce.study import Study, cached
+from horde_agent.reproduce.study import Job, OnProgress, Study, cached
 from horde_agent.runs.jobs.warm import warm_up
 from horde_agent.runs.showing.pictures import COLOURS, nmsre_picture
 from horde_agent.types import Bools, Floats, Integers

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 from matplotlib.figure import Figure as Canvas
 
-from horde_agent.reproduce.result import Figure
+from horde_agent.reproduce.experiment import Figure
 from horde_agent.reproduce.sweeps import Sweep
 from horde_agent.runs.showing import pictures
 from horde_agent.runs.showing.pictures import COLOURS, DPI, new_canvas, style_axes

@@ -26,13 +26,11 @@ from horde_agent.life.robot import RobotBody
 from horde_agent.life.worker import InPlace
 from horde_agent.policies import ConstantAction, Greedy, Policy, PolicyFunction, StickyRandom, Uniform, draw_from
 from horde_agent.record import Phase
-from horde_agent.reproduce.experiment import Claims, Experiment, Finding
+from horde_agent.reproduce.experiment import Cell, Claims, Experiment, Figure, Finding, Table, join, mean_ci
 from horde_agent.reproduce.figure import COLOURS, new_canvas, save, style_axes
 from horde_agent.reproduce.lives import new_horde
 from horde_agent.reproduce.measures import rank_correlation
-from horde_agent.reproduce.parallel import Job, OnProgress
-from horde_agent.reproduce.result import Cell, Figure, Table, join, mean_ci
-from horde_agent.reproduce.study import Study, cached
+from horde_agent.reproduce.study import Job, OnProgress, Study, cached
 from horde_agent.types import Floats, Integers, Tiles
 
 LAM, STEP_SIZE, STOP_STEP_SIZE = 0.9, 0.02, 0.1

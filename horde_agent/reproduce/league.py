@@ -20,13 +20,11 @@ from horde_agent.measures.nmsre import final_nmsre
 from horde_agent.measures.online import rupee_beta0
 from horde_agent.questions import PAPER_LAMBDA, excursions
 from horde_agent.record import read
-from horde_agent.reproduce.experiment import Claims, Experiment, Finding
+from horde_agent.reproduce.experiment import Cell, Claims, Experiment, Figure, Finding, Mean, Table, mean_ci
 from horde_agent.reproduce.figure import COLOURS, new_canvas, save, style_axes
 from horde_agent.reproduce.lessons import TrainingData, learn, outcomes
 from horde_agent.reproduce.lives import LifeSpec, interface_of, new_horde, simulate_lives
-from horde_agent.reproduce.parallel import Job, OnProgress
-from horde_agent.reproduce.result import Cell, Figure, Mean, Table, mean_ci
-from horde_agent.reproduce.study import Study, cached
+from horde_agent.reproduce.study import Job, OnProgress, Study, cached
 from horde_agent.runs.jobs.warm import warm_up
 from horde_agent.types import Bools, Floats
 

@@ -22,7 +22,7 @@ from horde_agent.life.student import encoder
 from horde_agent.measures.nmsre import Outcomes
 from horde_agent.measures.returns import TruncatedReturn, policies_under_test
 from horde_agent.record import DRIVES, Flag, Phase, Stream
-from horde_agent.reproduce.parallel import OnProgress
+from horde_agent.reproduce.study import OnProgress
 from horde_agent.types import Floats, Integers
 
 NOTHING, BEGIN, LEARN = 0, 1, 2

@@ -25,8 +25,7 @@ from horde_agent.life.worker import InPlace
 from horde_agent.policies import BehaviourPolicy, StickyRandom
 from horde_agent.questions import excursions, nexting
 from horde_agent.record import Recorder
-from horde_agent.reproduce.parallel import Job, OnProgress
-from horde_agent.reproduce.study import Study
+from horde_agent.reproduce.study import Job, OnProgress, Study
 
 Kind = Literal["excursions", "behaviour"]
 """With test excursions, as in the paper's first two experiments, or learning on every step, as in its third."""

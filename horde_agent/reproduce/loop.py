@@ -24,12 +24,10 @@ from horde_agent.life.student import Student, predict_along, relearn
 from horde_agent.measures.nmsre import nmsre_at_rest
 from horde_agent.policies import Behaviour, PolicyFunction
 from horde_agent.record import Stream, read, row_dtype
-from horde_agent.reproduce.experiment import Claims, Experiment, Finding
+from horde_agent.reproduce.experiment import Cell, Claims, Experiment, Figure, Finding, Table, join, mean_ci
 from horde_agent.reproduce.figure import COLOURS, new_canvas, save, style_axes
 from horde_agent.reproduce.lives import LifeSpec, interface_of, new_horde, simulate_lives
-from horde_agent.reproduce.parallel import Job, OnProgress
-from horde_agent.reproduce.result import Cell, Figure, Table, join, mean_ci
-from horde_agent.reproduce.study import Study, cached
+from horde_agent.reproduce.study import Job, OnProgress, Study, cached
 from horde_agent.runs.jobs.holdout import returns_of
 from horde_agent.tiles import TileCoder
 from horde_agent.types import Bools, Floats

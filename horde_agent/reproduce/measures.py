@@ -21,14 +21,12 @@ from horde_agent.questions import PAPER_LAMBDA, excursions
 from horde_agent.record import read
 from horde_agent.reproduce import chain
 from horde_agent.reproduce.chain import BEHAVIOUR_RIGHT, CHANGE_AFTER, CHANGED, MIDDLE, N_STATES, SETTLED, TARGET_RIGHT
-from horde_agent.reproduce.experiment import Claims, Experiment, Finding
+from horde_agent.reproduce.experiment import Cell, Claims, Experiment, Figure, Finding, join, mean_ci
 from horde_agent.reproduce.figure import COLOURS, new_canvas, save, style_axes
 from horde_agent.reproduce.league import MeasuredHorde
 from horde_agent.reproduce.lessons import TrainingData, latest_nmsre, learn, outcomes
 from horde_agent.reproduce.lives import LifeSpec, interface_of, simulate_lives
-from horde_agent.reproduce.parallel import Job, OnProgress
-from horde_agent.reproduce.result import Cell, Figure, join, mean_ci
-from horde_agent.reproduce.study import Study, cached
+from horde_agent.reproduce.study import Job, OnProgress, Study, cached
 from horde_agent.runs.jobs.warm import warm_up
 from horde_agent.types import Bools, Floats, Integers
 

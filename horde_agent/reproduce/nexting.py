@@ -18,7 +18,7 @@ from horde_agent.interface import Interface
 from horde_agent.life.bodies import make_body
 from horde_agent.measures.nmsre import NO_VARIANCE, normalise
 from horde_agent.record import read
-from horde_agent.reproduce.experiment import Claims, Experiment, Finding
+from horde_agent.reproduce.experiment import Cell, Claims, Experiment, Figure, Finding, Table, join, mean_ci
 from horde_agent.reproduce.figure import COLOURS, new_canvas, save, style_axes
 from horde_agent.reproduce.lessons import TrainingData, learn
 from horde_agent.reproduce.lives import LifeSpec, interface_of, open_recorder, simulate_lives
@@ -39,9 +39,7 @@ from horde_agent.reproduce.nexting_life import (
     window,
 )
 from horde_agent.reproduce.offline import RIDGES, Problem, blocks
-from horde_agent.reproduce.parallel import Job, OnProgress
-from horde_agent.reproduce.result import Cell, Figure, Table, join, mean_ci
-from horde_agent.reproduce.study import Study, cached
+from horde_agent.reproduce.study import Job, OnProgress, Study, cached
 from horde_agent.runs.jobs.holdout import LEARNED_SHARE, Moments, read_log
 from horde_agent.runs.jobs.warm import warm_up
 from horde_agent.types import Bools, Floats

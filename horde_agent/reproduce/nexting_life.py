@@ -25,7 +25,7 @@ from horde_agent.record import Stream
 from horde_agent.reproduce.lessons import LEARN, TrainingData, learn
 from horde_agent.reproduce.lives import new_horde
 from horde_agent.reproduce.offline import LifeRows, LiveFeatures, terms_needed
-from horde_agent.reproduce.parallel import OnProgress
+from horde_agent.reproduce.study import OnProgress
 from horde_agent.runs.jobs.holdout import Moments
 from horde_agent.runs.jobs.warm import warm_up
 from horde_agent.types import Bools, Floats, Integers

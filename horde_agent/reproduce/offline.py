@@ -29,7 +29,7 @@ from horde_agent.measures.nmsre import nmsre_at_rest
 from horde_agent.measures.returns import PolicyUnderTest, policies_under_test, returns_along
 from horde_agent.record import Flag, Phase
 from horde_agent.reproduce.lessons import HORIZON, LEARN, NOTHING, TrainingData
-from horde_agent.reproduce.parallel import OnProgress
+from horde_agent.reproduce.study import OnProgress
 from horde_agent.types import Bools, Floats, Integers
 
 Singles = NDArray[np.float32]

@@ -26,13 +26,11 @@ from horde_agent.life.student import encoder
 from horde_agent.life.timing import Durations
 from horde_agent.policies import Gibbs, StickyRandom, trace_growth
 from horde_agent.record import read
-from horde_agent.reproduce.experiment import Claims, Experiment, Finding
+from horde_agent.reproduce.experiment import Cell, Claims, Experiment, Figure, Finding, Table, join, mean_ci
 from horde_agent.reproduce.figure import COLOURS, new_canvas, save, style_axes
 from horde_agent.reproduce.lessons import TrainingData, learn
 from horde_agent.reproduce.lives import LifeSpec, interface_of, new_horde, simulate_lives
-from horde_agent.reproduce.parallel import Job, OnProgress, n_cores
-from horde_agent.reproduce.result import Cell, Figure, Table, join, mean_ci
-from horde_agent.reproduce.study import Study, cached
+from horde_agent.reproduce.study import Job, OnProgress, Study, cached, n_cores
 from horde_agent.runs.jobs.warm import warm_up
 from horde_agent.types import Bools, Floats, Integers
 

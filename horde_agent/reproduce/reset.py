@@ -24,13 +24,11 @@ from horde_agent.life.observers import sound_demons
 from horde_agent.questions import excursions
 from horde_agent.record import Stream, read
 from horde_agent.reproduce import excursions as first_experiment
-from horde_agent.reproduce.experiment import Claims, Experiment, Finding
+from horde_agent.reproduce.experiment import Cell, Claims, Experiment, Figure, Finding, Table, join, mean_ci
 from horde_agent.reproduce.figure import COLOURS, new_canvas, save, style_axes
 from horde_agent.reproduce.lessons import TrainingData, latest_nmsre, learn
 from horde_agent.reproduce.lives import LifeSpec, interface_of, new_horde, simulate_life, simulate_lives
-from horde_agent.reproduce.parallel import Job, OnProgress
-from horde_agent.reproduce.result import Cell, Figure, Table, join, mean_ci
-from horde_agent.reproduce.study import Study, cached
+from horde_agent.reproduce.study import Job, OnProgress, Study, cached
 from horde_agent.runs.jobs.warm import warm_up
 from horde_agent.types import Bools, Floats, Integers
 

@@ -14,9 +14,8 @@ import numpy as np
 
 from horde_agent.problems.markov import Problem
 from horde_agent.problems.rooms import rooms
-from horde_agent.reproduce.experiment import Claims, Experiment, Finding, finding_of_means
+from horde_agent.reproduce.experiment import Cell, Claims, Experiment, Figure, Finding, Table, finding_of_means, join
 from horde_agent.reproduce.figure import save, sensitivity
-from horde_agent.reproduce.result import Cell, Figure, Table, join
 from horde_agent.reproduce.small_runs import Runs, Variant, value_error
 from horde_agent.reproduce.study import Study
 from horde_agent.reproduce.sweeps import TUNING_SEED, Grid, Sweep, sweep

@@ -21,7 +21,7 @@ from horde_agent.kernels.vectors import hold
 from horde_agent.learning.plain import new_demons
 from horde_agent.learning.rules import LearnerConfig, next_lambda
 from horde_agent.problems.markov import Problem
-from horde_agent.reproduce.parallel import OnProgress
+from horde_agent.reproduce.study import OnProgress
 from horde_agent.types import Bools, Floats, Integers
 
 PLAIN, ADAGRAD, EXTRAGRADIENT = range(3)

@@ -1,31 +1,45 @@
 """Study: the input of an experiment: output folder, scale, seeds, robot, cache and worker processes.
 
-An experiment caches expensive results and runs independent work in processes:
+An experiment caches expensive results and runs independent work in spawned processes, one per core, with progress:
 
     @cached(Scores)  # a NamedTuple
     def learn(on_progress: OnProgress, study: Study, seed: int) -> Scores: ...
 
     scores = study.in_parallel([Job(f"seed {seed}", learn, (study, seed)) for seed in study.seeds])
+
+A job is a module-level function and its arguments. Its result is pickled: write large results to a file and return the
+path.
 """
 
 from __future__ import annotations
 
 import functools
+import gc
 import json
+import multiprocessing
 import os
 import re
 import shutil
-from collections.abc import Callable, Sequence
+import signal
+import threading
+import time
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Concatenate, Literal, ParamSpec, TypeVar
+from typing import Any, Concatenate, Literal, NamedTuple, ParamSpec, TypeVar
 
+import numba
 import numpy as np
 
-from horde_agent.reproduce.parallel import Job, OnProgress, run_here, run_jobs
-from horde_agent.reproduce.result import Cell
+from horde_agent.life.timing import duration
 from horde_agent.runs.keeping.folder import git_commit, own_version
 
+OnProgress = Callable[[float], None]
+"""Takes the finished share of a job, in [0, 1]; cheap enough for every step."""
 Scale = Literal["quick", "paper"]
 Arrays = TypeVar("Arrays", bound=Any)
 Arguments = ParamSpec("Arguments")
@@ -62,7 +76,7 @@ class Study:
         path.mkdir(parents=True, exist_ok=True)
         return path
 
-    def cached(self, name: str, make: Callable[[Path], None], **settings: Cell) -> Path:
+    def cached(self, name: str, make: Callable[[Path], None], **settings: object) -> Path:
         """Return a cached file or folder; make it first if it is missing or was made with other settings.
 
         It is moved into place when complete. The key is the settings, scale, backend and version. Different processes
@@ -92,7 +106,7 @@ class Study:
     def in_parallel(self, jobs: Sequence[Job]) -> list[Any]:
         """Run jobs in spawned processes, one per core, and return their results in order.
 
-        Each is called as function(on_progress, *args); see `parallel.Job`. Ctrl-C ends all. At the quick scale they are
+        Each is called as function(on_progress, *args); see `Job`. Ctrl-C ends all. At the quick scale they are
         done one after another in this process: starting worker processes, which load all kernels again, takes longer.
         """
         do = run_here if self.is_quick else run_jobs
@@ -145,3 +159,160 @@ def _remove(path: Path) -> None:
         shutil.rmtree(path)
     else:
         path.unlink(missing_ok=True)
+
+
+# ---- jobs -----------------------------------------------------------------------------------------------------------
+
+_SEND_EVERY_S, _PRINT_EVERY_S = 1.0, 10.0
+_PRINT_FROM = 0.01  # finished share of the work before which the remaining time is not estimated
+
+
+class Job(NamedTuple):
+    """One piece of work."""
+
+    name: str  # shown in progress and errors
+    function: Callable[..., Any]  # a module-level function, called as function(on_progress, *args)
+    args: tuple[Any, ...] = ()  # its arguments; must be picklable
+    cost: float = 1.0  # expected duration in any unit: weights the progress, and the most expensive jobs start first
+
+
+class JobFailed(RuntimeError):
+    """A job raised, or its process died; the message holds the job's name and traceback."""
+
+
+def n_cores() -> int:
+    """Return the number of cores that this process may use."""
+    has_affinity = hasattr(os, "sched_getaffinity")
+    return len(os.sched_getaffinity(0)) if has_affinity else os.cpu_count() or 1
+
+
+def run_jobs(jobs: Sequence[Job], say: Callable[[str], None], n_workers: int | None = None) -> list[Any]:
+    """Run jobs in worker processes and return their results in order; a single job runs in this process.
+
+    Args:
+        jobs: The work.
+        say: Takes a line of progress every ten seconds.
+        n_workers: Number of processes; one per core when None.
+
+    Raises:
+        JobFailed: If a job fails; the workers are terminated.
+        KeyboardInterrupt: On Ctrl-C; the workers are terminated.
+    """
+    if len(jobs) == 1:
+        return run_here(jobs, say)
+    n_workers = min(n_workers or n_cores(), max(len(jobs), 1))
+    progress, results = _Progress(jobs, say), [None] * len(jobs)
+    context, others = multiprocessing.get_context("spawn"), set(multiprocessing.active_children())
+    with _worker_environment():
+        shares = context.SimpleQueue()
+        pool = ProcessPoolExecutor(n_workers, context, _start_worker, (shares, max(1, n_cores() // n_workers)))
+        order = sorted(range(len(jobs)), key=lambda k: -jobs[k].cost)
+        running = {pool.submit(_run, k, jobs[k]): k for k in order}
+    try:
+        while running:
+            finished, _ = wait(running, timeout=_SEND_EVERY_S, return_when=FIRST_COMPLETED)
+            while not shares.empty():
+                progress.update(*shares.get())
+            for future in finished:
+                k, error = running.pop(future), future.exception()
+                if isinstance(error, BrokenProcessPool):
+                    raise JobFailed(f"{progress.running} failed: a process died; killed, or out of memory?")
+                if error is not None:
+                    raise JobFailed(f"{jobs[k].name} failed: {''.join(traceback.format_exception(error))}")
+                results[k] = future.result()
+                progress.update(k, 1.0)
+    except BaseException:
+        for process in set(multiprocessing.active_children()) - others:
+            process.terminate()
+        raise
+    finally:
+        pool.shutdown(cancel_futures=True)
+    return results
+
+
+def run_here(jobs: Sequence[Job], say: Callable[[str], None]) -> list[Any]:
+    """Run jobs one after another in this process and return their results in order.
+
+    A single job uses all threads; several use one each, as in worker processes, and so compile the same kernels.
+    """
+    progress, results, n_threads = _Progress(jobs, say), [], numba.get_num_threads()
+    numba.set_num_threads(n_threads if len(jobs) == 1 else 1)
+    try:
+        for k, job in enumerate(jobs):
+            results.append(job.function(lambda share, k=k: progress.update(k, share), *job.args))
+            progress.update(k, 1.0)
+    finally:
+        numba.set_num_threads(n_threads)
+    return results
+
+
+class _Progress:
+    """Prints the finished share of the work and the time left, at most every ten seconds."""
+
+    def __init__(self, jobs: Sequence[Job], say: Callable[[str], None]) -> None:
+        self._jobs, self._say = jobs, say
+        self._shares: dict[int, float] = {}
+        self._began = self._printed = time.perf_counter()
+
+    @property
+    def running(self) -> str:
+        """Names of the started and unfinished jobs."""
+        return ", ".join(self._jobs[k].name for k, share in self._shares.items() if share < 1.0)
+
+    def update(self, k: int, share: float) -> None:
+        """Set the finished share of job k."""
+        self._shares[k], now = share, time.perf_counter()
+        whole = sum(job.cost for job in self._jobs)
+        done = sum(self._jobs[i].cost * s for i, s in self._shares.items()) / whole
+        if now - self._printed >= _PRINT_EVERY_S and done >= _PRINT_FROM:
+            self._printed, n = now, len(self._jobs)
+            left = duration((now - self._began) * (1 - done) / done)
+            self._say(f"{self.running} · {done:.0%} of {n} job{'s' * (n > 1)} · {left} left")
+
+
+@contextmanager
+def _worker_environment() -> Iterator[None]:
+    """Start workers with SIGINT ignored (the parent handles Ctrl-C), and without the current folder in sys.path."""
+    in_main_thread = threading.current_thread() is threading.main_thread()
+    handler = signal.signal(signal.SIGINT, signal.SIG_IGN) if in_main_thread else None
+    safe_path = os.environ.get("PYTHONSAFEPATH")
+    os.environ["PYTHONSAFEPATH"] = "1"
+    try:
+        yield
+    finally:
+        del os.environ["PYTHONSAFEPATH"]
+        if safe_path is not None:
+            os.environ["PYTHONSAFEPATH"] = safe_path
+        if in_main_thread:
+            signal.signal(signal.SIGINT, handler)
+
+
+_shares: Any = None  # of a worker: the queue to its parent
+
+
+def _start_worker(shares: Any, n_threads: int) -> None:
+    global _shares
+    _shares = shares
+    threading.Thread(target=_exit_with_parent, daemon=True).start()
+    numba.set_num_threads(min(n_threads, numba.get_num_threads()))
+
+
+def _exit_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    assert parent is not None, "workers have a parent"
+    parent.join()
+    os._exit(1)
+
+
+def _run(k: int, job: Job) -> Any:
+    gc.collect()  # frees the last job's reference cycles
+    sent = -_SEND_EVERY_S
+
+    def send(share: float) -> None:
+        nonlocal sent
+        if time.perf_counter() - sent >= _SEND_EVERY_S:
+            sent = time.perf_counter()
+            _shares.put((k, share))
+
+    send(0.0)
+    return job.function(send, *job.args)

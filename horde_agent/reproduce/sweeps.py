@@ -7,10 +7,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from horde_agent.reproduce.parallel import Job
-from horde_agent.reproduce.result import Cell, Table, mean_ci
+from horde_agent.reproduce.experiment import Cell, Table, mean_ci
 from horde_agent.reproduce.small_runs import Batch, Runs, Scores, Variant, score
-from horde_agent.reproduce.study import Study
+from horde_agent.reproduce.study import Job, Study
 from horde_agent.types import Floats
 
 TUNING_SEED = 100

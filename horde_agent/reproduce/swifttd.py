@@ -18,14 +18,12 @@ from horde_agent.horde import LearnerConfig
 from horde_agent.measures.nmsre import normalise
 from horde_agent.record import read
 from horde_agent.reproduce import nexting
-from horde_agent.reproduce.experiment import Claims, Experiment, Finding
+from horde_agent.reproduce.experiment import Cell, Claims, Experiment, Figure, Finding, Table, join, mean_ci
 from horde_agent.reproduce.figure import COLOURS, new_canvas, save, style_axes
 from horde_agent.reproduce.lessons import learn
 from horde_agent.reproduce.lives import interface_of, simulate_lives
 from horde_agent.reproduce.nexting_life import Asked, NextingLife, WindowScores
-from horde_agent.reproduce.parallel import Job, OnProgress
-from horde_agent.reproduce.result import Cell, Figure, Table, join, mean_ci
-from horde_agent.reproduce.study import Study, cached
+from horde_agent.reproduce.study import Job, OnProgress, Study, cached
 from horde_agent.tiles import TileCoder
 from horde_agent.types import Bools, Floats, Tiles
 

@@ -16,12 +16,10 @@ import numpy as np
 
 from horde_agent.problems.classics import baird, boyan_chain, random_walk
 from horde_agent.problems.markov import Expectations, Problem
-from horde_agent.reproduce.experiment import Claims, Experiment, Finding, finding_of_means
+from horde_agent.reproduce.experiment import Cell, Claims, Experiment, Figure, Finding, Table, finding_of_means, mean_ci
 from horde_agent.reproduce.figure import COLOURS, new_canvas, save, style_axes
-from horde_agent.reproduce.parallel import Job, OnProgress
-from horde_agent.reproduce.result import Cell, Figure, Table, mean_ci
 from horde_agent.reproduce.small_runs import ADAGRAD, PLAIN, Batch, Error, Runs, Scores, Variant, score
-from horde_agent.reproduce.study import Study
+from horde_agent.reproduce.study import Job, OnProgress, Study
 from horde_agent.types import Floats
 
 # lambda is 0: V-trace with one step clips rho at 1.

@@ -11,8 +11,8 @@ import pytest
 
 from horde_agent import cli
 from horde_agent.reproduce import command
+from horde_agent.reproduce.experiment import Claim, Figure, Result, Table
 from horde_agent.reproduce.page import write_page
-from horde_agent.reproduce.result import Claim, Figure, Result, Table
 from horde_agent.reproduce.study import Study
 from horde_agent.runs.keeping.folder import own_version
 from tests.bench import reproduction

@@ -15,9 +15,8 @@ import numpy as np
 import pytest
 
 from horde_agent.reproduce.command import say
-from horde_agent.reproduce.parallel import Job, JobFailed, OnProgress, run_jobs
-from horde_agent.reproduce.result import Claim, Figure, Result, Table, mean_ci, student_t, verdict
-from horde_agent.reproduce.study import Study
+from horde_agent.reproduce.experiment import Claim, Figure, Result, Table, mean_ci, student_t, verdict
+from horde_agent.reproduce.study import Job, JobFailed, OnProgress, Study, run_jobs
 from tests.agent import kills
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -205,7 +204,7 @@ def test_modules_in_the_current_folder_are_not_imported_by_jobs(tmp_path: Path) 
     (tmp_path / "socket.py").write_text("raise SystemExit('foreign code runs')")
     code = (
         f"import sys; sys.path[0] = {str(ROOT)!r}\n"
-        "from horde_agent.reproduce.parallel import Job, run_jobs\n"
+        "from horde_agent.reproduce.study import Job, run_jobs\n"
         "from tests.agent.test_reproduce_study import double\n"
         "print([x for x, _ in run_jobs([Job(f'{x}', double, (x,)) for x in range(2)], print, n_workers=1)])\n"
     )

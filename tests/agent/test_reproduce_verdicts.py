@@ -22,11 +22,11 @@ from horde_agent.reproduce.excursions import (
     LifeSummary,
     Variant,
 )
+from horde_agent.reproduce.experiment import Claim
 from horde_agent.reproduce.offline import Offline
 from horde_agent.reproduce.reset import EXPERIMENT as RESET
 from horde_agent.reproduce.reset import Data as ResetData
 from horde_agent.reproduce.reset import Run
-from horde_agent.reproduce.result import Claim
 from tests.agent.doubles import ToyBody
 from tests.agent.reproducing import LitToy
 

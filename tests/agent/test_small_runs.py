@@ -16,7 +16,7 @@ from horde_agent.reproduce import LATER, command, tdrc
 from horde_agent.reproduce import collision as collision_experiment
 from horde_agent.reproduce import rooms as rooms_experiment
 from horde_agent.reproduce.collision import LAMBDAS, VARIANTS
-from horde_agent.reproduce.result import Result
+from horde_agent.reproduce.experiment import Result
 from horde_agent.reproduce.small_runs import (
     ADAGRAD,
     EXTRAGRADIENT,
