@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 from gymnasium.utils.env_checker import check_env
 
-from horde_agent import Horde, LearnerConfig
 from horde_agent.measures.returns import returns_along
 from horde_agent.problems.conditioning import Patterning, TraceConditioning
 from horde_agent.reproduce import conditioning
@@ -32,6 +31,7 @@ from horde_agent.reproduce.conditioning import (
     questions,
     steps_since_onset,
 )
+from tests.agent.shared import binary
 from tests.oracles.conditioning import slow_adam
 
 NAMES = ("TraceConditioning", "NoisyPatterning", "TracePatterning")
@@ -113,21 +113,30 @@ def test_td_with_adam_learns_as_its_slow_twin_in_pieces_or_not() -> None:
     np.testing.assert_allclose(learner.theta, slow_adam(phi, us, 0.9, 0.01), rtol=1e-9, atol=1e-13)
 
 
-def test_the_loop_predicts_as_a_horde_that_feeds_its_predictions_back() -> None:
+def test_the_loop_predicts_as_its_slow_twin() -> None:
+    """TD(lambda) over dense features, with the predictions of the step before fed back."""
     env = TraceConditioning(isi=10)
-    streams = tuple(env.draw(np.random.default_rng(seed), 5) for seed in (5, 6))
-    made = predict(env, streams, CLOSED)
+    learned, scored = (env.draw(np.random.default_rng(seed), 5) for seed in (5, 6))
+    made = predict(env, (learned, scored), CLOSED)
     interface, asked = interface_of(env, CLOSED), questions()
-    shape = {"n_features": interface.coder.n_features, "n_active": interface.coder.n_active}
-    config = LearnerConfig(algorithm="td", step_size=conditioning.STEP_SIZE, dtype="float64", engine="plain")
-    horde = Horde(asked, **shape, config=config)
-    y = [horde.begin(streams[0][0], interface.encode(streams[0][0], None))]
-    for row in streams[0][1:]:
-        y.append(horde.learn(0, 1.0, row, interface.encode(row, y[-1])))
+    alpha, gamma = conditioning.STEP_SIZE / interface.coder.n_active, np.array([q.continuation for q in asked])
+    channel = [q.cumulant.index for q in asked]
+    theta, e = np.zeros((2, len(asked), interface.coder.n_features))
+
+    def features(row: np.ndarray, y: np.ndarray | None) -> np.ndarray:
+        return binary(interface.encode(row, y), interface.coder.n_features)
+
+    phi, y = features(learned[0], None), [np.zeros(len(asked))]
+    for row in learned[1:]:
+        after = features(row, y[-1])
+        delta = row[channel] + gamma * (theta @ after) - theta @ phi
+        e = e * (gamma * conditioning.LAM)[:, np.newaxis] + phi
+        theta, phi = theta + alpha * delta[:, np.newaxis] * e, after
+        y.append(theta @ phi)
     np.testing.assert_allclose(made.learned, y, rtol=1e-6, atol=1e-9)
-    y = [horde.predict(interface.encode(streams[1][0], None))]
-    for row in streams[1][1:]:
-        y.append(horde.predict(interface.encode(row, y[-1])))
+    y = [theta @ features(scored[0], None)]
+    for row in scored[1:]:
+        y.append(theta @ features(row, y[-1]))
     np.testing.assert_allclose(made.scored, y, rtol=1e-6, atol=1e-9)
 
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 import os
+import pickle
 import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import NamedTuple
 
 import numba
 import numpy as np
@@ -16,7 +18,7 @@ import pytest
 
 from horde_agent.reproduce.command import say
 from horde_agent.reproduce.experiment import Claim, Figure, Result, Table, mean_ci, student_t, verdict
-from horde_agent.reproduce.study import Job, JobFailed, OnProgress, Study, run_jobs
+from horde_agent.reproduce.study import Job, JobFailed, OnProgress, Study, cached, run_jobs
 from tests.agent import kills
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -41,13 +43,37 @@ class Maker:
         path.write_text(f"{self.n}")
 
 
-@pytest.mark.parametrize("other", [{"scale": "paper"}, {"backend": "emulated"}])
-def test_what_is_kept_is_made_once_for_the_same_settings(tmp_path: Path, other: dict[str, object]) -> None:
+def test_what_is_kept_is_made_once_for_the_same_settings(tmp_path: Path) -> None:
     make = Maker()
     for _ in range(2):
         assert study(tmp_path).cached("life-0", make, steps=10).read_text() == "1"
     assert study(tmp_path).cached("life-0", make, steps=20).read_text() == "2"
-    assert study(tmp_path, **other).cached("life-0", make, steps=20).read_text() == "3"
+    assert study(tmp_path, scale="paper").cached("life-0", make, steps=20).read_text() == "3"
+    assert study(tmp_path, backend="emulated").cached("life-0", make, steps=20).read_text() == "4"
+
+
+class Sums(NamedTuple):
+    """A result of a cached job."""
+
+    total: float
+    parts: np.ndarray
+
+
+@cached(Sums)
+def adds(on_progress: OnProgress, study: Study, path: Path, parts: tuple[int, ...]) -> Sums:
+    path.write_text(path.read_text() + "x")
+    return Sums(float(sum(parts)), np.array(parts))
+
+
+def test_a_cached_job_is_done_once_for_the_same_arguments(tmp_path: Path) -> None:
+    """Its name is that of a module's function, so that it can be sent to a process."""
+    calls = tmp_path / "calls"
+    calls.touch()
+    for parts in ((1, 2), (1, 2), (12,)):
+        found = adds(lambda share: None, study(tmp_path), calls, parts)
+        assert (found.total, found.parts.tolist()) == (sum(parts), list(parts))
+    assert calls.read_text() == "xx"
+    assert pickle.loads(pickle.dumps(adds)) is adds
 
 
 def test_what_was_broken_off_is_not_believed(tmp_path: Path) -> None:
