@@ -7,13 +7,13 @@ begins in the middle. Source: White, Modayil & Sutton (2012), section 6; inverte
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from matplotlib.axes import Axes
 
-from horde_agent.kernels._jit import inner_kernel, kernel
 from horde_agent.problems.classics import features
 from horde_agent.problems.markov import Expectations, SmallMDP
 from horde_agent.reproduce.experiment import Cell, Claims, Experiment, Figure, Finding, Table, join, mean_ci, student_t
@@ -82,42 +82,82 @@ def walk(rng: np.random.Generator, n_episodes: int, gamma: float) -> Stream:
         rho_t=np.where(is_right, TARGET_RIGHT / BEHAVIOUR_RIGHT, (1 - TARGET_RIGHT) / (1 - BEHAVIOUR_RIGHT)),
         c_tp1=(reached == N_STATES).astype(np.float64),
         gamma_tp1=np.where(is_over, 0.0, gamma),
-        end=np.cumsum(np.bincount(episode)),
     )
 
 
-# ---- GTD(lambda) with real-valued features: a state is a row of Phi, whose last row, all zero, is the end ------------
-
-
 class Stream(NamedTuple):
-    """T transitions of whole episodes."""
+    """T transitions of whole episodes, or those of R runs, (R, T)."""
 
     state_t: Integers  # (T,): rows of Phi
     state_tp1: Integers  # (T,)
     rho_t: Floats  # (T,): pi(a_t) / b(a_t)
     c_tp1: Floats  # (T,)
     gamma_tp1: Floats  # (T,): 0 where the episode ends
-    end: Integers  # (E,): each episode's last step, plus 1
 
 
-class Rates(NamedTuple):
-    """Step sizes, the trace decay, and the traces of the estimates."""
-
-    alpha: float
-    alpha_w: float
-    lam: float
-    one_over_tau: Floats  # (K,): one for each pair of estimates
+# ---- GTD(0) with real-valued features: a state is a row of Phi, whose last row, all zero, is the end -----------------
 
 
-class Memory(NamedTuple):
-    """Weights and estimates over n features."""
+class Runs:
+    """Independent runs of GTD(0), one per row.
 
-    theta: Floats  # (n,)
-    w: Floats  # (n,)
-    m: Floats  # (K, n): traces of delta e, vector estimates
-    s: Floats  # (K,): traces of delta (e.w), scalar estimates
-    mean_phi_phi: Floats  # (n, n): running mean of phi phi'
-    n_steps: Integers  # (1,): how many it is the mean of
+    Args:
+        theta: First weights, shape (n_runs, n).
+        alpha: Step size.
+        alpha_w: Secondary step size; 0 makes the learner TD(0).
+
+    Source: White, Modayil & Sutton (2012), pseudo-code of GTD(lambda).
+    """
+
+    def __init__(self, theta: Floats, alpha: float, alpha_w: float) -> None:
+        self.theta, self.w, self.alpha, self.alpha_w = theta.copy(), np.zeros(theta.shape), alpha, alpha_w
+
+    def learn(self, phi: Floats, phi_tp1: Floats, c: Any, gamma_tp1: Any, rho: Any) -> tuple[Floats, Floats, Floats]:
+        """Learn from a transition of each run and return delta, delta e, and e.w before this step.
+
+        phi and phi_tp1 are of shape (n_runs, n); c, gamma and rho of (n_runs,).
+        """
+        delta = c + gamma_tp1 * dot(self.theta, phi_tp1) - dot(self.theta, phi)
+        error, e_w = (rho * delta)[:, None] * phi, rho * dot(self.w, phi)
+        self.theta += self.alpha * (error - (gamma_tp1 * e_w)[:, None] * phi_tp1)
+        self.w += self.alpha_w * (error - dot(self.w, phi)[:, None] * phi)
+        return delta, error, e_w
+
+
+def dot(a: Floats, b: Floats) -> Floats:
+    """Return the scalar products of the rows of two arrays, (n_runs, n), shape (n_runs,)."""
+    return np.asarray(np.einsum("ij,ij->i", a, b))
+
+
+class EstimatingRuns(Runs):
+    """Runs with the MSPBE estimates of K time constants.
+
+    Args:
+        theta, alpha, alpha_w: As in `Runs`.
+        taus: Time constants of the estimates, in steps.
+
+    Source: White, Modayil & Sutton (2012), eq. 9; rho is in e and nowhere else.
+    """
+
+    def __init__(self, theta: Floats, alpha: float, alpha_w: float, taus: Sequence[float]) -> None:
+        super().__init__(theta, alpha, alpha_w)
+        self._rate, self._n_steps, (n_runs, n) = 1.0 / np.array(taus, dtype=np.float64), 0, theta.shape
+        self._m, self._s = np.zeros((n_runs, len(taus), n)), np.zeros((n_runs, len(taus)))
+        self._mean_phi_phi = np.zeros((n_runs, n, n))
+
+    def learn(self, phi: Floats, phi_tp1: Floats, c: Any, gamma_tp1: Any, rho: Any) -> tuple[Floats, Floats, Floats]:
+        """Learn from a transition of each run, as in `Runs`."""
+        delta, error, e_w = super().learn(phi, phi_tp1, c, gamma_tp1, rho)
+        self._n_steps += 1
+        self._mean_phi_phi += (phi[:, :, None] * phi[:, None] - self._mean_phi_phi) / self._n_steps
+        self._m += self._rate[:, None] * (error[:, None] - self._m)
+        self._s += self._rate * ((delta * e_w)[:, None] - self._s)
+        return delta, error, e_w
+
+    @property
+    def numbers(self) -> Recorded:
+        """Weights and estimates now, with an axis of runs in the place of the episodes."""
+        return Recorded(self.theta, self.w, self._m, self._s, self._mean_phi_phi)
 
 
 class Recorded(NamedTuple):
@@ -125,108 +165,43 @@ class Recorded(NamedTuple):
 
     theta: Floats  # (E, n)
     w: Floats  # (E, n)
-    m: Floats  # (E, K, n)
-    s: Floats  # (E, K)
-    mean_phi_phi: Floats  # (E, n, n)
+    m: Floats  # (E, K, n): traces of delta e, vector estimates
+    s: Floats  # (E, K): traces of delta (e.w), scalar estimates
+    mean_phi_phi: Floats  # (E, n, n): running mean of phi phi'
 
 
-def new_memory(n: int, n_taus: int) -> Memory:
-    """Return a memory of zeros, K = n_taus."""
-    return Memory(
-        np.zeros(n), np.zeros(n), np.zeros((n_taus, n)), np.zeros(n_taus), np.zeros((n, n)), np.zeros(1, np.int64)
-    )
+def learn(seed: int, gamma: float) -> Recorded:
+    """Learn in all runs, and return their weights and estimates, with a first axis of runs.
 
-
-def new_recorded(n_episodes: int, n: int, n_taus: int) -> Recorded:
-    """Return curves of zeros, E = n_episodes and K = n_taus."""
-    shapes = ((n,), (n,), (n_taus, n), (n_taus,), (n, n))
-    return Recorded(*(np.zeros((n_episodes, *shape)) for shape in shapes))
-
-
-@inner_kernel
-def estimate(delta: float, phi: Floats, e: Floats, rates: Rates, memory: Memory) -> None:
-    """Take delta_t e_t into the estimates; w_t is the one before this step's update.
-
-    phi, the features of the state left, and e, its trace, are of shape (n,).
-
-    Source: White, Modayil & Sutton (2012), eq. 9; rho is in e and nowhere else.
+    After episode 1000 theta := U[0, 1]^5, while w and the estimates are kept. Run k draws from the generator seeded by
+    (seed, k).
     """
-    memory.n_steps[0] += 1
-    e_w = 0.0
-    for i in range(e.shape[0]):
-        e_w += e[i] * memory.w[i]
-        for j in range(e.shape[0]):
-            memory.mean_phi_phi[i, j] += (phi[i] * phi[j] - memory.mean_phi_phi[i, j]) / memory.n_steps[0]
-    for k in range(rates.one_over_tau.shape[0]):
-        for i in range(e.shape[0]):
-            memory.m[k, i] += rates.one_over_tau[k] * (delta * e[i] - memory.m[k, i])
-        memory.s[k] += rates.one_over_tau[k] * (delta * e_w - memory.s[k])
+    streams, fresh, phi = [], np.zeros((N_RUNS, N_STATES)), np.vstack([PHI, np.zeros(N_STATES)])
+    for k in range(N_RUNS):
+        rng = np.random.default_rng([seed, k])
+        before, fresh[k] = walk(rng, CHANGE_AFTER, gamma), rng.random(N_STATES)
+        after = walk(rng, N_EPISODES - CHANGE_AFTER, gamma)
+        streams.append([np.concatenate(halves) for halves in zip(before, after, strict=True)])
+    longest = max(len(stream[0]) for stream in streams)
+    columns = zip(*streams, strict=True)
+    steps = Stream(*(np.stack([np.pad(x, (0, longest - len(x))) for x in column], axis=1) for column in columns))
+    runs, episode = EstimatingRuns(np.zeros((N_RUNS, N_STATES)), ALPHA, ALPHA_W, TAUS), np.zeros(N_RUNS, dtype=np.int64)
+    curves = Recorded(*(np.zeros((N_RUNS, N_EPISODES + 1, *now.shape[1:])) for now in runs.numbers))
+    for t in range(longest):
+        step = Stream(*(column[t] for column in steps))
+        runs.learn(phi[step.state_t], phi[step.state_tp1], step.c_tp1, step.gamma_tp1, step.rho_t)
+        ended = np.flatnonzero((step.gamma_tp1 == 0.0) & (episode < N_EPISODES))
+        episode[ended] += 1
+        for curve, now in zip(curves, runs.numbers, strict=True):
+            curve[ended, episode[ended]] = now[ended]
+        changed = ended[episode[ended] == CHANGE_AFTER]
+        runs.theta[changed] = fresh[changed]
+    return curves
 
-
-@inner_kernel
-def update(
-    delta: float, gamma_tp1: float, phi: Floats, phi_tp1: Floats, e: Floats, rates: Rates, memory: Memory
-) -> None:
-    """Change theta and w in place.
-
-    phi and phi_tp1, the features of the state left and of the one reached, and the trace e are of shape (n,).
-
-    Source: White, Modayil & Sutton (2012), pseudo-code of GTD(lambda).
-    """
-    e_w, phi_w = 0.0, 0.0
-    for i in range(e.shape[0]):
-        e_w += e[i] * memory.w[i]
-        phi_w += phi[i] * memory.w[i]
-    for i in range(e.shape[0]):
-        memory.theta[i] += rates.alpha * (delta * e[i] - gamma_tp1 * (1.0 - rates.lam) * e_w * phi_tp1[i])
-        memory.w[i] += rates.alpha_w * (delta * e[i] - phi_w * phi[i])
-
-
-@kernel
-def learn_episodes(stream: Stream, phi: Floats, rates: Rates, memory: Memory, e: Floats, curves: Recorded) -> None:
-    """Learn from all episodes in turn; `phi` is Phi with a last row of zeros, (n_states + 1, n); `e` is scratch, (n,).
-
-    Each episode begins with e = 0.
-    """
-    t = 0
-    for episode in range(stream.end.shape[0]):
-        e[:] = 0.0
-        gamma_t = 0.0
-        while t < stream.end[episode]:
-            phi_t, phi_tp1 = phi[stream.state_t[t]], phi[stream.state_tp1[t]]
-            gamma_tp1, delta = stream.gamma_tp1[t], stream.c_tp1[t]
-            for i in range(e.shape[0]):
-                e[i] = stream.rho_t[t] * (phi_t[i] + gamma_t * rates.lam * e[i])
-                delta += memory.theta[i] * (gamma_tp1 * phi_tp1[i] - phi_t[i])
-            estimate(delta, phi_t, e, rates, memory)
-            update(delta, gamma_tp1, phi_t, phi_tp1, e, rates, memory)
-            gamma_t = gamma_tp1
-            t += 1
-        curves.theta[episode], curves.w[episode] = memory.theta, memory.w
-        curves.m[episode], curves.s[episode] = memory.m, memory.s
-        curves.mean_phi_phi[episode] = memory.mean_phi_phi
-
-
-# ---- runs -----------------------------------------------------------------------------------------------------------
 
 MEASURES = ("true", "sample", "vector", "scalar", "exact_w", "exact_trace", "exact_trace_older_w")
 """The true MSPBE and the sample MSPBE; both estimates; the vector estimate, were w the one that belongs to theta; were
 its trace E[delta e]; the same with the w of `OLDER` episodes before, 0 at first."""
-
-
-def _run(rng: np.random.Generator, known: Expectations, gamma: float) -> tuple[Floats, ...]:
-    """Return each of `MEASURES` at the start and after each episode, shape (E + 1,) or (E + 1, n_taus).
-
-    After episode 1000 theta := U[0, 1]^5, while w and the estimates are kept.
-    """
-    phi, kept = np.vstack([PHI, np.zeros(N_STATES)]), N_EPISODES + 1
-    rates = Rates(ALPHA, ALPHA_W, LAM, 1.0 / np.array(TAUS, dtype=np.float64))
-    memory, curves = new_memory(N_STATES, len(TAUS)), new_recorded(kept, N_STATES, len(TAUS))
-    for first, last in ((1, CHANGE_AFTER + 1), (CHANGE_AFTER + 1, kept)):
-        part = Recorded(*(array[first:last] for array in curves))
-        learn_episodes(walk(rng, last - first, gamma), phi, rates, memory, np.zeros(N_STATES), part)
-        memory.theta[:] = rng.random(N_STATES)
-    return measures(curves, known)
 
 
 def measures(curves: Recorded, known: Expectations) -> tuple[Floats, ...]:
@@ -321,9 +296,9 @@ def _relative_error(curve: Floats, true: Floats) -> float:
 
 
 def mean_curves(_on_progress: OnProgress, seed: int, gamma: float) -> Curves:
-    """Return the means of independent runs, of which run k draws from (seed, k); a job for a worker process."""
-    known = expectations(gamma)
-    each = [_run(np.random.default_rng([seed, k]), known, gamma) for k in range(N_RUNS)]
+    """Learn in independent runs and return their means; a job for a worker process."""
+    known, curves = expectations(gamma), learn(seed, gamma)
+    each = [measures(Recorded(*of_run), known) for of_run in zip(*curves, strict=True)]
     runs = {name: np.stack(parts) for name, parts in zip(MEASURES, zip(*each, strict=True), strict=True)}
     mean = {name: values.mean(axis=0) for name, values in runs.items()}
     error = {name: values.std(axis=0, ddof=1) / np.sqrt(N_RUNS) for name, values in runs.items()}

@@ -220,12 +220,13 @@ class Data:
     @property
     def action(self) -> Integers:
         """Action of each question's policy, shape (n_questions,)."""
-        return np.array([question.target_policy.action for question in self.questions])  # type: ignore[union-attr]
+        return np.array([question.target_policy.action for question in self.questions])  # type: ignore[attr-defined]
 
     @property
     def channels(self) -> list[ChannelInfo]:
         """The sensor that each question is about."""
-        return [self.interface.channels[question.cumulant.index] for question in self.questions]  # type: ignore[union-attr]
+        indices = [question.cumulant.index for question in self.questions]  # type: ignore[union-attr]
+        return [self.interface.channels[int(i)] for i in indices]
 
 
 def lives_of(study: Study) -> list[LifeSpec]:

@@ -20,7 +20,16 @@ from horde_agent.problems.classics import baird as star_problem
 from horde_agent.questions import PAPER_LAMBDA, excursions
 from horde_agent.record import read
 from horde_agent.reproduce import chain
-from horde_agent.reproduce.chain import BEHAVIOUR_RIGHT, CHANGE_AFTER, CHANGED, MIDDLE, N_STATES, SETTLED, TARGET_RIGHT
+from horde_agent.reproduce.chain import (
+    BEHAVIOUR_RIGHT,
+    CHANGE_AFTER,
+    CHANGED,
+    MIDDLE,
+    N_STATES,
+    SETTLED,
+    TARGET_RIGHT,
+    dot,
+)
 from horde_agent.reproduce.experiment import Cell, Claims, Experiment, Figure, Finding, join, mean_ci
 from horde_agent.reproduce.figure import COLOURS, new_canvas, save, style_axes
 from horde_agent.reproduce.league import MeasuredHorde
@@ -35,45 +44,36 @@ TUNING_SEED = 100
 """Seed on which the threshold of the UDE and the rules without a published limit were chosen."""
 
 
-class Runs:
+class Runs(chain.Runs):
     """Independent runs of GTD(0), one per row, with the RUPEE and the UDE of each.
 
     Args:
-        theta: First weights, shape (n_runs, n).
-        alpha: Step size.
-        alpha_w: Secondary step size; 0 makes the learner TD(0).
+        theta, alpha, alpha_w: As in `chain.Runs`.
         square: ||phi||^2: alpha ||phi||^2 is White's alpha times the number of tilings.
     """
 
     def __init__(self, theta: Floats, alpha: float, alpha_w: float, square: float) -> None:
-        self.theta, self.alpha, self.alpha_w = theta.copy(), alpha, alpha_w
-        self._w, self._h = np.zeros((2, *theta.shape))
-        self._d = UnbiasedTrace(theta.shape, rupee_beta0(alpha * square, 0.0))
+        super().__init__(theta, alpha, alpha_w)
+        self._h, self._d = np.zeros(theta.shape), UnbiasedTrace(theta.shape, rupee_beta0(alpha * square, 0.0))
         self._ude = UDE(len(theta), min(10.0 * alpha, 1.0))
 
-    def learn(self, phi: Floats, phi_tp1: Floats, c: Any, gamma_tp1: Any, rho: Any) -> None:
-        """Learn from a transition of each run: phi, (n_runs, n); c, gamma, rho, (n_runs,)."""
-        delta = c + gamma_tp1 * _dot(self.theta, phi_tp1) - _dot(self.theta, phi)
-        error, e_w = (rho * delta)[:, None] * phi, rho * _dot(self._w, phi)
-        self._h += 5.0 * self.alpha * (error - _dot(self._h, phi)[:, None] * phi)
+    def learn(self, phi: Floats, phi_tp1: Floats, c: Any, gamma_tp1: Any, rho: Any) -> tuple[Floats, Floats, Floats]:
+        """Learn from a transition of each run, as in `chain.Runs`."""
+        delta, error, e_w = super().learn(phi, phi_tp1, c, gamma_tp1, rho)
+        self._h += 5.0 * self.alpha * (error - dot(self._h, phi)[:, None] * phi)
         self._d.update(error)
         self._ude.update(delta, np.broadcast_to(rho, delta.shape))
-        self.theta += self.alpha * (error - (gamma_tp1 * e_w)[:, None] * phi_tp1)
-        self._w += self.alpha_w * (error - _dot(self._w, phi)[:, None] * phi)
+        return delta, error, e_w
 
     @property
     def rupee(self) -> Floats:
         """RUPEE of each run, shape (n_runs,)."""
-        return np.sqrt(np.abs(_dot(self._h, self._d.value)))
+        return np.sqrt(np.abs(dot(self._h, self._d.value)))
 
     @property
     def ude(self) -> Floats:
         """UDE of each run, shape (n_runs,)."""
         return self._ude.value()
-
-
-def _dot(a: Floats, b: Floats) -> Floats:
-    return np.asarray(np.einsum("ij,ij->i", a, b))
 
 
 # ---- the chain ------------------------------------------------------------------------------------------------------

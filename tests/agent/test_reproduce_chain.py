@@ -8,10 +8,9 @@ import numpy as np
 import pytest
 
 from horde_agent.reproduce import chain as world
-from horde_agent.reproduce.chain import EXPERIMENT, ONLINE, TAU, TAUS, Curves, fit, mean_curves
+from horde_agent.reproduce.chain import EXPERIMENT, ONLINE, TAU, Curves, fit, mean_curves
 from tests.agent.shared import reference
-from tests.oracles.evaluation import SampleMSPBE, true_mspbe
-from tests.oracles.gtd import DenseGTD
+from tests.oracles.evaluation import true_mspbe
 
 PHI = np.vstack([world.PHI, np.zeros(5)])
 
@@ -30,77 +29,38 @@ def test_the_chain_has_its_known_values() -> None:
 def test_a_walk_is_the_chain_s() -> None:
     """1.538 % of the episodes end on the right; steps are neighbours, and an episode begins in the middle."""
     stream = world.walk(np.random.default_rng(0), 50_000, 0.9)
-    is_end = np.zeros(len(stream.state_t), dtype=bool)
-    is_end[stream.end - 1] = True
+    is_end = stream.gamma_tp1 == 0
     assert stream.c_tp1[is_end].mean() == pytest.approx(0.01538, abs=4 * np.sqrt(0.01538 / 50_000))
     assert not stream.c_tp1[~is_end].any()
-    assert (stream.state_t[np.append(0, stream.end[:-1])] == 2).all()
+    assert (stream.state_t[1:][is_end[:-1]] == 2).all()
     assert (stream.state_tp1[:-1][~is_end[:-1]] == stream.state_t[1:][~is_end[:-1]]).all()
     assert (np.abs(stream.state_tp1 - stream.state_t)[~is_end] == 1).all()
-    assert ((stream.gamma_tp1 == 0) == is_end).all()
-    assert stream.end[-1] / 50_000 == pytest.approx(world.steps_per_episode(), rel=0.02)
+    assert is_end.sum() == 50_000
+    assert ((stream.state_tp1 == 5) == is_end).all()
+    assert len(is_end) / 50_000 == pytest.approx(world.steps_per_episode(), rel=0.02)
 
 
-@pytest.mark.kernels
-def test_the_dense_kernel_is_its_slow_twin() -> None:
-    """Random features and ratios, some of them 0, in episodes of five steps; the trace restarts in each."""
-    rng, lam = np.random.default_rng(3), 0.7
-    n_states, n, n_episodes, length, tau = 6, 4, 12, 5, 7.0
-    phi = np.vstack([rng.normal(size=(n_states, n)), np.zeros(n)])
-    states = rng.integers(n_states, size=(n_episodes, length + 1))
-    states[:, -1] = n_states
-    gamma = np.full((n_episodes, length), 0.9)
-    gamma[:, -1] = 0.0
-    rho, c = rng.choice([0.0, 0.5, 1.8], size=gamma.shape), rng.normal(size=gamma.shape)
-    stream = world.Stream(
-        states[:, :-1].ravel(), states[:, 1:].ravel(), rho.ravel(), c.ravel(), gamma.ravel(),
-        np.arange(1, n_episodes + 1) * length,
-    )  # fmt: skip
-    memory, curves = world.new_memory(n, 1), world.new_recorded(n_episodes, n, 1)
-    rates = world.Rates(0.05, 0.1, lam, np.array([1.0 / tau]))
-    world.learn_episodes(stream, phi, rates, memory, np.zeros(n), curves)
-
-    twin, sample = DenseGTD(1, n, 0.05, 0.1, trace_rule="plain", tau=tau), SampleMSPBE(n, tau)
-    for k in range(n_episodes):
-        twin.begin(phi[states[k, 0]], np.array([0.9]), np.array([lam]))
-        for t in range(length):
-            phi_t = twin.phi
-            after, g = phi[states[k, t + 1]], gamma[k, t : t + 1]
-            twin.learn(after, rho[k, t : t + 1], g, np.array([lam]), c[k, t : t + 1], np.zeros(1))
-            sample.update(phi_t, float(twin.delta[0]), twin.e[0])
-        np.testing.assert_allclose(curves.theta[k], twin.theta[0], rtol=1e-10, atol=1e-14)
-        np.testing.assert_allclose(curves.w[k], twin.w[0], rtol=1e-10, atol=1e-14)
-        np.testing.assert_allclose(curves.m[k], twin.m, rtol=1e-10, atol=1e-14)
-        np.testing.assert_allclose(curves.s[k], twin.s, rtol=1e-10, atol=1e-14)
-    many = world.squared_lengths(curves.m, curves.mean_phi_phi)
-    assert many[-1, 0] == pytest.approx(sample.value(), rel=1e-8)
-
-
-@pytest.mark.kernels
 @pytest.mark.parametrize("gamma", [0.9, 1.0])
-def test_the_golden_chain_by_the_dense_kernel(gamma: float) -> None:
+def test_the_golden_chain(gamma: float) -> None:
     """Sixty episodes with a change of theta after thirty: all four measures at two taus, from the first step on."""
     golden = reference("chain_golden.npz")
     state, right = golden["states"].astype(np.int64), golden["actions"].astype(np.int64)
     reached = state + 2 * right - 1
     is_over = (reached < 0) | (reached == 5)
     rho = np.where(right == 1, 0.95 / 0.2, 0.05 / 0.8)
-    after = np.where(is_over, 5, reached)
-    end, memory = golden["episode_end"].astype(np.int64), world.new_memory(5, 2)
-    rates = world.Rates(0.05, 0.1, 0.0, np.array([0.1, 0.01]))
-    rows, half, first = [], int(golden["reset_after_episode"]), 0
-    for episodes in (slice(0, half), slice(half, 60)):
-        steps = slice(first, int(end[episodes][-1]))
-        stream = world.Stream(
-            state[steps], after[steps], rho[steps], (reached[steps] == 5).astype(float),
-            np.where(is_over[steps], 0.0, gamma), end[episodes] - first,
-        )  # fmt: skip
-        curves = world.new_recorded(half, 5, 2)
-        world.learn_episodes(stream, PHI, rates, memory, np.zeros(5), curves)
-        true, sample, vector, scalar, *_ = world.measures(curves, world.expectations(gamma))
-        rows.append(np.column_stack([true, *(x[:, k] for k in (0, 1) for x in (sample, vector, scalar))]))
-        first, memory.theta[:] = steps.stop, golden["theta_after_reset"]
-    np.testing.assert_allclose(np.vstack(rows), golden[f"curves_{gamma}"][:, :7], atol=1e-11)
+    runs, kept = world.EstimatingRuns(np.zeros((1, 5)), 0.05, 0.1, (10.0, 100.0)), []
+    for t, is_last in enumerate(is_over.tolist()):
+        after = 5 if is_last else reached[t]
+        c = np.array([float(reached[t] == 5)])
+        runs.learn(PHI[state[t : t + 1]], PHI[after][None], c, np.array([0.0 if is_last else gamma]), rho[t : t + 1])
+        if is_last:
+            kept.append([now[0].copy() for now in runs.numbers])
+            if len(kept) == golden["reset_after_episode"]:
+                runs.theta[0] = golden["theta_after_reset"]
+    curves = world.Recorded(*map(np.array, zip(*kept, strict=True)))
+    true, sample, vector, scalar, *_ = world.measures(curves, world.expectations(gamma))
+    found = np.column_stack([true, *(x[:, k] for k in (0, 1) for x in (sample, vector, scalar))])
+    np.testing.assert_allclose(found, golden[f"curves_{gamma}"][:, :7], atol=1e-11)
 
 
 # ---- the mistakes ---------------------------------------------------------------------------------------------------
@@ -112,28 +72,30 @@ def test_the_estimates_are_right_and_the_likely_mistakes_are_not() -> None:
     On the same stream: rho once more, 4.7 times as much; no rho, a fifth; the w after the step, 1.39 times. That the
     vector's bias comes from the samples shared by m and w is shown by E[delta e].w, which has no such bias.
     """
-    stream = world.walk(np.random.default_rng(5), 60_000, 0.9)
-    every_step = stream._replace(end=np.arange(1, len(stream.state_t) + 1))  # lambda is 0: no trace to cut
-    n_steps = len(stream.state_t)
-    memory, curves = world.new_memory(5, 1), world.new_recorded(n_steps, 5, 1)
-    rates = world.Rates(0.0, world.ALPHA_W, 0.0, np.array([1 / TAU]))
-    world.learn_episodes(every_step, PHI, rates, memory, np.zeros(5), curves)
+    whole = world.walk(np.random.default_rng(5), 60_000, 0.9)
+    n_steps = len(whole.state_t) // 100
+    stream = world.Stream(*(column[: 100 * n_steps].reshape(100, n_steps).T for column in whole))  # of 100 runs
+    runs, kept = world.EstimatingRuns(np.zeros((100, 5)), 0.0, world.ALPHA_W, (TAU,)), []
+    for state, reached, rho_t, c, gamma in zip(*stream, strict=True):
+        runs.learn(PHI[state], PHI[reached], c, gamma, rho_t)
+        kept.append([now.copy() for now in (runs.numbers.w, runs.numbers.m[:, 0], runs.numbers.s[:, 0])])
+    w, m, scalar = (np.array(column) for column in zip(*kept, strict=True))
 
     exact = true_mspbe(np.zeros(5), *world.expectations(0.9))
     late = slice(2_000, None)
-    vector = np.einsum("ti,ti->t", curves.m[:, 0], curves.w)
-    w_t = np.vstack([np.zeros(5), curves.w[:-1]])
-    phi_w = np.einsum("ti,ti->t", PHI[stream.state_t], w_t)
-    phi_w_new = np.einsum("ti,ti->t", PHI[stream.state_t], curves.w)
+    vector = np.einsum("tri,tri->tr", m, w)
+    w_t = np.concatenate([np.zeros((1, 100, 5)), w[:-1]])
+    phi_w = np.einsum("tri,tri->tr", PHI[stream.state_t], w_t)
+    phi_w_new = np.einsum("tri,tri->tr", PHI[stream.state_t], w)
     delta, rho = stream.c_tp1, stream.rho_t  # theta is 0
 
     def over_exact(values: Any) -> float:
         return float(values[late].mean() / exact)
 
-    assert over_exact(curves.s[:, 0]) == pytest.approx(1.0, abs=0.1)
+    assert over_exact(scalar) == pytest.approx(1.0, abs=0.1)
     assert over_exact(vector) == pytest.approx(1.2, abs=0.1)
-    assert over_exact(curves.w @ world.expectations(0.9).b) == pytest.approx(1.0, abs=0.05)
-    assert over_exact(delta * rho * phi_w) == pytest.approx(over_exact(curves.s[:, 0]), abs=0.01)
+    assert over_exact(w @ world.expectations(0.9).b) == pytest.approx(1.0, abs=0.05)
+    assert over_exact(delta * rho * phi_w) == pytest.approx(over_exact(scalar), abs=0.01)
     assert over_exact(rho * delta * rho * phi_w) > 3.6
     assert over_exact(delta * phi_w) < 0.3
     assert over_exact(delta * rho * phi_w_new) > 1.3
@@ -178,6 +140,6 @@ def test_the_older_w_is_that_of_two_episodes_before() -> None:
     """At a theta that stands still E[delta e] does too, so that the curve comes again two episodes later."""
     rng = np.random.default_rng(0)
     theta, w = np.tile(rng.normal(size=5), (6, 1)), rng.normal(size=(6, 5))
-    moving = world.new_recorded(6, 5, len(TAUS))._replace(w=w, theta=theta)
+    moving = world.Recorded(theta, w, np.zeros((6, 1, 5)), np.zeros((6, 1)), np.zeros((6, 5, 5)))
     *_, exact_trace, older = world.measures(moving, world.expectations(0.9))
     np.testing.assert_allclose(older, [0.0, 0.0, *exact_trace[:-2]])
