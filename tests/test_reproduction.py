@@ -19,6 +19,7 @@ from horde_agent.reproduce import (
     loop,
     measures,
     nexting,
+    offline,
     policies,
     reset,
     study,
@@ -78,8 +79,12 @@ def test_the_whole_reproduction_on_the_robot(tmp_path: Path, monkeypatch: pytest
     paper's scale are.
     """
     monkeypatch.setattr(chain, "N_RUNS", 10)
+    monkeypatch.setattr(chain, "GAMMAS", (0.9,))
     monkeypatch.setitem(excursions.STEPS, "quick", 3_700)
     monkeypatch.setattr(excursions, "RULES", excursions.RULES[::4])  # clipped and plain
+    monkeypatch.setattr(excursions, "LARGER_STEPS", excursions.LARGER_STEPS[-1:])
+    monkeypatch.setattr(excursions, "SMALLER_RATIOS", excursions.SMALLER_RATIOS[-1:])
+    monkeypatch.setattr(offline, "RIDGES", (1e-2, 1.0))
     monkeypatch.setitem(reset.STEPS, "quick", 3_700)
     monkeypatch.setitem(reset.LAMP_STEPS, "quick", 3_700)
     monkeypatch.setitem(reset.CHANGE_AT, "quick", 700)
