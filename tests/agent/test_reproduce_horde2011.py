@@ -20,7 +20,6 @@ from horde_agent.reproduce.horde2011 import (
     Stops,
     Wanderer,
     Wandering,
-    light_seeker,
     until_obstacle,
     until_rest,
 )
@@ -72,19 +71,6 @@ def test_continuations_end_at_the_obstacle_and_at_rest() -> None:
     assert [goes_on(seen(ir_distance_0=near), NO_TILES) for near in (0.59, 0.61)] == [1.0, 0.0]
     rates = [0.5 + rate / 10.8 for rate in (-0.11, -0.09, 0.09, 0.11)]
     assert [moves(seen(rotational_velocity=rate), NO_TILES) for rate in rates] == [1.0, 0.0, 0.0, 1.0]
-
-
-@pytest.mark.parametrize(
-    ("readings", "action"),
-    [
-        ({"light_0": 0.9, "ir_distance_0": 0.2}, "forward"),
-        ({"light_0": 0.9, "ir_distance_0": 0.8}, "stop"),
-        ({"light_1": 0.9}, "rotate_counterclockwise"),
-        ({"light_3": 0.9}, "rotate_clockwise"),
-    ],
-)
-def test_the_seeker_written_by_hand_turns_to_the_light_and_drives(readings: dict[str, float], action: str) -> None:
-    assert light_seeker(ROBOT).probabilities(seen(**readings), NO_TILES)[ROBOT.actions.index(action)] == 1.0
 
 
 def stops(predicted: tuple[float, float, float] = (13.0, 7.5, 4.5), *, slow: bool = False) -> Stops:
