@@ -59,7 +59,7 @@ def make_body(
         physics: Engine of a simulator; the installed one when None.
         lamp_moves: Changes of the pen during the life, in the simulator only.
         friction_changes: Changes of the robot during the life, in the simulator only.
-        in_process: Run the simulator in a separate process, if that is faster.
+        in_process: Run the simulator in a separate process if that is faster, which it is not with physics="planar".
 
     Raises:
         ValueError: If `lamp_moves` or `friction_changes` is not supported, or the robot has no such backend.
@@ -86,6 +86,6 @@ def make_body(
         settings["physics"] = physics
     if changes:
         return gymnasium.make(name, **changes, **settings)
-    if backend == "simulator" and in_process and not realtime and is_worthwhile():
+    if backend == "simulator" and in_process and not realtime and physics != "planar" and is_worthwhile():
         return ProcessEnv(name, **settings)
     return gymnasium.make(name, **settings)

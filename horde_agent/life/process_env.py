@@ -10,23 +10,28 @@ import builtins
 import gc
 import os
 import pickle
+import select
 import signal
 import socket
 import subprocess
 import threading
+import time
 import traceback
 import weakref
 from contextlib import suppress
 from functools import cache
-from multiprocessing.connection import Connection
 from typing import Any, NamedTuple
 
 import gymnasium
+import numpy as np
 
 from horde_agent.processes import python
 
 CLOSING_S = 3.0  # how long the environment may take to close
 END_MANOEUVRE = b"e"  # the only order
+AWAKE_S = 4e-4  # of a wait, longer than a step of the simulators; to sleep and to be woken takes longer than a step
+LOOKS = 64  # between two looks at the clock
+PART = 1 << 16  # bytes of a message that are received at once
 
 Step = tuple[Any, float, bool, bool, dict[str, Any]]
 
@@ -50,6 +55,47 @@ class Frame(NamedTuple):
     stale: bool
     applied: bool
     extras: dict[str, Any]
+
+
+class Line:
+    """One end of the socket between the two processes; a message is its size, eight bytes, and a pickle.
+
+    With `multiprocessing.connection.Connection`, which sleeps and reads twice, a life of the planar engine takes 1.4
+    times as long.
+    """
+
+    def __init__(self, end: socket.socket) -> None:
+        self._end, self._received, self._waiting = end, bytearray(), select.poll()
+        self._waiting.register(end, select.POLLIN)
+
+    def send(self, pickled: bytes) -> None:
+        """Send a message; raise OSError if the other process has ended."""
+        self._end.sendall(len(pickled).to_bytes(8, "little") + pickled)
+
+    def receive(self) -> Any:
+        """Wait for a message, at first without sleeping; raise EOFError or OSError if the other process has ended."""
+        self._stay_awake()
+        data = self._received
+        while len(data) < 8 or len(data) < 8 + int.from_bytes(data[:8], "little"):
+            part = self._end.recv(PART)
+            if not part:
+                raise EOFError
+            data += part
+        size = 8 + int.from_bytes(data[:8], "little")
+        self._received = data[size:]
+        return pickle.loads(memoryview(data)[8:size])
+
+    def _stay_awake(self) -> None:
+        """Return when there is a message, or after AWAKE_S."""
+        end = time.perf_counter() + AWAKE_S
+        while time.perf_counter() < end:
+            if any(self._waiting.poll(0) for _ in range(LOOKS)):
+                return
+            os.sched_yield()  # to the other process, if the two share a core
+
+    def close(self) -> None:
+        """Close this end."""
+        self._end.close()
 
 
 class ProcessEnv(gymnasium.Env[Any, Any]):
@@ -97,8 +143,8 @@ class ProcessEnv(gymnasium.Env[Any, Any]):
 
     def receive(self) -> Step:
         """Wait for the end of the step and return its result."""
-        step: Step = self._reply()
-        return step
+        observation, *others = self._reply()
+        return unpacked(*observation), *others
 
     def save_state(self) -> dict[str, Any]:
         """Return everything that the environment's future depends on, if it is restorable."""
@@ -121,7 +167,7 @@ class ProcessEnv(gymnasium.Env[Any, Any]):
         if self._end.alive and self._process.poll() is None:
             self.end_manoeuvre()
             with suppress(OSError, subprocess.TimeoutExpired):
-                self._line.send_bytes(pickle.dumps(("close",)))
+                self._line.send(pickle.dumps(("close",)))
                 self._process.wait(CLOSING_S)
         self._end()
 
@@ -137,7 +183,7 @@ class ProcessEnv(gymnasium.Env[Any, Any]):
         message = pickle.dumps((name, *arguments))
         self._awaits_reply = True
         try:
-            self._line.send_bytes(message)
+            self._line.send(message)
         except OSError:
             raise self._gone() from None
 
@@ -149,7 +195,7 @@ class ProcessEnv(gymnasium.Env[Any, Any]):
 
     def _receive(self) -> Any:
         try:
-            reply = self._line.recv()
+            reply = self._line.receive()
         except (EOFError, OSError):
             raise self._gone() from None
         self._awaits_reply = False
@@ -168,7 +214,7 @@ def is_worthwhile() -> bool:
     return os.name == "posix" and n_cores >= 2
 
 
-def _start() -> tuple[Connection, subprocess.Popen[bytes]]:
+def _start() -> tuple[Line, subprocess.Popen[bytes]]:
     for number in range(3):  # the socket must not take the number of a standard file that is closed
         try:
             os.fstat(number)
@@ -181,10 +227,10 @@ def _start() -> tuple[Connection, subprocess.Popen[bytes]]:
         process = subprocess.Popen(
             command, pass_fds=[there.fileno()], process_group=0, stdin=subprocess.PIPE, bufsize=0, env=environment
         )
-    return Connection(here.detach()), process
+    return Line(here), process
 
 
-def _end(line: Connection, process: subprocess.Popen[bytes]) -> None:
+def _end(line: Line, process: subprocess.Popen[bytes]) -> None:
     assert process.stdin is not None
     process.stdin.close()  # ends the process
     try:
@@ -193,6 +239,18 @@ def _end(line: Connection, process: subprocess.Popen[bytes]) -> None:
         process.kill()
         process.wait()
     line.close()
+
+
+def packed(observation: Any) -> tuple[Any, str, tuple[int, ...]]:
+    """Return an array's bytes, dtype and shape, which pickle five times as fast; anything else with dtype ""."""
+    if type(observation) is np.ndarray and observation.dtype.kind in "biuf":
+        return observation.tobytes(), observation.dtype.str, observation.shape
+    return observation, "", ()
+
+
+def unpacked(data: Any, dtype: str, shape: tuple[int, ...]) -> Any:
+    """Return the observation from its parts."""
+    return np.frombuffer(data, dtype).reshape(shape).copy() if dtype else data
 
 
 # ---- exceptions ------------------------------------------------------------------------------------------------------
@@ -230,7 +288,7 @@ def _kind(names: tuple[str, ...], base: str) -> type[BaseException]:
 class Child:
     """Answers requests for one environment."""
 
-    def __init__(self, line: Connection) -> None:
+    def __init__(self, line: Line) -> None:
         self._line = line
         self._env: gymnasium.Env[Any, Any] | None = None
         self._was_reset = False
@@ -239,12 +297,12 @@ class Child:
     def serve(self) -> None:
         """Answer until the request to close, or until the agent's process has ended; then close the environment."""
         with suppress(EOFError, OSError):  # the agent's process has ended
-            while (request := self._line.recv())[0] != "close":
+            while (request := self._line.receive())[0] != "close":
                 try:
                     reply = pickle.dumps((True, self._answer(*request)))
                 except BaseException as error:  # raised again in the agent's process
                     reply = pickle.dumps((False, error_parts(error)))
-                self._line.send_bytes(reply)
+                self._line.send(reply)
         if self._env is not None:
             self._env.close()
 
@@ -255,7 +313,8 @@ class Child:
             return env.observation_space, env.action_space, dict(env.unwrapped.metadata), drive_of(env.unwrapped)
         assert self._env is not None, "the first request makes the environment"
         if name == "step":
-            return self._env.step(*arguments)
+            observation, *others = self._env.step(*arguments)
+            return packed(observation), *others
         if name == "reset":
             seed, options = arguments
             observation, info = self._env.reset(seed=seed, options=options)
@@ -285,4 +344,4 @@ def drive_of(body: Any) -> dict[str, Any]:
 def main(socket_number: str) -> None:
     """Serve the agent's process at an inherited socket."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the agent's process handles Ctrl-C
-    Child(Connection(int(socket_number))).serve()
+    Child(Line(socket.socket(fileno=int(socket_number)))).serve()

@@ -23,6 +23,7 @@ from horde_agent.life.observers import Progress, Sample, Sampler
 from horde_agent.life.robots import Robots
 from horde_agent.life.student import Student
 from horde_agent.life.timing import Durations
+from horde_agent.life.worker import InPlace, Worker
 from horde_agent.measures.return_errors import ReturnErrors
 from horde_agent.policies import BehaviourPolicy, EpsilonGreedy, Follow, StickyRandom
 from horde_agent.record import Flag, Phase, Recorder, Stream, read_in_parts, row_dtype
@@ -37,6 +38,8 @@ from horde_agent.saving import inner
 STEPS = (Phase.BEHAVE, Phase.EXCURSION)
 NOT_RECORDED: dict[str, Any] = dict.fromkeys(("deadlines_missed", "crc_errors", "link_losses", "s_without_link"))
 """Values of the summary that a recording does not contain."""
+
+FEW_DEMONS = 1_000  # that learn in less time than two threads need to hand over a job
 
 _TABLES_BYTES = 2_000_000  # of tables, report and pictures, approximately
 
@@ -116,13 +119,18 @@ def new_life(envs: Sequence[gymnasium.Env[Any, Any]], run: Run) -> tuple[Life, S
     rngs = [np.random.default_rng(run.config.seed + k) for k in range(len(envs))]
     behaviours = [_behaviour_of(run) for _ in envs]
     if len(envs) == 1:
-        life = Life(envs[0], run.horde, behaviours[0], rngs[0], **options)
+        life = Life(envs[0], run.horde, behaviours[0], rngs[0], worker=_worker_of(run), **options)
     else:
         assert isinstance(run.horde, Horde), "--shards is refused"
         life = Robots(envs, run.horde, behaviours, rngs, **options)
     sampler = Sampler()
     life.observers += [run.watch, sampler]
     return life, sampler
+
+
+def _worker_of(run: Run) -> Worker | None:
+    """Return what learns while the robot moves: no thread if to switch to it takes longer than to learn."""
+    return None if run.config.is_real_time or run.horde.n_demons > FEW_DEMONS else InPlace()
 
 
 def _behaviour_of(run: Run) -> BehaviourPolicy:
