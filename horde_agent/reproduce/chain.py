@@ -146,7 +146,7 @@ class EstimatingRuns(Runs):
         self._mean_phi_phi = np.zeros((n_runs, n, n))
 
     def learn(self, phi: Floats, phi_tp1: Floats, c: Any, gamma_tp1: Any, rho: Any) -> tuple[Floats, Floats, Floats]:
-        """Learn from a transition of each run, as in `Runs`."""
+        """Learn from a transition of each run, as in `Runs`: features (n_runs, n), all else (n_runs,)."""
         delta, error, e_w = super().learn(phi, phi_tp1, c, gamma_tp1, rho)
         self._n_steps += 1
         self._mean_phi_phi += (phi[:, :, None] * phi[:, None] - self._mean_phi_phi) / self._n_steps

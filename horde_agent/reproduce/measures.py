@@ -58,7 +58,7 @@ class Runs(chain.Runs):
         self._ude = UDE(len(theta), min(10.0 * alpha, 1.0))
 
     def learn(self, phi: Floats, phi_tp1: Floats, c: Any, gamma_tp1: Any, rho: Any) -> tuple[Floats, Floats, Floats]:
-        """Learn from a transition of each run, as in `chain.Runs`."""
+        """Learn from a transition of each run, as in `chain.Runs`: features (n_runs, n), all else (n_runs,)."""
         delta, error, e_w = super().learn(phi, phi_tp1, c, gamma_tp1, rho)
         self._h += 5.0 * self.alpha * (error - dot(self._h, phi)[:, None] * phi)
         self._d.update(error)
