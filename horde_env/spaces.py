@@ -124,11 +124,12 @@ def picture(spec: RobotSpec, place: Any) -> dict[str, Any]:
     """Return the data for drawing robot and place from above, as lists; metres and radians.
 
     "walls" are segments (x0, y0, x1, y1), "outline" the corners of the body, "rays" (x, y, angle, channel) position,
-    direction and channel index of each reflectance sensor; "ranges" the values at 0 and 1 of each channel, in its unit.
+    direction and channel index of each reflectance sensor; "lights" are (x, y, "lamp" or "beacon"), "ranges" the values
+    at 0 and 1 of each channel, in its unit.
     """
     own = part(spec.name, "place").plan(spec, place) if spec.name in ROBOTS else {}
     ranges = np.column_stack([spec.low, spec.high]).tolist()
-    return {"walls": [], "outline": spec.body.get("outline_m", []), "rays": [], "ranges": ranges} | own
+    return {"walls": [], "outline": spec.body.get("outline_m", []), "rays": [], "lights": [], "ranges": ranges} | own
 
 
 def robot_metadata(spec: RobotSpec, action_type: str, render_modes: list[str]) -> dict[str, Any]:

@@ -1,8 +1,8 @@
 """A top view of a robot, drawn by pygame at twice the size and scaled down, and a window for it.
 
-Left: the walls of its place, the path of the last minute, the body, and a ray for each reading of a sensor that looks
-into a direction, the longer the higher the reading. A body without a pose is drawn large, forward up. Right: every
-channel as a bar over its specified range; a group's bars and rays have one colour.
+Left: the walls and lights of its place, the path of the last minute, the body, and a ray for each reading of a sensor
+that looks into a direction, the longer the higher the reading. A body without a pose is drawn large, forward up. Right:
+every channel as a bar over its specified range; a group's bars and rays have one colour.
 """
 
 from __future__ import annotations
@@ -42,6 +42,8 @@ INK: Colour = (43, 51, 66)
 FAINT: Colour = (204, 199, 189)
 SHELL: Colour = (84, 112, 143)
 PATH: Colour = (51, 120, 173)
+LIGHTS: dict[str, Colour] = {"lamp": (255, 204, 64), "beacon": (184, 84, 212)}
+GLOW_M = {"lamp": 0.6, "beacon": 0.3}
 GROUPS: tuple[Colour, ...] = ((219, 64, 43), (184, 84, 212), (217, 152, 20), (51, 120, 173), (77, 148, 107))
 
 
@@ -67,12 +69,13 @@ class Painter:
 
     Args:
         spec: The robot.
-        plan: Its outline and the walls of its place, as `spaces.picture` returns them.
+        plan: Its outline, and the walls and lights of its place, as `spaces.picture` returns them.
     """
 
     def __init__(self, spec: RobotSpec, plan: dict[str, Any]) -> None:
         self._spec = spec
         self._outline = np.array(plan["outline"])
+        self._lights = plan["lights"]
         self._walls = np.array(plan["walls"]).reshape(-1, 2)  # start and end by turns
         half_m = np.abs(self._walls).max() if len(self._walls) else 1.0
         self._world = View(PLACE_SHARE * SIZE_PX / (2.0 * half_m))
@@ -93,6 +96,7 @@ class Painter:
         pose = frame.extras
         view = View(CLOSE_PX_PER_M, heading=np.pi / 2)
         if "x_m" in pose:
+            self._draw_lights(surface)
             walls = self._world.px(self._walls)
             for start, end in zip(walls[::2], walls[1::2], strict=True):
                 pygame.draw.line(surface, INK, start, end, 4 * SCALE)
@@ -106,6 +110,19 @@ class Painter:
         self._draw_bars(surface, observation)
         small = pygame.transform.smoothscale(surface, (SIZE_PX + PANEL_PX, SIZE_PX))
         return np.ascontiguousarray(pygame.surfarray.array3d(small).transpose(1, 0, 2))
+
+    def _draw_lights(self, surface: Any) -> None:
+        """Draw a glow around each lamp and the beacon, and a ring where it is."""
+        for x, y, kind in self._lights:
+            glow = pygame.Surface(surface.get_size(), pygame.SRCALPHA)
+            ((column, row),) = self._world.px(np.array([[x, y]]))
+            for radius_m in np.linspace(GLOW_M[kind], 0.05, 12):
+                reach = max(round(SCALE * self._world.scale * radius_m), 1)
+                pygame.draw.circle(
+                    glow, (*LIGHTS[kind], round(140.0 * (1.0 - radius_m / GLOW_M[kind]))), (column, row), reach
+                )
+            surface.blit(glow, (0, 0))
+            pygame.draw.circle(surface, INK, (column, row), SCALE * 6, 2 * SCALE)
 
     def _draw_body(self, surface: Any, view: View, observation: NDArray[np.float32]) -> None:
         """Draw the body with its nose, and the rays of the groups that look into all directions."""

@@ -192,4 +192,5 @@ def plan(spec: RobotSpec, pen: Pen) -> dict[str, Any]:
     places, angles = spec.positions("ir_distance").tolist(), spec.angles("ir_distance").tolist()
     first = spec.group("ir_distance").start
     rays = [[x, y, angle, first + k] for k, ((x, y), angle) in enumerate(zip(places, angles, strict=True))]
-    return {"walls": pen.segments().tolist(), "outline": spec.body["outline_m"], "rays": rays}
+    lights = [[*lamp.position_m[:2], "lamp"] for lamp in pen.lamps] + [[*pen.beacon.position_m[:2], "beacon"]]
+    return {"walls": pen.segments().tolist(), "outline": spec.body["outline_m"], "rays": rays, "lights": lights}
