@@ -3,7 +3,7 @@
 For the observation o_t the loop chooses a_t, passes the learning of (o_{t-1}, a_{t-1}, o_t) to a worker thread, and
 calls `env.step(a_t)`. The worker's kernels run while the step waits, and are joined before the next observation is
 encoded, so the time from observation to action does not depend on the number of demons. A `ProcessEnv` needs no
-worker: it moves in its own process while this one learns.
+worker: it moves in its own process while this one learns. With `InPlace` the job is done before the step.
 """
 
 from __future__ import annotations
