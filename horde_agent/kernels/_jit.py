@@ -178,9 +178,9 @@ def _njit(**options: Any) -> Any:
 
 
 class _PartLibrary(JITCodeLibrary):
-    """Code of a kernel that only kernels call: they contain a copy, so that it needs no machine code of its own.
+    """Code of a kernel that only kernels call: they contain a copy, so that it need not be translated.
 
-    Numba would translate it all the same, which takes a quarter of the time of compiling.
+    Numba would translate it to machine code all the same, which takes a quarter of the time of compiling.
     """
 
     def _finalize_final_module(self) -> None:
@@ -188,7 +188,7 @@ class _PartLibrary(JITCodeLibrary):
 
     @property
     def codegen(self) -> Any:
-        """An object whose `set_env` does nothing: only machine code has an environment."""
+        """An object with a `set_env` that does nothing: only machine code has an environment."""
         return SimpleNamespace(set_env=lambda *_: None)
 
 

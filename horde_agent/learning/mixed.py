@@ -265,7 +265,7 @@ class MixedEngine:
 
     @property
     def plain_rules(self) -> set[str]:
-        """Update rules whose engine is the plain one."""
+        """Update rules that learn by the plain engine."""
         return {name for name, engine in self._engines.items() if isinstance(engine, PlainEngine)}
 
     def state(self) -> State:

@@ -224,7 +224,7 @@ class SpanEngine:
 
     @property
     def _n_times(self) -> int:
-        """Number of steps whose active features are stored."""
+        """Number of steps for which the active features are stored."""
         return _power_of_two(self._tail + _WAIT * self.period + self.batch + 2)
 
     def _lay_out(self, group: Integers, policy: Integers, cumulant: Integers, shared: dict[str, Any]) -> None:

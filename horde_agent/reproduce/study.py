@@ -118,7 +118,7 @@ Work = Callable[Concatenate[OnProgress, Study, Arguments], Arrays]
 
 
 def cached(kind: type[Arrays]) -> Callable[[Work[Arguments, Arrays]], Work[Arguments, Arrays]]:
-    """Return the decorator of a job that is done once for the same arguments, and whose result is cached.
+    """Return the decorator of a job that is done once for the same arguments; its result is cached.
 
     Its other arguments are numbers, strings, paths, and tuples of numbers and strings.
 

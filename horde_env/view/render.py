@@ -112,7 +112,7 @@ class Painter:
         return np.ascontiguousarray(pygame.surfarray.array3d(small).transpose(1, 0, 2))
 
     def _draw_lights(self, surface: Any) -> None:
-        """Draw a glow around each lamp and the beacon, and a ring where it is."""
+        """Draw a glow and a ring at each lamp and at the beacon."""
         for x, y, kind in self._lights:
             glow = pygame.Surface(surface.get_size(), pygame.SRCALPHA)
             ((column, row),) = self._world.px(np.array([[x, y]]))

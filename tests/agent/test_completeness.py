@@ -216,7 +216,7 @@ class Whole:
         make: Makes a life that has not begun.
         folder: For snapshots.
         at: Steps before which they are compared; they are compared in each new situation, too.
-        every: A restored life of so many is continued.
+        every: One restored life out of this many is continued.
 
     Attributes:
         seen: Phase, flags, whether steps are deferred, and whether the observation was learned, of each comparison.

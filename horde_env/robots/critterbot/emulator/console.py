@@ -1,6 +1,6 @@
 """The microcontroller's receive buffer, and its text console after a reset: lines end in CR, without an echo.
 
-Of the console's commands it has those that a host needs: `mi on`, `reset now`, `recharge start` and `recharge stop`.
+It has only the commands that a host needs: `mi on`, `reset now`, `recharge start` and `recharge stop`.
 
 Source: the Critterbot's ARM firmware of June 2011 (lib_ui.c, lib_events.c, armio.c).
 """
