@@ -360,9 +360,11 @@ class Life:
         self._observe()
 
     def _live(self) -> None:
+        before_step = [o.before_step for o in self.observers if isinstance(o, LifeHooks)]
         while self.steps < self._end and not self._is_stopped:
             self._take_turn()
-            self._notify("before_step", self)
+            for call in before_step:
+                call(self)
             if self.dockings.is_due(self.steps, in_excursion=self.excursions.phase is Phase.EXCURSION):
                 self._dock()
                 continue

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import gc
 import os
+import pickle
 import signal
+import socket
 import subprocess
 import sys
+import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import gymnasium
@@ -49,6 +54,37 @@ def ends(pid: int, within_s: float = 30.0) -> bool:
     while is_alive(pid) and time.monotonic() < end:
         time.sleep(0.02)
     return not is_alive(pid)
+
+
+@pytest.mark.parametrize("awake_s", [0.0, 10.0], ids=["asleep", "awake"])
+@pytest.mark.parametrize("n_bytes", [1, apart.HALF - apart.WORDS - 64, 3 * apart.HALF])
+def test_a_message_arrives_whole_whether_its_receiver_is_awake_or_not(
+    awake_s: float, n_bytes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of one byte, as long as the block takes with the pickle's own bytes, and longer; in both directions, in turns."""
+    monkeypatch.setattr(apart, "AWAKE_S", awake_s)
+    ends = socket.socketpair()
+    with tempfile.TemporaryFile() as block:
+        block.truncate(2 * apart.HALF)
+        here, there = (apart.Line(ends[k], block.fileno(), is_first=k == 0) for k in range(2))
+    sent = [bytes([k]) * n_bytes for k in range(20)]
+
+    def echo() -> None:
+        with suppress(EOFError):
+            while True:
+                there.send(pickle.dumps(there.receive()[::-1]))
+
+    other = threading.Thread(target=echo)
+    other.start()
+    received = []
+    for message in sent:
+        here.send(pickle.dumps(message + b"."))
+        received.append(here.receive())
+    ends[0].shutdown(socket.SHUT_RDWR)
+    other.join()
+    here.close()
+    there.close()
+    assert received == [b"." + message for message in sent]
 
 
 # ---- the same numbers ------------------------------------------------------------------------------------------------
