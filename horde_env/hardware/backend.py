@@ -18,9 +18,10 @@ from horde_env.hardware.dialect import Dialect, Supervising
 from horde_env.hardware.latch import EmergencyLatch
 from horde_env.hardware.link import TICK_S, Link
 from horde_env.hardware.port import GAP_S, Port
+from horde_env.hardware.robot_file import RobotFile
 from horde_env.hardware.settings import LinkSettings, PortConfig
 from horde_env.hardware.stream import LinkStats, Reading, StreamParser, aggregate
-from horde_env.robot import RobotSpec
+from horde_env.robot import RobotSpec, spec_of
 
 # ---- frames ----------------------------------------------------------------------------------------------------------
 
@@ -58,9 +59,9 @@ class FrameBuilder:
         self._spec, self._link, self._signs, self._dialect = spec, link, signs, dialect
         self._request = spec.group("last_request")
         self._longest_s = LONGEST * spec.period_s
-        if len(readings := link.last_two()) < 2:
+        if len(readings := link.readings()) < 2:
             raise BackendUnavailable("the robot disconnected before its first frame. Is it plugged in?")
-        before, newest = readings
+        before, newest = readings[-2:]
         self.mark = Mark(0, newest, link.stats)  # epoch 0 differs from every connection's: the first frame is a gap
         self._t0 = self._seen_t = newest.t
         self._values = signs * spec.to_si(aggregate((before, newest), spec))
@@ -75,7 +76,7 @@ class FrameBuilder:
             applied: Whether the link and the supervisor allowed the request.
         """
         last, epoch, stats = self.mark, self._link.epoch, self._link.stats
-        readings = self._link.last_two()
+        readings = self._link.readings()[-2:]
         fresh = len(readings) == 2 and (epoch, readings[1].number) != (last.epoch, last.newest.number)
         if fresh:
             before, newest = readings
@@ -112,7 +113,7 @@ class FrameBuilder:
         if not self._spec.is_any.any():
             return last_two
         after = self.mark.newest.number if self.mark.epoch == self._link.epoch else 0
-        recent = tuple(r for r in self._link.since(after) if r.number <= last_two[-1].number)
+        recent = tuple(r for r in self._link.readings(after) if r.number <= last_two[-1].number)
         return recent or last_two
 
     def _is_broken(self, last: Mark, mark: Mark) -> bool:
@@ -146,7 +147,7 @@ _log = logging.getLogger(__name__)
 
 
 class PhysicalBody(Backend):
-    """A robot behind a serial port. A subclass adds a dialect and the abstract methods.
+    """A robot behind a serial port. A subclass adds its kind, a dialect, a supervisor and the abstract methods.
 
     An exchange sends its command at once, waits for the clock's deadline and returns the newest frame. While the link
     is lost, frames are stale and not applied, deadlines are met and reconnection runs in parallel; the first frame
@@ -155,33 +156,44 @@ class PhysicalBody(Backend):
     Args:
         config: Address and settings of the port.
         clock: Waits for the end of a period; the environment's clock, which calls `begin` before an exchange.
-        spec: The robot; `make_spec()` when None.
+        spec: The robot; that of `kind` when None.
         settings: How long to hold a command, and how long to try to reconnect.
         signs: Channel -> -1 where this robot's readings run against the specification (`robot_file`).
         latch: The emergency stop that a person may set; none when None.
-        supervisor: Stops the robot in unsafe states; `make_supervisor()` when None.
         monotonic: The time in seconds.
         sleep: Waits for that many seconds.
         connect: Opens the port; `port.serial_for_url` when None.
 
     Attributes:
+        kind: One of `robot.ROBOTS`.
+        supervisor: Stops the robot in unsafe states.
         reason: Why the robot is held still; "" if it is not.
         notes: Caveats of results from this robot, for the report.
     """
 
     can_be_placed = False
-    dialect: Dialect
     notes: tuple[str, ...] = ()
 
     # ---- what a robot adds -------------------------------------------------------------------------------------------
 
-    @abstractmethod
-    def make_spec(self) -> RobotSpec:
-        """Return the robot of this kind."""
+    kind: str
+    dialect: Dialect
+    make_supervisor: Callable[[RobotSpec], Supervising]
+    parity = "none"  # of its serial line
 
-    @abstractmethod
-    def make_supervisor(self) -> Supervising:
-        """Return the supervisor that judges its frames."""
+    @classmethod
+    def line_of(
+        cls,
+        port: str,
+        file: RobotFile,
+        latch: EmergencyLatch,  # noqa: ARG003  for a process that checks it too
+        *,
+        parity: str | None = None,
+        baudrate: int | None = None,
+    ) -> tuple[PortConfig, dict[str, Any]]:
+        """Return how the port is opened, and further arguments of the body; defaults come from the robot's file."""
+        chosen: Any = parity or file.parity or cls.parity
+        return PortConfig(port, baudrate or file.baudrate, chosen), {}
 
     @abstractmethod
     def control(self, command: Floats) -> Any:
@@ -221,19 +233,18 @@ class PhysicalBody(Backend):
         settings: LinkSettings | None = None,
         signs: Mapping[str, int] | None = None,
         latch: EmergencyLatch | None = None,
-        supervisor: Supervising | None = None,
         monotonic: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
         connect: Callable[..., Any] | None = None,
     ) -> None:
-        self.spec = self.make_spec() if spec is None else spec
+        self.spec = spec_of(self.kind) if spec is None else spec
         self.period_s = self.spec.period_s
         self.config, self.clock, self.latch = config, clock, latch
         self._signs = np.ones(self.spec.n_channels)
         for name, sign in (signs or {}).items():
             self._signs[self.spec.index(name)] = sign
         self.settings = LinkSettings() if settings is None else settings
-        self.supervisor: Supervising = self.make_supervisor() if supervisor is None else supervisor
+        self.supervisor = type(self).make_supervisor(self.spec)
         self._monotonic, self._sleep = monotonic, sleep
         self._connect = {} if connect is None else {"connect": connect}
         self._link: Link | None = None
@@ -346,9 +357,7 @@ class PhysicalBody(Backend):
     # ---- internals ---------------------------------------------------------------------------------------------------
 
     def _open_port(self, parser: StreamParser) -> Port:
-        continuity = self.dialect.continuity(parser)
-        fill = self.dialect.fill
-        return Port(self.config, self._monotonic, parser=parser, fill=fill, continuity=continuity, **self._connect)
+        return Port(self.config, self._monotonic, parser=parser, fill=self.dialect.fill, **self._connect)
 
     def _answer(self, has_stopped: bool) -> None:
         """Report once that the robot was stopped because of the latch."""
@@ -360,7 +369,7 @@ class PhysicalBody(Backend):
         """Wait until the wheels stand still, at most `REST_S`."""
         end = self._monotonic() + REST_S
         while self._monotonic() < end and link.is_open:
-            if all(map(self.is_at_rest, link.last_two())):
+            if all(map(self.is_at_rest, link.readings()[-2:])):
                 return
             self._sleep(TICK_S)
         if not link.is_open:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from horde_env.backend import Floats
-from horde_env.hardware.stream import Continuity, Reading, StreamParser
+from horde_env.hardware.stream import Reading, StreamParser
 
 if TYPE_CHECKING:
     from horde_env.hardware.port import Port
@@ -26,9 +26,9 @@ class Dialect(NamedTuple):
         ramp_s: Duration of braking, in seconds.
         size: Bytes of a state on the wire, the unit of damage counts.
         is_free: Returns whether the motors may turn, by a reading.
-        continuity: Creates the unwrapping of counters for a parser.
-        opening: Opens a connection: takes a function that opens a port for a parser, the dialect and the time in s;
-            yields while it waits, returns the port with two readings, raises BackendUnavailable.
+        opening: Begins a conversation on an open port: takes the port, the dialect and the time in s; yields while it
+            waits, returns when the port has two readings, raises BackendUnavailable.
+        explain_parting: Returns why the port may have been lost meanwhile, by the port, the dialect and the reason.
         stops: A sentence: what stops the wheels of an unreachable robot.
         last: The last bytes of a connection, after two stops; `coast` when None.
     """
@@ -43,8 +43,8 @@ class Dialect(NamedTuple):
     ramp_s: float
     size: int
     is_free: Callable[[Reading], bool]
-    continuity: Callable[[StreamParser], Continuity]
-    opening: Callable[..., Generator[None, None, Port]]
+    opening: Callable[[Port, Dialect, Callable[[], float]], Generator[None, None, None]]
+    explain_parting: Callable[[Port, Dialect, str], str]
     stops: str
     last: bytes | None = None
 

@@ -97,39 +97,9 @@ class KeepAlive:
         self._command = command
 
 
-# ---- opening a port --------------------------------------------------------------------------------------------------
+# ---- waiting ---------------------------------------------------------------------------------------------------------
 
 Steps = Generator[None, None, Port]
-
-
-def reopen_port(
-    open_again: Callable[[], Steps],
-    settings: LinkSettings,
-    monotonic: Callable[[], float],
-    refused: Callable[[BackendUnavailable], None],
-) -> Steps:
-    """Reconnect, with growing pauses between attempts.
-
-    Args:
-        open_again: Starts an attempt.
-        settings: Number of attempts and pauses.
-        monotonic: The time in seconds.
-        refused: Receives the error of each failed attempt.
-
-    Raises:
-        BackendUnavailable: If the last attempt failed.
-    """
-    interval_s = settings.first_pause_s
-    for attempt in range(1, settings.attempts + 1):
-        try:
-            return (yield from open_again())
-        except BackendUnavailable as refusal:
-            refused(refusal)
-            if attempt == settings.attempts:
-                raise
-        yield from pause(interval_s, monotonic)
-        interval_s = min(2.0 * interval_s, settings.longest_pause_s)
-    raise AssertionError("attempts are positive")
 
 
 def pause(duration_s: float, monotonic: Callable[[], float]) -> Generator[None, None, None]:
@@ -184,7 +154,6 @@ class Link:
         self._reopening: Steps | None = None
         self._thread: threading.Thread | None = None
         self._before = Counts()  # of earlier connections
-        self.parser: StreamParser = dialect.parser()
         self.epoch, self.losses, self.given_up, self.lapsed = 0, 0, False, False
         self.loss = self.refusal = ""
         self._lost_s, self._lost_at = 0.0, monotonic()
@@ -260,11 +229,29 @@ class Link:
             left.close()
 
     def _open_port(self) -> Steps:
-        def connect(parser: StreamParser) -> Port:
-            self.parser = parser
-            return self._connect(parser)
+        """Connect and begin the conversation; on an error the port is closed."""
+        port = self._connect(self._dialect.parser())
+        try:
+            yield from self._dialect.opening(port, self._dialect, self._monotonic)
+        except PortLost as lost:
+            port.close()
+            raise BackendUnavailable(self._dialect.explain_parting(port, self._dialect, lost.reason)) from lost
+        except BaseException:
+            port.close()
+            raise
+        return port
 
-        return self._dialect.opening(connect, self._dialect, self._monotonic)
+    def _reopen_port(self) -> Steps:
+        """Reconnect, with growing pauses between attempts; raise the error of the last one."""
+        interval_s = self._settings.first_pause_s
+        for _ in range(self._settings.attempts - 1):
+            try:
+                return (yield from self._open_port())
+            except BackendUnavailable as refusal:
+                self.refusal = str(refusal)
+            yield from pause(interval_s, self._monotonic)
+            interval_s = min(2.0 * interval_s, self._settings.longest_pause_s)
+        return (yield from self._open_port())
 
     def _adopt(self, port: Port) -> None:
         """Make `port` the current connection; the robot stands still until the next command."""
@@ -298,15 +285,16 @@ class Link:
         with self._lock:
             self._write(data)
 
-    def last_two(self) -> tuple[Reading, ...]:
-        """Return the last two readings of the current connection, older first; none while disconnected."""
+    def readings(self, after: int = 0) -> tuple[Reading, ...]:
+        """Return the current connection's readings (`Port.readings`); none while disconnected."""
         port = self._port
-        return () if port is None else port.last_two()
+        return () if port is None else port.readings(after)
 
-    def since(self, number: int) -> tuple[Reading, ...]:
-        """Return the current connection's readings with a number greater than `number`, older first."""
+    @property
+    def parser(self) -> StreamParser | None:
+        """The parser of the current connection; None while disconnected."""
         port = self._port
-        return () if port is None else port.since(number)
+        return None if port is None else port.parser
 
     @property
     def stats(self) -> LinkStats:
@@ -346,7 +334,7 @@ class Link:
             self._before = self._before.plus(port.counts)
             self.losses, self.loss, self._lost_at = self.losses + 1, reason, self._monotonic()
             self._left = port
-            self._reopening = reopen_port(self._open_port, self._settings, self._monotonic, self._refused)
+            self._reopening = self._reopen_port()
         _log.warning("the link to the robot was lost: %s; reconnecting", reason)
 
     def tend(self) -> None:
@@ -370,9 +358,6 @@ class Link:
                 _log.warning("the link to the robot is back")
             except BackendUnavailable as refusal:
                 self.given_up, self._reopening, self.refusal = True, None, str(refusal)
-
-    def _refused(self, refusal: BackendUnavailable) -> None:
-        self.refusal = str(refusal)
 
     def _tend_until_closed(self) -> None:
         try:

@@ -25,7 +25,7 @@ from serial.tools import list_ports
 
 from horde_env.errors import BackendUnavailable, PortLost
 from horde_env.hardware.settings import PARITIES, PortConfig
-from horde_env.hardware.stream import Continuity, Counts, Reading, StreamParser
+from horde_env.hardware.stream import Counts, Reading, StreamParser
 
 PORT_ERRORS: tuple[type[Exception], ...] = (serial.SerialException, OSError)
 try:
@@ -73,9 +73,8 @@ class Port:
     Args:
         config: Address and settings.
         monotonic: The clock of the readings' times, in seconds.
-        parser: Reads the stream.
+        parser: Parses the stream.
         fill: Bytes that complete any partial packet at the robot. If empty, an interrupted write loses the port.
-        continuity: Unwraps counters over a sequence of packets.
         connect: Opens the port; `serial_for_url` by default.
 
     Raises:
@@ -89,12 +88,10 @@ class Port:
         *,
         parser: StreamParser,
         fill: bytes,
-        continuity: Continuity,
         connect: Callable[..., Any] = serial_for_url,
     ) -> None:
-        self.config = config
+        self.config, self.parser = config, parser
         self._monotonic, self._fill = monotonic, fill
-        self._parser, self._continuity = parser, continuity
         self._readings: deque[Reading] = deque(maxlen=N_KEPT)
         self._first_bytes = bytearray()
         self._counts = Counts()
@@ -132,15 +129,10 @@ class Port:
         with self._changed:
             return bytes(self._first_bytes)
 
-    def last_two(self) -> tuple[Reading, ...]:
-        """Return the last two readings, older first; fewer while there are fewer."""
+    def readings(self, after: int = 0) -> tuple[Reading, ...]:
+        """Return the readings with a number greater than `after`, older first; no more than the last 32."""
         with self._changed:
-            return tuple(self._readings)[-2:]
-
-    def since(self, number: int) -> tuple[Reading, ...]:
-        """Return the readings after the one of that number, older first; no more than the last 32."""
-        with self._changed:
-            return tuple(reading for reading in self._readings if reading.number > number)
+            return tuple(reading for reading in self._readings if reading.number > after)
 
     def wait(self, after: int, timeout_s: float) -> Reading | None:
         """Return the newest reading as soon as its number exceeds `after`, or None after `timeout_s`.
@@ -170,7 +162,7 @@ class Port:
     def _read_once(self) -> bool:
         """Read at most the bytes that complete a packet, so none waits in the buffer; return False on failure."""
         try:
-            data = self._serial.read(max(self._parser.n_wanted, self._serial.in_waiting))
+            data = self._serial.read(max(self.parser.n_wanted, self._serial.in_waiting))
             if data:
                 self._take(data, self._monotonic())
         except Exception as error:  # without a reader the robot would drive on stale data
@@ -180,7 +172,7 @@ class Port:
 
     def _take(self, data: bytes, t: float) -> None:
         """Convert the next bytes to readings."""
-        parser = self._parser
+        parser = self.parser
         states = parser.feed(data)
         with self._changed:
             if len(self._first_bytes) < 256:
@@ -189,8 +181,8 @@ class Port:
                 skipped = parser.skipped_bytes - self._skipped_told
                 # Counters can be unwrapped over one lost packet, not over more.
                 if skipped > parser.size or (self._readings and t - self._readings[-1].t > GAP_S):
-                    self._continuity.forget()
-                level = self._continuity.unwrap(state)
+                    parser.forget()
+                level = parser.unwrap(state)
                 self._readings.append(Reading(state, t, self._newest_number() + 1, skipped, level))
                 self._skipped_told = parser.skipped_bytes
             n_bytes = self._counts.n_bytes + len(data)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -14,40 +14,19 @@ from horde_env.robot import RobotSpec
 # ---- readings --------------------------------------------------------------------------------------------------------
 
 
-class State(Protocol):
-    """The content of one packet of any robot."""
-
-    @property
-    def raw(self) -> Floats:
-        """The channels in the order of RobotSpec, in wire units, shape (n_channels,)."""
-
-    @property
-    def breaks(self) -> int:
-        """Number of interruptions so far that the packets' content showed."""
-
-
-class Continuity(Protocol):
-    """Restores data that single packets lack from their sequence."""
-
-    def forget(self) -> None:
-        """Start a new sequence: packets were lost."""
-
-    def unwrap(self, state: Any) -> Floats | None:
-        """Return the infrared light of the next packet, shape (8,), or None for a robot without."""
-
-
 class Reading(NamedTuple):
     """One state and the circumstances of its arrival.
 
     Attributes:
-        state: The content of the packet.
+        state: The content of the packet. Every robot's has `raw`, the channels in the order of RobotSpec in wire units,
+            and `breaks`, the number of interruptions so far that the packets' content showed.
         t: Time at which its last byte was read, in seconds of the port's clock.
         number: 1 for the first packet of the connection.
         n_skipped: Bytes skipped since the last reading.
         ir_light: IR light with its top two bits restored by continuity, 0..1023, shape (8,); None for a robot without.
     """
 
-    state: Any  # a `State` and the robot's own attributes
+    state: Any
     t: float
     number: int
     n_skipped: int
@@ -110,24 +89,8 @@ def aggregate(readings: tuple[Reading, ...], spec: RobotSpec) -> Floats:
 # ---- packets ---------------------------------------------------------------------------------------------------------
 
 
-class StreamParser(Protocol):
-    """A parser of a robot's states, as a port uses it."""
-
-    size: int
-    packets: int
-    crc_errors: int
-    skipped_bytes: int
-
-    @property
-    def n_wanted(self) -> int:
-        """Number of bytes that are missing for the next packet, > 0."""
-
-    def feed(self, data: bytes) -> Sequence[State]:
-        """Take the next bytes and return the states that are now complete."""
-
-
-class PacketFinder(ABC):
-    """Finds packets of one size and header in a stream with lost, inserted or changed bytes.
+class StreamParser(ABC):
+    """Parses packets of one size and header in a stream with lost, inserted or changed bytes.
 
     After an invalid candidate the search continues at the next byte, so a header within the readings or within a
     damaged packet costs no valid packet. At most one packet's bytes are buffered.
@@ -148,11 +111,6 @@ class PacketFinder(ABC):
         self._pending = bytearray()
 
     @property
-    def n_pending(self) -> int:
-        """Buffered bytes, fewer than `size`."""
-        return len(self._pending)
-
-    @property
     def n_wanted(self) -> int:
         """Number of bytes that are missing for the next packet."""
         return self.size - len(self._pending)
@@ -160,6 +118,18 @@ class PacketFinder(ABC):
     @abstractmethod
     def is_sound(self, packet: bytes) -> bool:
         """Return whether a candidate of the right size and header is a valid packet."""
+
+    @abstractmethod
+    def feed(self, data: bytes) -> Sequence[Any]:
+        """Add bytes of the stream and return the states (`Reading.state`) that are now complete, in order."""
+
+    @abstractmethod
+    def forget(self) -> None:
+        """Start a new sequence: packets were lost."""
+
+    def unwrap(self, state: Any) -> Floats | None:  # noqa: ARG002
+        """Return the infrared light of the next packet (`Reading.ir_light`) by the sequence; None without any."""
+        return None
 
     def find(self, data: bytes) -> list[bytes]:
         """Add bytes of the stream and return the packets that are now complete, in order."""

@@ -12,16 +12,15 @@ import numpy as np
 
 from horde_env.backend import Floats, Frame
 from horde_env.drives import Obedience
-from horde_env.errors import BackendUnavailable, PortLost
+from horde_env.errors import BackendUnavailable
 from horde_env.hardware.backend import PhysicalBody
-from horde_env.hardware.dialect import Dialect, Supervising
+from horde_env.hardware.dialect import Dialect
 from horde_env.hardware.latch import EmergencyLatch
 from horde_env.hardware.link import Link, pause
 from horde_env.hardware.port import GAP_S, NO_ROOM, Port
 from horde_env.hardware.robot_file import RobotFile
 from horde_env.hardware.settings import PortConfig
-from horde_env.hardware.stream import Counts, Reading, StreamParser
-from horde_env.robot import RobotSpec, create2
+from horde_env.hardware.stream import Counts, Reading
 from horde_env.robots.create2.guardian import connect_guarded
 from horde_env.robots.create2.pilot import Pilot
 from horde_env.robots.create2.safety import CreateSupervisor
@@ -80,10 +79,10 @@ def explain_silence(config: PortConfig, first_bytes: bytes, counts: Counts) -> s
     )
 
 
-def explain_parting(config: PortConfig, reason: str) -> str:
+def explain_parting(port: Port, dialect: Dialect, reason: str) -> str:  # noqa: ARG001
     """Return why the port may have been lost before the robot answered."""
     rival = "" if reason.startswith(NO_ROOM) else " Does another program drive the robot already?"
-    return f"{config.url} was lost before the robot answered: {reason}.{rival}"
+    return f"{port.config.url} was lost before the robot answered: {reason}.{rival}"
 
 
 def explain_docked(config: PortConfig) -> str:
@@ -107,80 +106,54 @@ STARTS, FRAMES_LATER = 4, 2  # attempts to reach Passive; frames until a command
 AT_REST_COUNTS = 1.0  # in six ticks
 
 
-class FrameContinuity:
-    """Forwards silences of the line to the parser, which detects other interruptions itself."""
-
-    def __init__(self, parser: FrameParser) -> None:
-        self._parser = parser
-
-    def forget(self) -> None:
-        """Start a new sequence: frames were lost."""
-        self._parser.forget()
-
-    def unwrap(self, state: CreateState) -> None:  # noqa: ARG002
-        """Return None: this robot's infrared light is characters."""
-        return None
-
-
-def open_create(
-    connect: Callable[[StreamParser], Port], dialect: Dialect, monotonic: Callable[[], float]
-) -> Generator[None, None, Port]:
-    """Connect, stop the wheels, determine the mode offset, and set Safe mode; return the port with two readings.
+def open_create(port: Port, dialect: Dialect, monotonic: Callable[[], float]) -> Generator[None, None, None]:
+    """Stop the wheels, determine the mode offset, set Safe mode, and wait for two readings.
 
     Zeros complete a partial command of an earlier program. START stops the wheels in any mode and sets Passive. A robot
     on its powered dock stays in Passive and charges: Safe would discharge it.
 
     Raises:
-        BackendUnavailable: If no robot answers, with the likely cause. The port is closed.
+        BackendUnavailable: If no robot answers, with the likely cause.
+        PortLost: If the port is lost.
     """
-    parser = dialect.parser()
-    assert isinstance(parser, FrameParser)
-    port = connect(parser)
-    try:
-        for attempt in range(TRIES):
-            port.write(FILL + bytes([Op.START]))
-            yield from pause(MODE_S, monotonic)
-            port.write(STREAM_ALL)
-            if (yield from _frame_comes(port, monotonic)):
-                break
-            if attempt == 1:
-                port.pulse_rts()  # BRC, which newer cables wire to RTS; a pseudo terminal has none
-        else:
-            raise BackendUnavailable(explain_silence(port.config, port.first_bytes, port.counts))
-        yield from _learn_offset(port, parser, monotonic)
-        newest = port.last_two()[-1].state
-        if not newest.sensors.charging_sources & 2:
-            port.write(bytes([Op.SAFE]))
-            end = monotonic() + ANSWER_S
-            while port.last_two()[-1].state.mode != SAFE and monotonic() < end:
-                yield
-        yield from pause(MODE_S, monotonic)  # a second reading
-        yield from _await_frames(port, 2, monotonic)
-    except PortLost as lost:
-        port.close()
-        raise BackendUnavailable(explain_parting(port.config, lost.reason)) from lost
-    except BaseException:
-        port.close()
-        raise
-    return port
+    for attempt in range(TRIES):
+        port.write(dialect.fill + bytes([Op.START]))
+        yield from pause(MODE_S, monotonic)
+        port.write(STREAM_ALL)
+        if (yield from _frame_comes(port, monotonic)):
+            break
+        if attempt == 1:
+            port.pulse_rts()  # BRC, which newer cables wire to RTS; a pseudo terminal has none
+    else:
+        raise BackendUnavailable(explain_silence(port.config, port.first_bytes, port.counts))
+    yield from _learn_offset(port, monotonic)
+    newest = port.readings()[-1].state
+    if not newest.sensors.charging_sources & 2:
+        port.write(bytes([Op.SAFE]))
+        end = monotonic() + ANSWER_S
+        while port.readings()[-1].state.mode != SAFE and monotonic() < end:
+            yield
+    yield from pause(MODE_S, monotonic)  # a second reading
+    yield from _await_frames(port, 2, monotonic)
 
 
-def _learn_offset(port: Port, parser: FrameParser, monotonic: Callable[[], float]) -> Generator[None, None, None]:
+def _learn_offset(port: Port, monotonic: Callable[[], float]) -> Generator[None, None, None]:
     """Determine whether the robot reports each mode one too high, by its report of Passive.
 
     A report of 1 means no. A report of 2 means yes, or that START has not arrived: therefore only frames well after it
     count, and START is repeated up to three times.
     """
     for _ in range(STARTS):
-        number = port.last_two()[-1].number
+        number = port.readings()[-1].number
         yield from _await_frames(port, number + FRAMES_LATER, monotonic)
-        reported = port.last_two()[-1].state.sensors.mode
+        reported = port.readings()[-1].state.sensors.mode
         if reported == PASSIVE:
             break
         port.write(FILL + bytes([Op.START]))
         yield from pause(MODE_S, monotonic)
-    parser.mode_offset = int(reported == PASSIVE + 1)
-    yield from _await_frames(port, port.last_two()[-1].number + FRAMES_LATER, monotonic)  # read so
+    assert isinstance(port.parser, FrameParser)
+    port.parser.mode_offset = int(reported == PASSIVE + 1)
+    yield from _await_frames(port, port.readings()[-1].number + FRAMES_LATER, monotonic)  # read so
 
 
 def _await_frames(port: Port, number: int, monotonic: Callable[[], float]) -> Generator[None, None, None]:
@@ -217,8 +190,8 @@ CREATE2 = Dialect(
     ramp_s=0.0,
     size=FRAME_SIZE,
     is_free=lambda reading: reading.state.mode == SAFE,
-    continuity=FrameContinuity,  # type: ignore[arg-type]
     opening=open_create,
+    explain_parting=explain_parting,
     stops="It has no command timeout: if its wheels turn, lift it.",
 )
 
@@ -234,20 +207,23 @@ class CreateBody(PhysicalBody):
         may_stand_on_dock: Also start on the powered dock and drive off it; otherwise that is an error.
     """
 
+    kind = "create2"
     dialect = CREATE2
+    make_supervisor = CreateSupervisor
     notes = NOTES
     obedience = Obedience
     may_stand_on_dock = False
 
     @classmethod
     def line_of(
-        cls, port: str, file: RobotFile, latch: EmergencyLatch, *, baudrate: int | None = None, guarded: bool = True
+        cls, port: str, file: RobotFile, latch: EmergencyLatch, *, guarded: bool = True, **line: Any
     ) -> tuple[PortConfig, dict[str, Any]]:
         """Return how the port is opened, and further arguments of the body; defaults come from the robot's file."""
-        more: dict[str, Any] = {"swapped_encoders": file.swapped_encoders}
+        config, more = super().line_of(port, replace(file, parity=""), latch, **line)
+        more["swapped_encoders"] = file.swapped_encoders
         if guarded:
             more["connect"] = partial(connect_guarded, emergency=str(latch.path))
-        return PortConfig(port, baudrate or file.baudrate, "none"), more
+        return config, more
 
     def __init__(
         self, *args: Any, may_stand_on_dock: bool = False, swapped_encoders: bool = False, **kwargs: Any
@@ -272,14 +248,6 @@ class CreateBody(PhysicalBody):
             raise BackendUnavailable(explain_docked(self.config))
         return frame
 
-    def make_spec(self) -> RobotSpec:
-        """Return the Create 2."""
-        return create2()
-
-    def make_supervisor(self) -> Supervising:
-        """Return a supervisor of heat, battery, stalls and charger faults."""
-        return CreateSupervisor(self.spec)
-
     def control(self, command: Floats) -> Wheels:
         """Return the wheel speeds for a request."""
         return drive(command, self.spec)
@@ -291,7 +259,7 @@ class CreateBody(PhysicalBody):
         become the opcode for sleep or reset.
         """
         self._sent = self._newest_frame()
-        readings = () if self._link is None else self._link.last_two()
+        readings = () if self._link is None else self._link.readings()
         if self.pilot.is_charging and readings and readings[-1].state.mode == PASSIVE:
             return None
         return self.pilot.override or control
@@ -302,7 +270,7 @@ class CreateBody(PhysicalBody):
 
     def send_state_commands(self, link: Link) -> None:
         """Send the commands that the robot's mode requires."""
-        readings = link.last_two()
+        readings = link.readings()
         if readings and (said := self.pilot.state_commands(readings[-1].state, self._monotonic())):
             link.send(said)
 
@@ -354,7 +322,7 @@ class CreateBody(PhysicalBody):
 
     def _newest_frame(self) -> tuple[int, int]:
         link = self._link
-        readings = () if link is None else link.last_two()
+        readings = () if link is None else link.readings()
         return (0 if link is None else link.epoch), (readings[-1].number if readings else 0)
 
 
@@ -372,9 +340,7 @@ def send_stop(
         BackendUnavailable: If the port cannot be opened, for example because another program drives the robot.
         PortLost: If the port is lost before the stop is sent.
     """
-    parser = FrameParser()
-    continuity: Any = FrameContinuity(parser)
-    with Port(config, monotonic, parser=parser, fill=FILL, continuity=continuity, **connect) as port:
+    with Port(config, monotonic, parser=FrameParser(), fill=FILL, **connect) as port:
         port.write(FILL + STOP_BYTES)
         sleep(APART_S)
         port.write(STOP_BYTES + bytes([Op.START]) + STREAM_ALL)

@@ -10,7 +10,7 @@ from collections import deque
 from typing import NamedTuple
 
 from horde_env.backend import Floats
-from horde_env.hardware.stream import PacketFinder
+from horde_env.hardware.stream import StreamParser
 from horde_env.robots.create2.wire import (
     COUNT_MOST,
     FRAME_SIZE,
@@ -42,7 +42,7 @@ class CreateState(NamedTuple):
     breaks: int
 
 
-class FrameParser(PacketFinder):
+class FrameParser(StreamParser):
     """Parses the robot's stream into states.
 
     Wheel speeds are differences of the encoders over six ticks, not over time; with fewer frames since the last
@@ -53,8 +53,6 @@ class FrameParser(PacketFinder):
 
     Attributes:
         mode_offset: 1 if the robot reports each mode one too high, else 0; set when the connection is opened.
-        newest: The last state; None before the first.
-        text: The last bytes outside frames, for banners.
     """
 
     header, size = HEADER, FRAME_SIZE
@@ -63,7 +61,6 @@ class FrameParser(PacketFinder):
         super().__init__()
         self._is_swapped = swapped_encoders
         self.mode_offset = 0
-        self.newest: CreateState | None = None
         self.breaks = 0
         self._tick = 0
         self._history: deque[tuple[int, int, int]] = deque(maxlen=N_TICKS + 1)  # tick, left, right
@@ -119,5 +116,4 @@ class FrameParser(PacketFinder):
         mode = sensors.mode - self.mode_offset
         raw = channels(sensors, counts[0], counts[1], mode)
         raw.flags.writeable = False  # a state is shared between threads
-        self.newest = CreateState(raw, sensors, mode, self.breaks)
-        return self.newest
+        return CreateState(raw, sensors, mode, self.breaks)

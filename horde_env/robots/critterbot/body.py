@@ -10,15 +10,15 @@ from urllib.parse import urlsplit
 import numpy as np
 
 from horde_env.backend import Floats, Frame
-from horde_env.errors import STOPS_BY_ITSELF, BackendUnavailable, PortLost
+from horde_env.errors import STOPS_BY_ITSELF, BackendUnavailable
 from horde_env.hardware.backend import PhysicalBody
-from horde_env.hardware.dialect import Dialect, Supervising
+from horde_env.hardware.dialect import Dialect
 from horde_env.hardware.latch import EmergencyLatch
-from horde_env.hardware.link import Link, Steps, pause
+from horde_env.hardware.link import Link, pause
 from horde_env.hardware.port import Port
 from horde_env.hardware.robot_file import RobotFile
 from horde_env.hardware.settings import PortConfig
-from horde_env.hardware.stream import Counts, Reading, StreamParser
+from horde_env.hardware.stream import Counts, Reading
 from horde_env.robot import RobotSpec, critterbot
 from horde_env.robots.critterbot.safety import FREE, Supervisor, VoltageObedience
 from horde_env.robots.critterbot.stream import (
@@ -26,7 +26,6 @@ from horde_env.robots.critterbot.stream import (
     ROBOT_PORT,
     SIMULATOR_PORT,
     STATE_NAME,
-    IrLightUnwrapper,
     StateDropParser,
     StateParser,
     encode_control_drop,
@@ -65,14 +64,14 @@ DROPS_NOTES = (
 _SENDS_DROPS = "{} sends drops, not the bytes of the serial line: use the drops backend there."
 
 
-def explain_parting(config: PortConfig, first_bytes: bytes, reason: str, is_serial: bool) -> str:
+def explain_parting(port: Port, dialect: Dialect, reason: str) -> str:
     """Return why the port may have been lost before the robot answered.
 
     A server for one client disconnects a second one, and the on-board driver disconnects a host that sends anything but
-    drops. `is_serial`: the serial protocol was used, not drops.
+    drops.
     """
-    url = config.url
-    if is_serial and STATE_NAME in first_bytes:
+    url, is_serial = port.config.url, bool(dialect.wake)
+    if is_serial and STATE_NAME in port.first_bytes:
         return _SENDS_DROPS.format(url)
     text = f"{url} was lost before the robot answered: {reason}."
     if not url.startswith("socket://"):
@@ -116,8 +115,8 @@ PATIENCE_S = 1.0  # longest wait for the second packet
 NO_CHARGING = Control(MotorMode.DISABLE_CHARGING)  # as after boot: a charging robot does not move
 
 
-def open_critterbot(connect: Callable[[StreamParser], Port], dialect: Dialect, monotonic: Callable[[], float]) -> Steps:
-    """Connect, stop the motors, start the state packets, disable charging; return the port with two readings.
+def open_critterbot(port: Port, dialect: Dialect, monotonic: Callable[[], float]) -> Generator[None, None, None]:
+    """Stop the motors, start the state packets, disable charging, and wait for two readings.
 
     The first bytes complete a partial packet of an earlier program. Velocity 0 brakes; duty 0, in a later cycle, also
     stops a robot that was left in WHEEL_VOLTAGE; velocity 0 again selects the mode in which it is driven. Duty 0 must
@@ -125,33 +124,22 @@ def open_critterbot(connect: Callable[[StreamParser], Port], dialect: Dialect, m
     motor_set_speed_slew).
 
     Raises:
-        BackendUnavailable: If no robot answers, with the likely cause. The port is closed.
+        BackendUnavailable: If no robot answers, with the likely cause.
+        PortLost: If the port is lost.
     """
-    parser = dialect.parser()
-    port = connect(parser)
-    try:
-        port.write(dialect.fill + dialect.encode(HALT))
+    port.write(dialect.fill + dialect.encode(HALT))
+    yield from pause(dialect.alone_s, monotonic)
+    port.write(dialect.encode(COAST))
+    yield from start_packets(port, monotonic, wake=dialect.wake)
+    yield from pause(dialect.alone_s, monotonic)
+    for control in [HALT] if is_original_simulator(port.parser) else [HALT, NO_CHARGING]:
+        port.write(dialect.encode(control))
         yield from pause(dialect.alone_s, monotonic)
-        port.write(dialect.encode(COAST))
-        yield from start_packets(port, monotonic, wake=dialect.wake)
-        yield from pause(dialect.alone_s, monotonic)
-        for control in [HALT] if is_original_simulator(parser) else [HALT, NO_CHARGING]:
-            port.write(dialect.encode(control))
-            yield from pause(dialect.alone_s, monotonic)
-        limit = monotonic() + PATIENCE_S
-        while port.wait(1, 0.0) is None:
-            if monotonic() > limit:
-                raise BackendUnavailable(f"{port.config.url} sent one packet and then none for {PATIENCE_S:g} s.")
-            yield
-    except PortLost as lost:
-        port.close()
-        raise BackendUnavailable(
-            explain_parting(port.config, port.first_bytes, lost.reason, bool(dialect.wake))
-        ) from lost
-    except BaseException:
-        port.close()
-        raise
-    return port
+    limit = monotonic() + PATIENCE_S
+    while port.wait(1, 0.0) is None:
+        if monotonic() > limit:
+            raise BackendUnavailable(f"{port.config.url} sent one packet and then none for {PATIENCE_S:g} s.")
+        yield
 
 
 def start_packets(
@@ -175,21 +163,17 @@ def start_packets(
         patience_s: Time to wait after each `wake`, in seconds.
 
     Raises:
-        BackendUnavailable: If no packet arrives, with the likely cause. The port is closed.
+        BackendUnavailable: If no packet arrives, with the likely cause.
+        PortLost: If the port is lost.
     """
-    try:
-        for data, limit_s in [(b"", listen_s), *[(wake, patience_s)] * 3]:
-            if data:
-                port.write(data)
-            end = monotonic() + limit_s
-            while (reading := port.wait(0, 0.0)) is None and monotonic() < end:
-                yield
-            if reading is not None:
-                return reading
-    except PortLost as lost:
-        port.close()
-        raise BackendUnavailable(explain_parting(port.config, port.first_bytes, lost.reason, bool(wake))) from lost
-    port.close()
+    for data, limit_s in [(b"", listen_s), *[(wake, patience_s)] * 3]:
+        if data:
+            port.write(data)
+        end = monotonic() + limit_s
+        while (reading := port.wait(0, 0.0)) is None and monotonic() < end:
+            yield
+        if reading is not None:
+            return reading
     raise BackendUnavailable(explain_silence(port.config, port.first_bytes, port.counts, bool(wake)))
 
 
@@ -214,8 +198,8 @@ SERIAL = Dialect(
     ramp_s=RAMP_S,
     size=STATE_SIZE,
     is_free=is_free,
-    continuity=lambda _: IrLightUnwrapper(),
     opening=open_critterbot,
+    explain_parting=explain_parting,
     stops=STOPS_BY_ITSELF,
 )
 DROPS = SERIAL._replace(
@@ -231,31 +215,11 @@ DROPS = SERIAL._replace(
 class SerialBody(PhysicalBody):
     """The Critterbot on a serial line; see `PhysicalBody`."""
 
+    kind, parity = "critterbot", "odd"
     dialect = SERIAL
+    make_supervisor = Supervisor
     obedience = VoltageObedience
     notes: tuple[str, ...] = (IR_LIGHT_NOTE,)
-
-    @classmethod
-    def line_of(
-        cls,
-        port: str,
-        file: RobotFile,
-        latch: EmergencyLatch,  # noqa: ARG003
-        *,
-        parity: str | None = None,
-        baudrate: int | None = None,
-    ) -> tuple[PortConfig, dict[str, Any]]:
-        """Return how the port is opened, and further arguments of the body; defaults come from the robot's file."""
-        chosen: Any = parity or file.parity or "odd"
-        return PortConfig(port, baudrate or file.baudrate, chosen), {}
-
-    def make_spec(self) -> RobotSpec:
-        """Return the Critterbot."""
-        return critterbot()
-
-    def make_supervisor(self) -> Supervising:
-        """Return a supervisor of heat, bus voltage and charging."""
-        return Supervisor(self.spec)
 
     def control(self, command: Floats) -> Control:
         """Return the control for a velocity."""
@@ -267,7 +231,7 @@ class SerialBody(PhysicalBody):
 
     def send_state_commands(self, link: Link) -> None:
         """Enable or disable charging if the robot's state differs from the request."""
-        readings = link.last_two()
+        readings = link.readings()
         if not readings or is_original_simulator(link.parser):
             return
         if bool(readings[-1].state.monitor & MONITOR_CHARGING) != self._charging_wanted:
@@ -334,8 +298,7 @@ def send_stop(
         BackendUnavailable: If the port cannot be opened, for example because another program drives the robot.
         PortLost: If the port is lost before the stop is sent.
     """
-    parser, continuity = dialect.parser(), IrLightUnwrapper()
-    with Port(config, monotonic, parser=parser, fill=dialect.fill, continuity=continuity, **connect) as port:
+    with Port(config, monotonic, parser=dialect.parser(), fill=dialect.fill, **connect) as port:
         state = _stop(port, dialect, monotonic, sleep)
         if dialect.wake and (state is None or is_driven(state, critterbot())):
             port.write(dialect.encode(LEAVE))

@@ -1,4 +1,4 @@
-"""State packets out of the serial line's stream of bytes; `drops` has the reader of the driver's stream."""
+"""State packets in the serial line's stream of bytes, and drops in that of the on-board driver."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from horde_env.backend import Floats
-from horde_env.hardware.stream import PacketFinder, StreamParser
+from horde_env.hardware.stream import StreamParser
 from horde_env.robots.critterbot import wire
 from horde_env.robots.critterbot.wire import (
     HEADER,
@@ -24,8 +24,44 @@ from horde_env.robots.critterbot.wire import (
     is_sound,
 )
 
+# ---- IR light --------------------------------------------------------------------------------------------------------
 
-class StateParser(PacketFinder):
+
+class IrLightUnwrapper:
+    """Restores the top two bits of IR light by continuity with the last three packets.
+
+    The firmware sends readings of 0..1023 modulo 256. Near the dock its 50 Hz beacon makes a 100 Hz sample alternate
+    between two levels, and occasionally a level comes twice, so a reading resembles the one two packets ago, or else
+    the last or the third. Of the four readings that a byte may represent, the one nearest to any of these is chosen,
+    with an advantage of 32 for the one two packets ago.
+
+    The result is correct for changes of up to 32 in two packets, and for greater changes that are not near a multiple
+    of 256. The first two packets are not changed (far from the dock the robot's log never exceeds 196); across lost
+    packets the result is a guess. A guess too high cannot be detected later: `forget` starts again.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.forget()
+
+    def forget(self) -> None:
+        """Leave the next two packets unchanged."""
+        self._history = np.zeros((3, 8))  # the last, two ago, three ago
+
+    def unwrap(self, state: RobotState) -> Floats:
+        """Return the next packet's readings, 0..1023, shape (8,)."""
+        candidates = ir_light(state) + 256.0 * np.arange(4)[:, None]
+        change = np.abs(candidates[:, None, :] - self._history) + np.array([32.0, 0.0, 32.0])[:, None]
+        best = change.min(axis=1).argmin(axis=0)
+        reading: Floats = candidates[best, np.arange(8)]
+        self._history = np.stack([reading, self._history[0], self._history[1]])
+        return reading
+
+
+# ---- packets of the serial line --------------------------------------------------------------------------------------
+
+
+class StateParser(IrLightUnwrapper, StreamParser):
     """Turns the robot's stream of bytes into states; never accepts a packet with a wrong CRC."""
 
     header, size = HEADER, STATE_SIZE
@@ -196,7 +232,7 @@ def decode_control_drop(frame: bytes) -> Control:
     return decode_control(wire.HEADER + bytes([mode, a, b, c, led_mode]) + leds)
 
 
-class StateDropParser(PacketFinder):
+class StateDropParser(IrLightUnwrapper, StreamParser):
     """Parses the driver's stream of bytes into states; other bytes are skipped and counted.
 
     The driver neither checks nor forwards the checksum: after a byte lost on the robot's serial line, a drop is a mix
@@ -241,40 +277,7 @@ class StateDropParser(PacketFinder):
         return [drop.state for drop in drops]
 
 
-def is_original_simulator(parser: StreamParser) -> bool:
+def is_original_simulator(parser: StreamParser | None) -> bool:
     """Return whether the newest drop is from the original simulator, which crashes on controls other than motors'."""
     newest = parser.newest if isinstance(parser, StateDropParser) else None
     return newest is not None and newest.source == DataSource.SIMULATOR
-
-
-# ---- IR light --------------------------------------------------------------------------------------------------------
-
-
-class IrLightUnwrapper:
-    """Restores the top two bits of IR light by continuity with the last three packets.
-
-    The firmware sends readings of 0..1023 modulo 256. Near the dock its 50 Hz beacon makes a 100 Hz sample alternate
-    between two levels, and occasionally a level comes twice, so a reading resembles the one two packets ago, or else
-    the last or the third. Of the four readings that a byte may represent, the one nearest to any of these is chosen,
-    with an advantage of 32 for the one two packets ago.
-
-    The result is correct for changes of up to 32 in two packets, and for greater changes that are not near a multiple
-    of 256. The first two packets are not changed (far from the dock the robot's log never exceeds 196); across lost
-    packets the result is a guess. A guess too high cannot be detected later: `forget` starts again.
-    """
-
-    def __init__(self) -> None:
-        self.forget()
-
-    def forget(self) -> None:
-        """Leave the next two packets unchanged."""
-        self._history = np.zeros((3, 8))  # the last, two ago, three ago
-
-    def unwrap(self, state: RobotState) -> Floats:
-        """Return the next packet's readings, 0..1023, shape (8,)."""
-        candidates = ir_light(state) + 256.0 * np.arange(4)[:, None]
-        change = np.abs(candidates[:, None, :] - self._history) + np.array([32.0, 0.0, 32.0])[:, None]
-        best = change.min(axis=1).argmin(axis=0)
-        reading: Floats = candidates[best, np.arange(8)]
-        self._history = np.stack([reading, self._history[0], self._history[1]])
-        return reading

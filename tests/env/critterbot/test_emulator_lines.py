@@ -58,7 +58,7 @@ def test_pyserial_wakes_the_robot_drives_it_and_sees_it_turn(emulator: Emulator,
 
         def turns() -> bool:
             port.write(encode_control(Control(1, 0, 0, 10)))
-            return bool(port.last_two()[-1].state.raw[turning] > 100)
+            return bool(port.readings()[-1].state.raw[turning] > 100)
 
         until(turns)
         assert port.counts.crc_errors == 0

@@ -6,15 +6,12 @@ import os
 import time
 import tty
 from collections.abc import Callable
-from contextlib import suppress
 from typing import Any
 
-from horde_env.errors import PortLost
 from horde_env.hardware.port import Port
 from horde_env.hardware.settings import PortConfig
 from horde_env.hardware.stream import Reading
-from horde_env.robots.critterbot.body import start_packets
-from horde_env.robots.critterbot.stream import IrLightUnwrapper, StateParser
+from horde_env.robots.critterbot.stream import StateParser
 from horde_env.robots.critterbot.wire import FILL
 
 LIMIT_S = 10.0  # for what takes milliseconds: reached only by a test that fails
@@ -65,7 +62,7 @@ def config(url: str, **rest: object) -> PortConfig:
 
 def open_port(where: PortConfig, monotonic: Callable[[], float], **rest: Any) -> Port:
     """Open a port to a Critterbot."""
-    usual = {"parser": StateParser(), "fill": FILL, "continuity": IrLightUnwrapper()}
+    usual = {"parser": StateParser(), "fill": FILL}
     return Port(where, monotonic, **usual | rest)
 
 
@@ -82,16 +79,3 @@ def await_reading(p: Port, number: int) -> Reading:
     reading = p.wait(number - 1, LIMIT_S)
     assert reading is not None
     return reading
-
-
-def handshake(p: Port, **rest: Any) -> Reading:
-    """Wait for a robot to be roused, and return a first reading."""
-    steps = start_packets(p, time.monotonic, **rest)
-    while True:
-        try:
-            next(steps)
-        except StopIteration as done:
-            reading: Reading = done.value
-            return reading
-        with suppress(PortLost):  # which the next step reports
-            p.wait(0, 0.01)

@@ -7,6 +7,8 @@ import re
 import termios
 import threading
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import serial
@@ -14,7 +16,7 @@ import serial
 from horde_env.errors import BackendUnavailable, PortLost
 from horde_env.hardware import port
 from horde_env.hardware.settings import PortConfig
-from horde_env.robots.critterbot.body import explain_parting
+from horde_env.robots.critterbot.body import DROPS, SERIAL, explain_parting
 from horde_env.robots.critterbot.wire import STOP
 from tests.env.hardware.packets import GOLDEN
 from tests.env.hardware.peers import LIMIT_S, Terminal, Ticks, await_reading, config, open_port
@@ -99,7 +101,9 @@ def test_who_parts_before_the_robot_answers_is_guessed_by_what_it_said(
     url: str, heard: bytes, woken: bool, sentence: str
 ) -> None:
     """The robot's own driver disconnects hosts that do not send whole drops, such as those of its serial line."""
-    assert re.search(sentence + "$", explain_parting(config(url), heard, "gone", woken).rstrip("."))
+    opened: Any = SimpleNamespace(config=config(url), first_bytes=heard)
+    said = explain_parting(opened, SERIAL if woken else DROPS, "gone")
+    assert re.search(sentence + "$", said.rstrip("."))
 
 
 def test_no_permission_for_what_cannot_even_be_looked_at(tmp_path: Path) -> None:

@@ -8,12 +8,13 @@ from typing import Any
 import pytest
 import serial
 
-from horde_env.errors import BackendUnavailable, PortLost
+from horde_env.errors import PortLost
 from horde_env.hardware.port import serial_for_url
+from horde_env.robots.critterbot.body import start_packets
 from horde_env.robots.critterbot.emulator.console import Receiver
 from horde_env.robots.critterbot.wire import STOP, Control, encode_control
 from tests.env.hardware.packets import GOLDEN, SPEC, packet_of
-from tests.env.hardware.peers import LIMIT_S, Terminal, Ticks, await_reading, config, handshake, open_port
+from tests.env.hardware.peers import LIMIT_S, Terminal, Ticks, await_reading, config, open_port
 
 pytestmark = pytest.mark.hardware
 
@@ -23,7 +24,7 @@ pytestmark = pytest.mark.hardware
 def test_packets_become_readings_with_number_and_time() -> None:
     with open_port(config("loop://"), Ticks()) as p:
         assert p.wait(0, 0.0) is None
-        assert p.last_two() == ()
+        assert p.readings() == ()
         p.write(GOLDEN)
         first = await_reading(p, 1)
         p.write(packet_of(light_0=500))
@@ -32,7 +33,7 @@ def test_packets_become_readings_with_number_and_time() -> None:
     assert (first.number, second.number) == (1, 2)
     assert 0.01 <= first.t < second.t
     assert second.state.raw[SPEC.index("light_0")] == 500
-    assert [r.number for r in p.last_two()] == [1, 2]
+    assert [r.number for r in p.readings()] == [1, 2]
     assert p.counts == (2 * 83, 2, 0, 0)
 
 
@@ -94,17 +95,10 @@ def test_bytes_that_terminals_like_to_change_come_through(terminal: Terminal) ->
 def test_a_robot_that_already_talks_is_not_woken(terminal: Terminal) -> None:
     with open_port(config(terminal.path), Ticks()) as p:
         terminal.say(GOLDEN)
-        assert handshake(p, listen_s=LIMIT_S).number == 1
+        await_reading(p, 1)
+        assert next(start_packets(p, Ticks()), None) is None
         p.write(b"!")
         assert terminal.hear(1) == b"!"
-
-
-def test_a_port_that_vanishes_during_the_handshake(terminal: Terminal) -> None:
-    p = open_port(config(terminal.path), Ticks())
-    terminal.unplug()
-
-    with pytest.raises(BackendUnavailable, match="was lost before the robot answered: the device disconnected"):
-        handshake(p, listen_s=LIMIT_S)
 
 
 class BusyMachine:
@@ -157,12 +151,3 @@ def test_a_drop_cut_short_loses_the_port_for_nothing_completes_it() -> None:
 
 def _interrupted(data: bytes) -> None:
     raise KeyboardInterrupt
-
-
-def test_a_closed_port_leaves_no_thread() -> None:
-    p = open_port(config("loop://"), Ticks())
-    p.close()
-
-    assert not p._thread.is_alive()
-    with pytest.raises(PortLost, match="it was closed"):
-        p.wait(0, LIMIT_S)
