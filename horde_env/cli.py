@@ -142,7 +142,7 @@ def _own_version() -> str:
 
 def _check(words: argparse.Namespace) -> int:
     """Print a verdict per line and return 1 if one of them is FAIL."""
-    from horde_env.commands.check import Check, Measurement
+    from horde_env.commands.check import Check
 
     with user_errors():
         target = target_of(words)
@@ -151,7 +151,7 @@ def _check(words: argparse.Namespace) -> int:
     counts: Counter[Verdict] = Counter()
     with running(target, realtime=False) as env:
         print(target.title, flush=True)
-        check = (Measurement if words.measure else Check)(env, _may_move(target, words.yes))
+        check = Check(env, _may_move(target, words.yes), measures=words.measure)
         for line in check.lines():
             counts[line.verdict] += 1
             print_line(line)
@@ -192,7 +192,7 @@ def _save(target: Target, check: Check) -> None:
         signs=signs,
         ranges=check.ranges,
         swapped_encoders=file.swapped_encoders != check.is_swapped,
-        measured=getattr(check, "measured", {}) or file.measured,
+        measured=check.measured or file.measured,
         parity=file.parity if "parity" in target.environment.arguments else "",
     )
     robot_file.save(file, path)

@@ -17,7 +17,7 @@ from horde_env.env import PenEnv
 from horde_env.hardware import robot_file
 from horde_env.hardware.latch import EmergencyLatch, default_path
 from horde_env.hardware.settings import LinkSettings
-from horde_env.robot import DEFAULT_ROBOT, RobotSpec, environments, part, spec_of
+from horde_env.robot import DEFAULT_ROBOT, RobotSpec, environment, part, spec_of
 from horde_env.vector import PenVectorEnv
 
 OWN = ("action_type", "render_mode", "task")  # arguments of PenEnv
@@ -62,15 +62,11 @@ def make_env(kind: str, backend: str, **arguments: Any) -> PenEnv:
         TypeError: If the backend has no such argument.
         ValueError: If there is no such robot or backend, or an argument is out of range.
     """
-    spec, found = spec_of(kind), environments(kind)
-    if backend not in found:
-        raise ValueError(f"the {kind} has no backend {backend!r}; choose {', '.join(found)}")
-    entry = found[backend]
+    spec, entry = spec_of(kind), environment(kind, backend)
     _check(entry.id, arguments, entry.arguments)
     own = {name: arguments.pop(name) for name in OWN if name in arguments}
     realtime = bool(arguments.pop("realtime", False))
-    module, name = entry.body.split(":")
-    make_body: Any = getattr(part(kind, module), name)
+    make_body = part(kind, entry.body)
     if entry.is_on_port:
         body = _physical_body(make_body, spec, backend, **arguments)
     elif "speed" in entry.arguments:
@@ -114,9 +110,8 @@ def make_vector_env(kind: str, backend: str, **arguments: Any) -> PenVectorEnv:
         )
     if (physics := arguments.pop("physics", None)) not in (None, "planar"):
         raise ValueError(f'physics must be "planar" to step many robots, not {physics!r}; or vectorization_mode="sync"')
-    module, name = environments(kind)[backend].fleet.split(":")
     env = make_env(kind, backend, physics="planar", **arguments)
-    return PenVectorEnv(env, getattr(part(kind, module), name), **own)
+    return PenVectorEnv(env, part(kind, environment(kind, backend).fleet), **own)
 
 
 def _physical_body(

@@ -270,9 +270,11 @@ class Environment(NamedTuple):
         return "port" in self.arguments
 
 
-def part(robot: str, module: str) -> Any:
-    """Return a module of a robot's folder, imported now: "drives", "place", ..., as `robots` lists them."""
-    return import_module(f"horde_env.robots.{robot}.{module}")
+def part(robot: str, place: str) -> Any:
+    """Return a module of a robot's folder, "drives", "place", ... (`robots` lists them), or "module:name" of it."""
+    module, _, name = place.partition(":")
+    loaded = import_module(f"horde_env.robots.{robot}.{module}")
+    return getattr(loaded, name) if name else loaded
 
 
 def environments(robot: str) -> dict[str, Environment]:
@@ -284,6 +286,18 @@ def environments(robot: str) -> dict[str, Environment]:
     _check_known(robot)
     found: dict[str, Environment] = import_module(f"horde_env.robots.{robot}").ENVIRONMENTS
     return found
+
+
+def environment(robot: str, backend: str) -> Environment:
+    """Return a robot's environment for a backend.
+
+    Raises:
+        ValueError: If there is no such robot, or it has no such backend.
+    """
+    found = environments(robot)
+    if backend not in found:
+        raise ValueError(f"the {robot} has no backend {backend!r}; choose {', '.join(found)}")
+    return found[backend]
 
 
 @cache

@@ -60,36 +60,47 @@ class Check:
     Args:
         env: An environment of this package, after its reset. The caller closes it, which stops the robot.
         may_move: Called once, before the robot is moved: returns "" to continue, else why it is not moved.
+        measures: Also measure a robot that has moved and passed its check.
 
     Attributes:
+        measured: Name -> number as measured, SI units; empty before.
         signs: Channel -> 1 or -1 as measured by moving; empty before.
         ranges: Channel -> lowest and highest SI value at rest.
         is_swapped: Whether left and right encoder are swapped.
     """
 
-    def __init__(self, env: gymnasium.Env[Any, Any], may_move: Callable[[], str]) -> None:
+    def __init__(self, env: gymnasium.Env[Any, Any], may_move: Callable[[], str], *, measures: bool = False) -> None:
         self.env, self.pen = env, cast(PenEnv, env.unwrapped)
         self.spec = self.pen.robot
         self.signs: dict[str, int] = {}
+        self.measured: dict[str, float] = {}
         self.is_swapped = False
         self.ranges: dict[str, tuple[float, float]] = {}
-        self._may_move = may_move
+        self._may_move, self._measures = may_move, measures
         names = [action.name for action in self.spec.actions]
         self._stop, self._drives = names.index("stop"), [i for i, name in enumerate(names) if name != "stop"]
 
     def lines(self) -> Iterator[Line]:
-        """Check and yield verdicts."""
-        healthy = True
+        """Check, measure if requested, and yield verdicts."""
+        failed: list[str] = []
         try:
             for line in self._at_rest():
-                healthy = healthy and not (line.verdict is Verdict.FAIL and line.subject in NEEDED_TO_MOVE)
+                failed += [line.subject] if line.verdict is Verdict.FAIL else []
                 yield line
-            refusal = self._may_move() if healthy else "a check that movement needs has failed above"
+            may_not = not set(failed).isdisjoint(NEEDED_TO_MOVE)
+            refusal = "a check that movement needs has failed above" if may_not else self._may_move()
             if refusal:
                 yield Line(Verdict.SKIP, "movement", refusal)
             else:
-                yield from self._in_motion()
+                for line in self._in_motion():
+                    failed += [line.subject] if line.verdict is Verdict.FAIL else []
+                    yield line
+            if self._measures and (failed or refusal):
+                yield Line(Verdict.SKIP, "measurement", "only a robot that has moved and passed its check is measured")
+            elif self._measures:
+                yield from self._measure()
         except LostDuringCheck as lost:
+            self.measured = {}
             yield Line(Verdict.FAIL, "link", str(lost))
 
     def _at_rest(self) -> Iterator[Line]:
@@ -145,36 +156,13 @@ class Check:
             raise LostDuringCheck(f"the link to the robot was lost: {loss}. Look at the cable, then check again")
         return StepEvent(frame.values, info, kept_still(self.pen.backend) or self.pen.disobedience)
 
-
-class Measurement(Check):
-    """A check, and measurements of a robot that passed it; see `Check`.
-
-    Attributes:
-        measured: Name -> number, SI units; empty if nothing was measured.
-    """
-
-    def __init__(self, *args: Any) -> None:
-        super().__init__(*args)
-        self.measured: dict[str, float] = {}
-
-    def lines(self) -> Iterator[Line]:
-        """Check, measure, and yield verdicts."""
-        is_well = True
-        for line in super().lines():
-            is_well = is_well and line.verdict not in (Verdict.FAIL, Verdict.SKIP)
-            yield line
-        if not is_well:
-            yield Line(Verdict.SKIP, "measurement", "only a robot that has moved and passed its check is measured")
-            return
-        try:
-            yield from self._measure()
-        except LostDuringCheck as lost:
-            self.measured = {}
-            yield Line(Verdict.FAIL, "link", str(lost))
+    # ---- measurements ------------------------------------------------------------------------------------------------
 
     def _measure(self) -> Iterator[Line]:
         checks = checks_of(self.spec)
-        self._store_rest(self._hold(self._stop, MEASURED_REST_S), checks.lively + checks.voltages)
+        values, groups = _values(self._hold(self._stop, MEASURED_REST_S)), checks.lively + checks.voltages
+        self.measured |= {f"{name}_at_rest": mean for name, mean in self._named(values.mean(axis=0), groups)}
+        self.measured |= {f"{name}_noise": noise for name, noise in self._named(values.std(axis=0), groups)}
         yield Line(Verdict.OK, "at rest", f"measured over {MEASURED_REST_S:g} s")
         groups = (checks.wheels, *checks.motors, "rotational_velocity", "battery_current")
         driven = [name for name in groups if name in self.spec.groups]
@@ -182,16 +170,11 @@ class Measurement(Check):
             steady = self._hold(action, MEASURED_DRIVE_S)[-round(STEADY_S / self.spec.period_s) :]
             self._come_to_rest()
             name = self.spec.actions[action].name
-            means = np.mean([event.values for event in steady], axis=0)
+            means = _values(steady).mean(axis=0)
             self.measured |= {f"{channel}_in_{name}": mean for channel, mean in self._named(means, driven)}
             wheels = [f"{v:.3f}" for _, v in self._named(means, [checks.wheels])]
             yield Line(Verdict.OK, name, f"wheels at {' and '.join(wheels)} m/s")
         yield from self._try_line()
-
-    def _store_rest(self, events: Sequence[StepEvent], groups: Sequence[str]) -> None:
-        values = np.array([event.values for event in events])
-        self.measured |= {f"{name}_at_rest": mean for name, mean in self._named(values.mean(axis=0), groups)}
-        self.measured |= {f"{name}_noise": noise for name, noise in self._named(values.std(axis=0), groups)}
 
     def _named(self, values: Floats, groups: Sequence[str]) -> list[tuple[str, float]]:
         return [
@@ -211,11 +194,9 @@ class Measurement(Check):
         self._come_to_rest()
         skips = bool(events[-1].info["applied"])
         self.measured["passes_over_zeros"] = float(skips)
-        verdict = Verdict.OK if skips else Verdict.WARN
-        done = "follows" if skips else "does not follow"
-        yield Line(
-            verdict, "line", f"after {N_ZEROS} zeros it {done} commands; it reports modes {host.mode_offset} too high"
-        )
+        verdict, done = (Verdict.OK, "follows") if skips else (Verdict.WARN, "does not follow")
+        text = f"after {N_ZEROS} zeros it {done} commands; it reports modes {host.mode_offset} too high"
+        yield Line(verdict, "line", text)
 
 
 # ---- verdicts on a few seconds; the thresholds of motion are wide, because slip is unknown ---------------------------

@@ -13,10 +13,10 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import gymnasium
 
@@ -26,7 +26,7 @@ from horde_env.hardware import robot_file
 from horde_env.hardware.latch import EmergencyLatch, default_path
 from horde_env.hardware.robot_file import BACKENDS, RobotFile
 from horde_env.hardware.settings import PARITIES, PortConfig
-from horde_env.robot import DEFAULT_ROBOT, ROBOTS, Environment, environments, part
+from horde_env.robot import DEFAULT_ROBOT, ROBOTS, Environment, environment, environments, part
 
 WELL, UNWELL, BAD_INPUT = 0, 1, 2  # exit codes
 PATIENCE_S = 1.0  # for the program that drives the robot: it looks for the stop in every step
@@ -41,37 +41,24 @@ OPTIONS = ("port", "parity", "baudrate", "log", "link", "faults")  # that not ev
 EXAMPLES = {"drops": "HOST or HOST:2330"}  # of a port; others are serial
 
 
-@dataclass(frozen=True)
-class Target:
+class Target(NamedTuple):
     """One robot, as a command's options describe it.
 
     Attributes:
         robot: Its name, after which its files are named.
         backend: One of the robot's backends.
-        file: How it is reached: its file, changed by the options.
-        options: Further arguments of its environment.
-        seed: Seed of the reset, or None.
+        environment: Its environment's entry in the robot's folder.
+        file: Its file, changed by the options.
+        options: The options that are arguments of its environment.
+        seed: Seed of the reset.
     """
 
     robot: str
     backend: str
+    environment: Environment
     file: RobotFile
-    options: dict[str, Any] = field(default_factory=dict)
-    seed: int | None = None
-
-    @property
-    def kind(self) -> str:
-        """The kind of robot, one of `robot.ROBOTS`."""
-        return robot_file.kind_of(self.robot, self.file.kind)
-
-    @property
-    def environment(self) -> Environment:
-        """Its environment's entry in the robot's folder.
-
-        Raises:
-            ValueError: If it has none for the backend.
-        """
-        return _environment(self.kind, self.backend)
+    options: dict[str, Any]
+    seed: int
 
     @property
     def title(self) -> str:
@@ -83,36 +70,15 @@ class Target:
         """True if a real motor may turn."""
         return self.backend in ON_A_PORT
 
-    @property
-    def config(self) -> PortConfig:
-        """How its port is opened.
-
-        Raises:
-            ValueError: If the robot's file holds a value that no port can have.
-        """
-        module, name = self.environment.body.split(":")
-        options = {key: getattr(self.file, key) for key in ("parity",) if key in self.environment.arguments}
-        config: PortConfig = getattr(part(self.kind, module), name).line_of(
-            self.file.port, self.file, self.latch, **options
-        )[0]
-        return config
-
-    @property
-    def latch(self) -> EmergencyLatch:
-        """The robot's emergency stop."""
-        return EmergencyLatch(default_path(self.robot))
-
     def make(self, *, realtime: bool) -> gymnasium.Env[Any, Any]:
         """Return the robot's environment; nothing is opened before its reset.
 
         Args:
             realtime: Take 0.1 s per step; a real robot always does.
         """
-        options, file = dict(self.options), self.file
+        options = dict(self.options)
         if self.is_physical:
-            known = {"baudrate": file.baudrate, "parity": file.parity or None}
-            options |= {"port": file.port, "latch": self.latch, "signs": file.signs, "robot": self.robot}
-            options |= {key: value for key, value in known.items() if key in self.environment.arguments}
+            options |= {"robot": self.robot, "port": self.file.port}
         elif realtime:
             options["realtime"] = True
         return gymnasium.make(f"horde_env:{self.environment.id}", disable_env_checker=True, **options)
@@ -144,41 +110,26 @@ def target_of(words: argparse.Namespace) -> Target:
     backend = words.backend or known.backend or ("" if words.port else "simulator")
     if not backend:
         raise ValueError(f"--port {words.port} needs --backend {' or --backend '.join(ON_A_PORT)}")
-    _check_options(words, backend, robot_file.kind_of(words.robot, known.kind))
-    file = known if backend == known.backend else RobotFile(backend, kind=known.kind)
-    file = replace(
-        file,
-        port=file.port if words.port is None else words.port,
-        parity=words.parity or file.parity,
-        baudrate=file.baudrate if words.baudrate is None else words.baudrate,
-    )
-    if backend in ON_A_PORT and not file.port:
-        example = EXAMPLES.get(backend, "/dev/serial/by-id/... or socket://HOST:PORT")
-        raise ValueError(f"--backend {backend} needs --port: {example}")
-    if backend == "replay" and words.log is None:
-        raise ValueError("--backend replay needs --log FILE, the recorded life")
-    given = {key: getattr(words, key) for key in ("log", "link", "faults") if getattr(words, key) is not None}
-    return Target(words.robot, backend, file, given, words.seed)
-
-
-def _environment(kind: str, backend: str) -> Environment:
-    found = environments(kind)
-    if backend not in found:
-        raise ValueError(f"the {kind} has no backend {backend!r}; choose {', '.join(found)}")
-    return found[backend]
-
-
-def _check_options(words: argparse.Namespace, backend: str, kind: str) -> None:
-    """Refuse options that the environment does not have: they would have no effect."""
-    entry = _environment(kind, backend)
-    for name in OPTIONS:
-        if getattr(words, name) is not None and name not in entry.arguments:
-            owners = [other for other, entry in environments(kind).items() if name in entry.arguments]
+    kind = robot_file.kind_of(words.robot, known.kind)
+    entry = environment(kind, backend)
+    given = {name: value for name in OPTIONS if (value := getattr(words, name)) is not None}
+    for name in given:  # without effect otherwise
+        if name not in entry.arguments:
+            owners = [other for other, found in environments(kind).items() if name in found.arguments]
             if not owners:
                 raise ValueError(f"this robot has no --{name}; leave it out")
             raise ValueError(f"--{name} belongs to --backend {' or '.join(owners)}, not to {backend}")
     if words.seed < 0:
         raise ValueError(f"--seed must not be negative, and is {words.seed}")
+    at_port = {"port": known.port if backend == known.backend else ""}
+    line = {name: given[name] for name in ("port", "parity", "baudrate") if name in given}
+    file = replace(known, backend=backend, **at_port | line)
+    if backend in ON_A_PORT and not file.port:
+        example = EXAMPLES.get(backend, "/dev/serial/by-id/... or socket://HOST:PORT")
+        raise ValueError(f"--backend {backend} needs --port: {example}")
+    if backend == "replay" and words.log is None:
+        raise ValueError("--backend replay needs --log FILE, the recorded life")
+    return Target(words.robot, backend, entry, file, given, words.seed)
 
 
 class BadInput(Exception):
@@ -210,7 +161,7 @@ def running(target: Target, *, realtime: bool) -> Iterator[gymnasium.Env[Any, An
         BadInput: If it cannot be opened.
         Interrupted: At a signal; after the robot was closed if the signal comes while it is being closed.
     """
-    latch = target.latch if target.is_physical else None
+    latch = EmergencyLatch(default_path(target.robot)) if target.is_physical else None
     with handling_signals(latch) as signals, _without_log():
         with user_errors():
             env = target.make(realtime=realtime)
@@ -311,13 +262,13 @@ def stop_robot(words: argparse.Namespace) -> int:
         file = robot_file.known(words.robot)
         backend = words.backend or (file.backend if file.backend in ON_A_PORT else "serial")
         port = words.port or (file.port if backend == file.backend else "")
-        parity = words.parity or file.parity
-        target = Target(words.robot, backend, RobotFile(backend, port, parity, file.baudrate, kind=file.kind))
-        config = target.config if port else None
-    if config is None:
-        print("no port is known, so only programs that drive the robot from here receive the stop")
-        return code
-    report = part(target.kind, "checks").CHECKS.send_stop(config, backend)
+        if not port:
+            print("no port is known, so only programs that drive the robot from here receive the stop")
+            return code
+        kind = robot_file.kind_of(words.robot, file.kind)
+        body, line = part(kind, environment(kind, backend).body), replace(file, parity=words.parity or file.parity)
+        config: PortConfig = body.line_of(port, line, latch)[0]
+    report = part(kind, "checks").CHECKS.send_stop(config, backend)
     if report.has_stopped:
         print(report.text)
     elif report.has_stopped is None and (driver := _confirmed_by(latch)):

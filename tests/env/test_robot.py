@@ -122,8 +122,7 @@ def test_an_unknown_name_lists_the_known_ones() -> None:
 @pytest.mark.parametrize("robot", ROBOTS)
 def test_a_robots_folder_has_all_that_shared_modules_load_from_it(robot: str) -> None:
     for entry in environments(robot).values():
-        module, name = entry.body.split(":")
-        assert callable(getattr(part(robot, module), name))
+        assert callable(part(robot, entry.body))
     assert part(robot, "drives").DRIVES.stay is not None
     assert isinstance(part(robot, "checks").CHECKS, RobotChecks)
     assert issubclass(part(robot, "emulator.emulator").EMULATOR, RobotEmulator)

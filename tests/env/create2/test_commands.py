@@ -172,14 +172,14 @@ def test_what_only_a_real_robot_can_tell_is_measured_and_kept(capsys: pytest.Cap
 
 
 def test_a_robot_that_is_not_moved_is_not_measured() -> None:
-    from horde_env.commands.check import Measurement
+    from horde_env.commands.check import Check
     from horde_env.env import PenEnv
     from horde_env.robot import create2
     from horde_env.robots.create2.simulator.backend import SimulatedCreate
 
     env = PenEnv(SimulatedCreate(physics="planar"), spec=create2())
     env.reset(seed=1, options={"manoeuvre": "stay"})
-    check = Measurement(env, lambda: "not wanted")
+    check = Check(env, lambda: "not wanted", measures=True)
     assert [line.verdict.value for line in check.lines()][-2:] == ["skip", "skip"]
     assert check.measured == {}
     env.close()
