@@ -13,7 +13,7 @@ import numpy as np
 
 from horde_env.backend import Backend, Floats, Frame
 from horde_env.clock import Clock
-from horde_env.errors import BackendLost, BackendUnavailable
+from horde_env.errors import BackendLost, BackendUnavailable, opened
 from horde_env.hardware.dialect import Dialect, Supervising
 from horde_env.hardware.latch import EmergencyLatch
 from horde_env.hardware.link import TICK_S, Link
@@ -308,9 +308,8 @@ class PhysicalBody(Backend):
             BackendUnavailable: If the body was not reset or is closed.
         """
         control = self.control(command)
-        if self._link is None or self._frames is None:
-            raise BackendUnavailable("the robot is not connected: call reset() first.")
-        link = self._link
+        link, frames = opened(self._link, "the robot is not connected"), self._frames
+        assert frames is not None
         stop = "" if self.latch is None else self.latch.reason
         self._keep_still(f"the emergency stop is set: {stop}" if stop else self._stop_reason)
         asked = self.dialect.halt if self.reason else self.steer(control)
@@ -322,8 +321,7 @@ class PhysicalBody(Backend):
         self.send_state_commands(link)
         self.clock.wait()
         share = self.spec.shares(command)
-        frame = self._frames.frame(share, self._monotonic(), applied=obeyed and link.is_open)
-        frame = self.annotate(frame, asked)
+        frame = self.annotate(frames.frame(share, self._monotonic(), applied=obeyed and link.is_open), asked)
         self._watch(link, frame)
         self._judge(frame)
         return frame

@@ -92,7 +92,7 @@ def create_before_dock(kind: type[SimulatedCreate] | type[EmulatedCreate], share
     env = PenEnv(body, getattr(body, "clock", None), spec=create2())
     try:
         env.reset(seed=0, options=STAY)
-        firmware = body.emulator.robot.firmware if isinstance(body, EmulatedCreate) else body.firmware
+        firmware = body.emulator.robot if isinstance(body, EmulatedCreate) else body.firmware
         machine = firmware.machine
         dock, rng = machine.room.dock, np.random.default_rng(0)
         x, y = dock.x + 0.4 * math.cos(dock.direction), dock.y + 0.4 * math.sin(dock.direction)

@@ -210,7 +210,7 @@ def test_what_is_said_goes_before_the_robots_file(
     assert [(t.backend, t.file.port, t.file.parity) for t in made] == [
         ("serial", "/dev/old", "none"),
         ("serial", "/dev/new", "none"),
-        ("simulator", "", ""),
+        ("simulator", "", "none"),
     ]
 
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from horde_env.backend import Floats, Frame
 from horde_env.drives import Obedience
-from horde_env.errors import BackendUnavailable
+from horde_env.errors import BackendUnavailable, opened
 from horde_env.hardware.backend import PhysicalBody
 from horde_env.hardware.dialect import Dialect
 from horde_env.hardware.latch import EmergencyLatch
@@ -296,7 +296,7 @@ class CreateBody(PhysicalBody):
         Raises:
             BackendUnavailable: If it is not connected.
         """
-        state = self._newest_state()
+        state = opened(self._frames, "the robot is not connected").mark.newest.state
         return int(state.sensors.mode - state.mode)
 
     def send_zeros(self, n: int) -> None:
@@ -305,15 +305,7 @@ class CreateBody(PhysicalBody):
         Raises:
             BackendUnavailable: If it is not connected.
         """
-        self._newest_state()
-        assert self._link is not None
-        self._link.send(bytes(n))
-
-    def _newest_state(self) -> CreateState:
-        if self._frames is None:
-            raise BackendUnavailable("the robot is not connected: call reset() first.")
-        state: CreateState = self._frames.mark.newest.state
-        return state
+        opened(self._link, "the robot is not connected").send(bytes(n))
 
     def enable_charging(self, enabled: bool) -> None:
         """Send the robot to its dock to charge, or end that; meanwhile requests are not applied."""

@@ -109,7 +109,7 @@ def test_a_lifted_robot_is_not_applied_within_two_frames_and_comes_back_as_a_gap
 def test_speeds_that_are_not_echoed_are_not_applied(emulated: tuple[PenEnv, EmulatedCreate]) -> None:
     """A robot that takes no drive command and stays in Safe: 41 and 42 keep their last values."""
     env, body = emulated
-    firmware = body.emulator.robot.firmware
+    firmware = body.emulator.robot
     env.step(0)
     firmware._drive = lambda *_: None
     assert [env.step(a)[4]["applied"] for a in (0, 2, 3, 0)] == [1, 0, 0, 1]
@@ -128,7 +128,7 @@ def test_a_robot_is_found_in_whatever_state_it_was_left(state: str) -> None:
 
     def left(seed: int):
         emulator = switch_on(seed)
-        emulator.robot.firmware.mode_offset = int(state == "one too high")
+        emulator.robot.mode_offset = int(state == "one too high")
         emulator.robot.receive(bytes.fromhex(words[state]))
         return emulator
 
@@ -137,7 +137,7 @@ def test_a_robot_is_found_in_whatever_state_it_was_left(state: str) -> None:
     try:
         _, info = env.reset(seed=0, options=STAY)
         assert info["applied"] == 1
-        assert not body.emulator.robot.firmware.is_driven
+        assert not body.emulator.robot.is_driven
         assert env.step(0)[4]["applied"] == 1
     finally:
         env.close()
@@ -173,7 +173,7 @@ def test_a_start_that_is_lost_is_not_taken_for_another_way_to_count_modes(n_lost
     try:
         env.reset(seed=0, options=STAY)
         assert [env.step(0)[4]["applied"] for _ in range(3)] == [1, 1, 1]
-        assert body.emulator.robot.firmware.mode == SAFE
+        assert body.emulator.robot.mode == SAFE
     finally:
         env.close()
 
@@ -209,7 +209,7 @@ def test_next_to_nothing_is_said_to_a_robot_that_charges(emulated: tuple[PenEnv,
     body.enable_charging(False)
     for _ in range(20):
         env.step(4)
-    assert body.emulator.robot.firmware.mode == SAFE
+    assert body.emulator.robot.mode == SAFE
 
 
 def test_nothing_reaches_a_robot_that_boots() -> None:
@@ -220,7 +220,7 @@ def test_nothing_reaches_a_robot_that_boots() -> None:
         modes = []
         for _ in range(6 * 64):
             robot.receive(bytes([128]))
-            modes.append(robot.firmware.mode)
+            modes.append(robot.mode)
             emulator.advance(speak=False)
         assert PASSIVE not in modes[1 : 5 * 64]  # the fault begins with the first cycle
         assert modes[5 * 64 :] == [PASSIVE] * 64
@@ -331,7 +331,7 @@ def test_nothing_is_learned_across_a_fault() -> None:
     for k in range(3_000):
         action = int(rng.integers(5))
         info = env.step(action)[4]
-        firmware = body.emulator.robot.firmware
+        firmware = body.emulator.robot
         assert not (info["applied"] and not info["stale"] and info["sensor_age_s"] > 0.05)
         is_whole = info["applied"] and not info["stale"] and not info["gap"] and info["sensor_age_s"] == 0.0
         if is_whole and firmware.mode != SAFE:

@@ -51,7 +51,7 @@ def driven_by(robot: CreateEmulator, client: str, script: str) -> list[str]:
     ran = subprocess.run([sys.executable, "-c", script, url], capture_output=True, text=True, timeout=60, check=False)
     assert ran.returncode == 0, ran.stderr
     assert math.dist(start[:2], machine.pose[:2]) < 0.25
-    assert machine.n_ticks > 64 * 8
+    assert robot.robot.n_cycles > 64 * 8
     return next(line for line in ran.stdout.splitlines() if line.startswith("said ")).split()[1:]
 
 
@@ -63,7 +63,7 @@ def test_pycreate2_drives_a_square_and_reads_all_sensors(robot: CreateEmulator) 
     assert mode == 2
     assert voltage == pytest.approx(1000 * robot.robot.machine.volts, abs=500)
     assert abs(cliff - 2890) < 700
-    assert robot.robot.firmware.mode == OFF
+    assert robot.robot.mode == OFF
 
 
 def watchdog() -> ModuleType:

@@ -79,10 +79,10 @@ def test_monitor_and_stop_speak_to_a_real_port(
     assert "packets/s" in capsys.readouterr().out
     emulator.robot.receive(bytes.fromhex("80 83 91 00 b2 ff 4e"))
     time.sleep(0.2)
-    assert emulator.robot.firmware.is_driven
+    assert emulator.robot.is_driven
     assert main(["stop", "--robot", "create2", "--port", url]) == 0
     assert "its wheels are at rest" in capsys.readouterr().out
-    assert emulator.robot.firmware.mode == PASSIVE
+    assert emulator.robot.mode == PASSIVE
     assert main(["stop", "--robot", "create2", "--clear"]) == 0
 
 
@@ -96,7 +96,7 @@ def test_the_real_robots_environment_drives_through_its_guardian(robot: tuple[Cr
     env.close()
     assert [info["applied"] for info in told] == [1] * 10
     assert sum(info["packets"] for info in told) == pytest.approx(64, abs=4)
-    assert emulator.robot.firmware.mode == PASSIVE
+    assert emulator.robot.mode == PASSIVE
 
 
 @pytest.mark.hardware
@@ -107,7 +107,7 @@ def test_what_is_wrong_with_a_robot_is_one_sentence_and_exit_code_2(
     emulator, url = robot
     machine = emulator.robot.machine
     if state == "asleep":
-        emulator.robot.firmware.fall_asleep()
+        emulator.robot.fall_asleep()
     elif state == "on its dock":
         dock = machine.room.dock
         machine.place(dock.x, dock.y + RADIUS_M, dock.direction + np.pi, np.random.default_rng(0))

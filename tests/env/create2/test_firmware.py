@@ -22,7 +22,7 @@ def robot(**settings: int) -> Firmware:
 
 
 def ticks(firmware: Firmware, n: int) -> bytes:
-    return b"".join(firmware.tick() for _ in range(n))
+    return b"".join(firmware.cycle() for _ in range(n))
 
 
 def test_off_hears_nothing_but_start_and_remembers_nothing() -> None:
@@ -129,17 +129,17 @@ def test_its_buttons_wake_it_and_act_in_passive_alone() -> None:
     firmware.receive(START)
     places = [firmware.machine.pose]
     for _ in range(2):
-        firmware.press(1)
+        firmware.press("clean")
         for _ in range(2):
             ticks(firmware, 64)
             places.append(firmware.machine.pose)
     assert places[0] != places[1] != places[2]
     assert places[3] == places[4]  # it has rolled out
     firmware.receive(SAFE_OP)
-    firmware.press(1)
+    firmware.press("clean")
     assert (firmware.sensors().buttons, firmware.mode, firmware.is_driven) == (1, SAFE, False)
     firmware.receive(bytes([Op.POWER]))
-    firmware.press(1)
+    firmware.press("clean")
     assert (firmware.is_asleep, firmware.mode) == (False, OFF)
 
 
@@ -179,11 +179,11 @@ def test_it_docks_by_itself_and_charges_in_passive_alone() -> None:
     firmware.receive(START + STREAM_ALL + bytes([Op.DOCK]))
     parser = FrameParser()
     for _ in range(64 * 120):
-        states = parser.feed(firmware.tick())
+        states = parser.feed(firmware.cycle())
         if firmware.machine.is_docked:
             break
     for _ in range(5):
-        states = parser.feed(firmware.tick())
+        states = parser.feed(firmware.cycle())
     assert states[-1].sensors.charging_sources == 2
     assert states[-1].sensors.charging_state in (2, 3)
     assert states[-1].sensors.current > 0
@@ -206,4 +206,4 @@ def test_random_bytes_raise_nothing() -> None:
     rng, firmware = np.random.default_rng(0), robot()
     for _ in range(3_000):
         firmware.receive(rng.bytes(int(rng.integers(0, 40))))
-        firmware.tick()
+        firmware.cycle()

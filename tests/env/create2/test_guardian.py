@@ -98,7 +98,7 @@ def test_the_wheels_stop_within_0_6_s_of_every_loss_of_the_learner(victim: str) 
         try:
             assert life.stdout is not None
             guardian = int(life.stdout.readline())
-            firmware = emulator.robot.firmware
+            firmware = emulator.robot
             wait_for(lambda: bool(firmware.is_driven), 5.0)
             if victim == "guardian by a signal":
                 os.kill(guardian, signal.SIGTERM)
@@ -128,7 +128,7 @@ def _is_dead(pid: int) -> bool:
 def test_a_life_says_the_stop_itself_when_its_guardian_is_no_more(signum: int) -> None:
     """A killed guardian is detected by the next read, a stopped one by `close`. The port is free afterwards."""
     with robot() as (emulator, url):
-        port, firmware = GuardedPort(url, baudrate=115200, timeout=0.05), emulator.robot.firmware
+        port, firmware = GuardedPort(url, baudrate=115200, timeout=0.05), emulator.robot
         port.write(FORWARD)
         wait_for(lambda: bool(firmware.is_driven), 5.0)
         os.kill(port.process.pid, signum)

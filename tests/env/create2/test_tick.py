@@ -28,7 +28,7 @@ def packets(machine: Machine) -> Sensors:
 
 def quiet(machine: Machine) -> Sensors:
     """Return what the sensors read without noise."""
-    body = machine.state, machine._found, machine._scene, machine.amounts, machine.marks
+    body = machine.state, machine.found, machine._scene, machine.amounts, machine.marks
     tick.sense(*body, np.zeros(12), np.ones(3), machine.packets)
     return Sensors(*machine.packets.tolist())
 
@@ -70,7 +70,7 @@ def test_a_whole_step_in_one_kernel_has_the_bits_of_single_ticks_and_of_the_pars
             n_happened += state.sensors.dirt > 0 or state.sensors.buttons > 0 or state.sensors.bumps > 3
         one.forget_way()
         assert one.report() == state.sensors._replace(distance=0, angle=0)
-        assert (one.mode, one.n_ticks, one.machine.n_ticks) == (other.mode, other.n_ticks, other.machine.n_ticks)
+        assert (one.mode, one.n_cycles) == (other.mode, other.n_cycles)
         modes.add(one.mode)
         n_docked += one.machine.is_docked
     np.testing.assert_array_equal(one.machine.state, other.machine.state)

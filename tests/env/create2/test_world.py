@@ -91,7 +91,7 @@ def driven(start: tuple[float, float, float], speed: float) -> tuple[np.ndarray,
     for _ in range(256):
         machine.tick(speed, speed, may_charge=False)
         states.append(machine.state.copy())
-        found.append(machine._found.copy())
+        found.append(machine.found.copy())
     return np.array(states), np.array(found)
 
 

@@ -22,14 +22,13 @@ from horde_env.hardware.settings import PortConfig
 from horde_env.robot import RobotSpec, create2
 from horde_env.robots.create2.body import CreateBody
 from horde_env.robots.create2.place import Room, load_room
-from horde_env.robots.create2.simulator.firmware import Firmware
+from horde_env.robots.create2.simulator.firmware import BUTTONS, Firmware
 from horde_env.robots.create2.simulator.machine import Machine, check_physics
 from horde_env.robots.create2.wire import FRAME_SIZE, PASSIVE, SAFE, TICK_S
 
-REBOOT_S = 5.0  # duration of the banner
 TEXT = b"\r\nnvm-write 57 us\r\nbattery-current-zero 252\r\n"
-SAG_V = 3.0
-BUTTONS = {"clean": 1, "spot": 2, "dock": 4}  # bits of packet 18
+# Faults that are an amount of the machine: its attribute, and the value while the fault lasts.
+AMOUNTS = {"low_battery": ("sag_v", 3.0), "lift": ("lifted_s", 3600.0), "cliff": ("cliff_s", 3600.0)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,60 +47,6 @@ class CreateFaultRates(FaultRates):
     sleep: float = 0.0
     mode: float = 0.0
     text: float = 0.0
-
-
-class CreateRobot:
-    """The robot's program as a `RobotProgram`.
-
-    Args:
-        firmware: The program.
-
-    Attributes:
-        n_cycles: Ticks of 1/64 s.
-    """
-
-    def __init__(self, firmware: Firmware) -> None:
-        self.firmware = firmware
-        self.n_cycles = 0
-        self.extra = b""  # text that a fault inserts into the stream
-        self._reboot_until = 0
-
-    @property
-    def machine(self) -> Machine:
-        """Its body."""
-        return self.firmware.machine
-
-    @property
-    def is_hung(self) -> bool:
-        """True while the robot boots."""
-        return self.n_cycles < self._reboot_until
-
-    def hang(self) -> None:
-        """Interrupt its supply: it is off and prints the banner."""
-        self._reboot_until = self.n_cycles + round(REBOOT_S / TICK_S)
-        self.firmware.reset()
-
-    def receive(self, data: bytes, errors: int = 0) -> None:  # noqa: ARG002
-        """Receive bytes; they are lost while it boots."""
-        if not self.is_hung:
-            self.firmware.receive(data)
-
-    def press(self, button: str) -> None:
-        """Press a button of `BUTTONS`."""
-        self.firmware.press(BUTTONS[button])
-
-    def wake(self) -> None:
-        """Pulse BRC."""
-        self.firmware.wake()
-
-    def cycle(self, look: bool = True) -> bytes:  # noqa: ARG002
-        """Run 1/64 s and return the bytes that the robot sends."""
-        self.n_cycles += 1
-        said, self.extra = self.extra, b""
-        return said + self.firmware.tick()
-
-    def close(self) -> None:
-        """Do nothing: the simulation holds no resources."""
 
 
 class CreateFaults(LineFaults):
@@ -123,37 +68,27 @@ class CreateFaults(LineFaults):
 
     def begin(self, kind: str) -> None:
         """Start a lasting fault of the robot itself."""
-        robot: CreateRobot = self._robot
-        machine, firmware = robot.machine, robot.firmware
-        if kind == "low_battery":
-            machine.sag_v = SAG_V
+        robot: Firmware = self._robot
+        if kind in AMOUNTS:
+            setattr(robot.machine, *AMOUNTS[kind])
         elif kind == "stuck_wheel":
-            machine.stuck = 1 + int(self._rng.integers(2))
-        elif kind == "lift":
-            machine.lifted_s = 3600.0
-        elif kind == "cliff":
-            machine.cliff_s = 3600.0
+            robot.machine.stuck = 1 + int(self._rng.integers(2))
         elif kind == "sleep":
-            firmware.fall_asleep()
-        elif kind == "mode" and firmware.mode == SAFE:
-            firmware.leave(PASSIVE)
-        elif kind == "text" and not firmware.is_asleep:
+            robot.fall_asleep()
+        elif kind == "mode" and robot.mode == SAFE:
+            robot.enter(PASSIVE)
+        elif kind == "text" and not robot.is_asleep:
             robot.extra = TEXT
 
     def end(self, kind: str) -> None:
         """End a lasting fault of the robot itself."""
-        robot: CreateRobot = self._robot
-        machine = robot.machine
-        if kind == "low_battery":
-            machine.sag_v = 0.0
+        robot: Firmware = self._robot
+        if kind in AMOUNTS:
+            setattr(robot.machine, AMOUNTS[kind][0], 0.0)
         elif kind == "stuck_wheel":
-            machine.stuck = 0
-        elif kind == "lift":
-            machine.lifted_s = 0.0
-        elif kind == "cliff":
-            machine.cliff_s = 0.0
+            robot.machine.stuck = 0
         elif kind == "sleep":
-            robot.firmware.rouse()
+            robot.rouse()
 
 
 def slight_delays(rng: Generator, sd_s: float = 2e-4) -> Iterator[float]:
@@ -193,10 +128,10 @@ class CreateEmulator(RobotEmulator):
     ) -> None:
         own, of_faults, jitter = np.random.default_rng(seed).spawn(3)
         machine = Machine(spec, room, battery_scale=battery_scale)
-        firmware = Firmware(machine, own, mode_offset=mode_offset)
-        firmware.tick()  # compiles
+        robot = Firmware(machine, own, mode_offset=mode_offset)
+        robot.cycle()  # compiles
+        robot.n_cycles = 0
         machine.place_freely(own)
-        robot = CreateRobot(firmware)
         rates = faults or CreateFaultRates()
         super().__init__(robot, CreateFaults(robot, rates, of_faults), slight_delays(jitter), TICK_S)
 

@@ -97,7 +97,7 @@ class SimulatedCreate(Backend):
         self._n_steps = 0
         firmware.receive(bytes([Op.START]) + STREAM_ALL + bytes([Op.SAFE]))
         self._live(firmware, SETTLING_TICKS)
-        self._begin_tick = firmware.n_ticks
+        self._begin_tick = firmware.n_cycles
         return self._frame(SETTLING_TICKS, np.zeros(self.spec.axes.size), applied=True, gap=True)
 
     def exchange(self, command: Floats) -> Frame:
@@ -116,7 +116,7 @@ class SimulatedCreate(Backend):
         self._n_steps += 1
         # 6.4 ticks: the frame is the newest one at the end of its period.
         due = self._begin_tick + int(self._n_steps * self.period_s / TICK_S + 1e-9)
-        n = due - firmware.n_ticks
+        n = due - firmware.n_cycles
         state = self._live(firmware, n)
         is_kept_still = bool(self._stop_reason)
         verdict = self.pilot.judge(state, asked, n, is_kept_still=is_kept_still)
@@ -136,7 +136,7 @@ class SimulatedCreate(Backend):
 
     @property
     def _t(self) -> float:
-        return self.firmware.n_ticks * TICK_S
+        return self.firmware.n_cycles * TICK_S
 
     def _live(self, firmware: Firmware, n: int) -> CreateState:
         """Run ticks and return the state after the last one; write each tick's channels to `_raw`."""

@@ -1,4 +1,4 @@
-"""Firmware: the robot's program behind its serial line, without threads or real time. One call of `tick` is 1/64 s.
+"""Firmware: the robot's program behind its serial line, without threads or real time. One call of `cycle` is 1/64 s.
 
     off       prints text, on its dock a battery line each second; accepts only 7 and 128
     passive   senses, charges, cleans or docks by its own program; sleeps after 5 min without a byte
@@ -15,6 +15,7 @@ firmware stm32-3.7.1.
 from __future__ import annotations
 
 import math
+import struct
 from collections import deque
 
 from numpy.random import Generator
@@ -55,15 +56,16 @@ ALWAYS = (Op.RESET, Op.START)
 DRIVING = (Op.DRIVE, Op.DRIVE_DIRECT, Op.DRIVE_PWM)
 IN_CONTROL = (*DRIVING, Op.MOTORS, Op.PWM_MOTORS, Op.LEDS, Op.SCHEDULE_LEDS, Op.DIGITS_RAW, Op.DIGITS_ASCII, Op.PLAY)
 OWN = (Op.SPOT, Op.CLEAN, Op.MAX, Op.DOCK)
+MODE_OF = {Op.START: PASSIVE, Op.CONTROL: SAFE, Op.SAFE: SAFE, Op.FULL: FULL, Op.POWER: PASSIVE, Op.STOP: OFF}
 KNOWN = {int(op) for op in Op}
-DOCK_BUTTON = 4
+BUTTONS = {"clean": 1, "spot": 2, "dock": 4}  # bits of packet 18
 DISTANCE, MODE = Sensors._fields.index("distance"), Sensors._fields.index("mode")
 STRAIGHT = (-32768, 32767)
 DISTANCE_PACKETS = {19, 20, 0, 2, 6, 100}  # packets and groups with distance or angle
 
 
 class Firmware:
-    """The robot behind its serial line.
+    """The robot behind its serial line, a `RobotProgram`.
 
     Args:
         machine: The body in its room.
@@ -74,13 +76,15 @@ class Firmware:
         mode: OFF, PASSIVE, SAFE or FULL.
         is_asleep: Whether it sleeps until `wake`.
         requested: Wheel speeds of the last command, right and left, mm/s.
-        n_ticks: Ticks since its creation.
+        n_cycles: Ticks since its creation.
+        extra: Text that a fault inserts into the stream.
     """
 
     def __init__(self, machine: Machine, rng: Generator, *, mode_offset: int = 0) -> None:
         self.machine, self._rng, self.mode_offset = machine, rng, mode_offset
         self.mode, self.is_asleep = OFF, False
-        self.n_ticks = 0
+        self.n_cycles = self._reboot_until = 0
+        self.extra = b""
         self._boot_tick: int | None = None
         self._clear()
 
@@ -102,20 +106,33 @@ class Firmware:
         """True if the last command turns a wheel."""
         return self.mode in (SAFE, FULL) and any(self.requested)
 
+    @property
+    def is_hung(self) -> bool:
+        """True while it boots after `hang`; bytes are lost meanwhile."""
+        return self.n_cycles < self._reboot_until
+
+    def hang(self) -> None:
+        """Interrupt its supply: it is off and prints the banner."""
+        self._reboot_until = self.n_cycles + round(BOOT_S / TICK_S)
+        self.reset()
+
+    def close(self) -> None:
+        """Do nothing: the simulation holds no resources."""
+
     def wake(self) -> None:
         """Pulse BRC: a sleeping robot off its dock wakes up, in Off."""
         self._idle_s = 0.0
         if not self.machine.is_docked:
             self.rouse()
 
-    def press(self, bits: int) -> None:
-        """Press buttons, bits as in packet 18: wakes it from sleep; in Passive starts or ends its own drives."""
+    def press(self, button: str) -> None:
+        """Press one of `BUTTONS`: wakes it from sleep; in Passive starts or ends its own drives."""
         if self.is_asleep:
             self.rouse()
             return
-        self.machine.press(bits)
+        self.machine.press(BUTTONS[button])
         if self.mode == PASSIVE:
-            self._own = OwnDrive(to_dock=bits == DOCK_BUTTON) if self._own is None else None
+            self._own = OwnDrive(to_dock=button == "dock") if self._own is None else None
 
     def rouse(self) -> None:
         """Wake a sleeping robot up, on its dock too, in Off."""
@@ -125,25 +142,23 @@ class Firmware:
 
     def fall_asleep(self) -> None:
         """Sleep until `wake`."""
-        self._enter(PASSIVE)
-        self._sleep()
-
-    def leave(self, mode: int) -> None:
-        """Change the mode without a message, as a trigger does."""
-        self._enter(mode)
+        self.enter(PASSIVE)
+        self.is_asleep, self._is_streaming = True, False
+        self._pending.clear()
+        self._answers.clear()
 
     def reset(self) -> None:
         """Reset, as opcode 7 or a removed battery does: off, with the banner."""
         self.mode, self.is_asleep = OFF, False
         self._clear()
-        self._boot_tick = self.n_ticks
-        self._texts = deque((self.n_ticks + max(round(s / TICK_S), 1), text) for s, text in BANNER)
+        self._boot_tick = self.n_cycles
+        self._texts = deque((self.n_cycles + max(round(s / TICK_S), 1), text) for s, text in BANNER)
 
     # ---- input -------------------------------------------------------------------------------------------------------
 
-    def receive(self, data: bytes) -> None:
+    def receive(self, data: bytes, errors: int = 0) -> None:  # noqa: ARG002
         """Receive bytes; a command may arrive in parts."""
-        if self.is_asleep:
+        if self.is_asleep or self.is_hung:
             return
         self._pending += data
         if data:
@@ -175,10 +190,14 @@ class Firmware:
             return
         if opcode == Op.RESET:
             self.reset()
-        elif opcode in (Op.START, Op.CONTROL, Op.SAFE, Op.FULL, Op.POWER, Op.STOP):
-            self._change_mode(opcode)
+        elif opcode == Op.POWER:
+            self.fall_asleep()
+        elif opcode in MODE_OF:
+            self.enter(MODE_OF[Op(opcode)])
+            if opcode == Op.STOP:
+                self._is_streaming, self._stream = False, ()
         elif opcode in OWN:
-            self._enter(PASSIVE)
+            self.enter(PASSIVE)
             self._own = OwnDrive(to_dock=opcode == Op.DOCK)
         elif opcode in DRIVING:
             self._drive(opcode, operands)
@@ -191,30 +210,15 @@ class Firmware:
         elif opcode == Op.BUTTONS:
             self.machine.press(operands[0])
 
-    def _change_mode(self, opcode: int) -> None:
-        if opcode == Op.STOP:
-            self._enter(OFF)
-            self._is_streaming, self._stream = False, ()
-        elif opcode == Op.POWER:
-            self._enter(PASSIVE)
-            self._sleep()
-        else:
-            self._enter({Op.START: PASSIVE, Op.FULL: FULL}.get(Op(opcode), SAFE))
-
-    def _enter(self, mode: int) -> None:
+    def enter(self, mode: int) -> None:
         """Change the mode; stop the wheels unless they stay under control."""
         if mode not in (SAFE, FULL) or self.mode not in (SAFE, FULL):
             self.requested, self.velocity_radius = (0, 0), (0, 0)
         self.mode, self._own, self._idle_s = mode, None, 0.0
         self._was_docked = self._was_docked and mode != SAFE  # a powered dock ends Safe at once
 
-    def _sleep(self) -> None:
-        self.is_asleep, self._is_streaming = True, False
-        self._pending.clear()
-        self._answers.clear()
-
     def _drive(self, opcode: int, operands: bytes) -> None:
-        first, second = _signed(operands[:2]), _signed(operands[2:])
+        first, second = struct.unpack(">hh", operands)
         if opcode == Op.DRIVE_DIRECT:
             self.requested = (_limited(first), _limited(second))
         elif opcode == Op.DRIVE_PWM:
@@ -225,17 +229,18 @@ class Firmware:
 
     # ---- time and output ---------------------------------------------------------------------------------------------
 
-    def tick(self) -> bytes:
+    def cycle(self, look: bool = True) -> bytes:  # noqa: ARG002
         """Run 1/64 s and return the bytes that the robot sends."""
+        extra, self.extra = self.extra, b""
         self.advance()
-        return self.say()
+        return extra + self.say()
 
     def advance(self) -> None:
         """Run 1/64 s."""
-        self.n_ticks += 1
+        self.n_cycles += 1
         machine = self.machine
         if self._own is not None and self.mode == PASSIVE:
-            left, right = self._own.wheels(machine, is_bumped(machine), self._rng)
+            left, right = self._own.wheels(machine, self._rng)
         elif self.mode in (SAFE, FULL):
             right, left = (1e-3 * speed for speed in self.requested)
         else:
@@ -247,7 +252,7 @@ class Firmware:
         if self.mode == PASSIVE and not self.is_asleep and self._own is None:
             self._idle_s += TICK_S
             if self._idle_s >= SLEEP_S and not machine.is_docked and not self._is_streaming:
-                self._sleep()
+                self.fall_asleep()
 
     def run(self, n: int, raw: Floats) -> None:
         """Run ticks as `advance` and `sensors` do, with the stream always on.
@@ -266,9 +271,9 @@ class Firmware:
             share = 1e-3 if self.mode in (SAFE, FULL) else 0.0
             right, left = self.requested
             mode = machine.run(n, (share * left, share * right, self.mode, self._was_docked), raw)
-            self.n_ticks += n
+            self.n_cycles += n
             if mode != self.mode:
-                self._enter(mode)
+                self.enter(mode)
             self._was_docked = machine.is_docked
 
     def sensors(self) -> Sensors:
@@ -279,7 +284,7 @@ class Firmware:
     def _sense(self) -> None:
         packets = self.machine.read()
         if self.mode == SAFE and tick.is_triggered(packets, self._was_docked, *map(float, self.requested)):
-            self._enter(PASSIVE)
+            self.enter(PASSIVE)
         self._was_docked = self.machine.is_docked
 
     def report(self) -> Sensors:
@@ -326,10 +331,10 @@ class Firmware:
 
     def _text(self) -> bytes:
         said = b""
-        while self._texts and self._texts[0][0] <= self.n_ticks:
+        while self._texts and self._texts[0][0] <= self.n_cycles:
             said += self._texts.popleft()[1]
         machine = self.machine
-        n_up = -1 if self._boot_tick is None else self.n_ticks - self._boot_tick - round(BOOT_S / TICK_S)
+        n_up = -1 if self._boot_tick is None else self.n_cycles - self._boot_tick - round(BOOT_S / TICK_S)
         if machine.is_docked and n_up >= 0 and n_up % round(1 / TICK_S) == 0:
             minutes, seconds = divmod(round(n_up * TICK_S), 60)
             volts, amps = round(1000.0 * machine.volts), round(1000.0 * machine.amps)
@@ -352,10 +357,6 @@ def _arc(velocity: int, radius: int) -> tuple[int, int]:
         return radius * velocity, -radius * velocity
     share = 500.0 * BASE_M / max(min(radius, 2000), -2000)
     return _limited(round(velocity * (1.0 + share))), _limited(round(velocity * (1.0 - share)))
-
-
-def _signed(two: bytes) -> int:
-    return int.from_bytes(two, "big", signed=True)
 
 
 def _limited(speed: int) -> int:
@@ -385,10 +386,11 @@ class OwnDrive:
         self._held: list[tuple[float, float, float]] = []  # remaining time (s), forward (m/s), yaw (rad/s)
         self._is_lined_up = False
 
-    def wheels(self, machine: Machine, bumped: bool, rng: Generator) -> tuple[float, float]:
+    def wheels(self, machine: Machine, rng: Generator) -> tuple[float, float]:
         """Return the requests of the wheels, left and right, m/s."""
         if self._to_dock and machine.is_docked:
             return 0.0, 0.0
+        bumped = bool(machine.found[BUMP_L] or machine.found[BUMP_R])
         if bumped and not self._held:
             side = 1.0 if rng.random() < 0.5 else -1.0
             self._held = [
@@ -422,12 +424,6 @@ class OwnDrive:
             self._is_lined_up = False
         aim = dock.direction + math.pi + math.atan2(2.5 * aside, 0.4)
         return _steer(aim - heading, SLOW)
-
-
-def is_bumped(machine: Machine) -> bool:
-    """Return whether the bumper is pressed."""
-    found = machine._found
-    return bool(found[BUMP_L] or found[BUMP_R])
 
 
 def _steer(off: float, speed: float) -> tuple[float, float]:

@@ -43,6 +43,7 @@ class Machine:
 
     Attributes:
         state: Pose, wheels, currents: see `world`.
+        found: Contacts and motion of the last tick: see `world`.
         amounts, marks: Battery, timers and contacts, indexed by the constants of `tick`.
         packets: The last readings: packets 7 to 58, shape (52,).
         charge_ah, volts, amps, temperature_k: Of the battery.
@@ -52,7 +53,6 @@ class Machine:
         stuck: 1 if the left wheel is blocked, 2 the right one, 0 neither.
         lifted_s, cliff_s: Remaining time of being lifted, and of being at an edge, in seconds.
         sag_v: Voltage drop of a bad battery, V.
-        n_ticks: Ticks since `place`.
     """
 
     charge_ah: float = number_of("amounts", tick.CHARGE_AH, float)
@@ -85,7 +85,7 @@ class Machine:
         dock = np.array(self.room.dock[:3])
         eyes = spec.angles("light_bump"), spec.positions("cliff_signal")
         self._scene: tick.Scene = (self._segments, self.room.patches, self.room.sills, dock, *eyes)
-        self.state, self._found = np.zeros(world.N_STATE), np.zeros(world.N_FOUND)
+        self.state, self.found = np.zeros(world.N_STATE), np.zeros(world.N_FOUND)
         self.packets = np.zeros(tick.N_PACKETS, dtype=np.int64)
         normal, uniform = np.zeros((MOST_TICKS, 14)), np.zeros((MOST_TICKS, 6))
         self._normal, self._uniform = normal, uniform
@@ -103,7 +103,7 @@ class Machine:
         self.state[:3] = x, y, heading
         self.state[world.SIGN_L : world.SIGN_R + 1] = 1.0
         self.state[world.COUNT_L : world.COUNT_R + 1] = rng.integers(-30_000, 30_000, 2)
-        self._found[:] = 0.0
+        self.found[:] = 0.0
         capacity_ah = self.capacity_ah
         self.amounts[:], self.marks[:] = 0.0, 0
         self.packets[:] = 0
@@ -116,7 +116,6 @@ class Machine:
         )
         self.volts, self.amps = 15.5, tick.AWAKE_A
         self.dock_has_power = True
-        self.n_ticks = 0
         self.amounts[tick.OFFSET : tick.OFFSET + 6] = rng.uniform(*OFFSETS, 6)
         self.amounts[tick.FLOOR : tick.FLOOR + 4] = self.room.spread * rng.standard_normal(4)
 
@@ -176,10 +175,9 @@ class Machine:
             if n_quiet:
                 before = left, right, mode, was_docked
                 mode = tick.live(
-                    n_quiet, self.state, self._found, self._scene, self.amounts, self.marks, before,
+                    n_quiet, self.state, self.found, self._scene, self.amounts, self.marks, before,
                     self._normal, self._uniform, self.packets, raw[n_done:],
                 )  # fmt: skip
-                self.n_ticks += n_quiet
                 n_done += n_quiet
             if n_done < n:  # something happens in the next tick
                 left, right = (left, right) if mode in DRIVEN else (0.0, 0.0)
@@ -199,23 +197,22 @@ class Machine:
         self._rng.standard_normal(out=noise)
         if self.dock_has_power:
             self._rng.random(out=dropouts)
-        body = self.state, self._found, self._scene, self.amounts, self.marks
+        body = self.state, self.found, self._scene, self.amounts, self.marks
         tick.sense(*body, noise, dropouts, self.packets)
         return self.packets
 
     def _pass(self, k: int, left: float, right: float, may_charge: bool, is_awake: bool) -> None:
         """Run a tick with the random numbers of row `k`; arguments as of `tick`."""
-        self.n_ticks += 1
         noise, chances, _, _ = self._draws[k]
         drag, dirt_per_s = tick.floor_under(self.state[world.X], self.state[world.Y], self.room.patches)
-        world.move(self.state, left, right, noise, drag, self.stuck, self._segments, self._found)
+        world.move(self.state, left, right, noise, drag, self.stuck, self._segments, self.found)
         tick.pass_time(self.state, self._scene, self.amounts, self.marks, may_charge, is_awake)
         lift, button, dirt = chances.tolist()
         if lift < self._lift_chance:
             self.lifted_s = float(self._rng.uniform(*LIFT_S))
         if button < self._button_chance:
             self.press(1 << int(self._rng.integers(8)))
-        if abs(float(self._found[world.AHEAD])) > 1e-4 and dirt < dirt_per_s * TICK_S:
+        if abs(float(self.found[world.AHEAD])) > 1e-4 and dirt < dirt_per_s * TICK_S:
             self.marks[tick.DIRT] = int(self._rng.integers(20, 200))
 
     def _dirt_chance(self) -> float:
