@@ -10,6 +10,8 @@ import pytest
 from gymnasium.utils.env_checker import check_env
 
 from horde_env.robot import critterbot
+from horde_env.robots.critterbot.emulator.driver import DropsLine
+from horde_env.robots.critterbot.stream import BUS, MOTORS, SOURCE, STATE_START, DataSource
 
 pytest.importorskip("pybullet")
 pytestmark = [pytest.mark.sim, pytest.mark.hardware]
@@ -90,6 +92,29 @@ def test_a_robot_is_switched_on_at_a_pose_of_its_seeds_own() -> None:
     assert poses[3] == poses[0]
     for k in range(3):
         assert len({pose[k] for pose in poses}) == 3
+
+
+def test_the_original_simulator_is_sent_motor_commands_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Any other mode ends its reader; and its bus of 0 V is no empty battery."""
+    make_drop, modes = DropsLine._drop, set[int]()
+
+    def simulated(line: DropsLine, packet: bytes) -> bytes:
+        drop, start = bytearray(make_drop(line, packet)), len(STATE_START)
+        drop[start + 4 * SOURCE : start + 4 * SOURCE + 4] = DataSource.SIMULATOR.to_bytes(4, "little")
+        drop[start + 4 * BUS : start + 4 * MOTORS] = bytes(4 * (MOTORS - BUS))
+        return bytes(drop)
+
+    monkeypatch.setattr(DropsLine, "_drop", simulated)
+    env = make(link="drops", physics="planar")
+    env.reset(seed=0)
+    robot = env.unwrapped.backend.emulator.robot
+    run = robot._run_control
+    robot._run_control = lambda: (run(), modes.add(robot.control.mode))
+    env.unwrapped.backend.enable_charging(True)
+    infos = [env.step(i % 5)[4] for i in range(4)]
+    env.close()
+    assert [info["applied"] for info in infos] == [1] * 4
+    assert modes <= {0, 1, 2}
 
 
 def test_it_also_runs_in_time() -> None:

@@ -70,16 +70,6 @@ def test_a_bar_is_as_long_as_the_share_of_the_range() -> None:
     picture(MIDDLE, ascii_only).replace("·", "").encode("ascii")
 
 
-def test_what_is_outside_its_range_is_red_and_nothing_else() -> None:
-    style = Style(colour=True)
-    assert "\x1b[31m" not in picture(style=style)
-    values = MIDDLE.copy()
-    values[SPEC.index("bus_voltage")] = 10.9
-    red = re.findall(r"\x1b\[31m([^\x1b]*)", picture(values, style))
-    assert red[0].strip() == "10.90"
-    assert len(red) == 2  # the number and its bar
-
-
 def test_faults_are_counted_and_packets_are_a_rate() -> None:
     tally = Tally(period_s=0.1)
     assert tally.packets_per_s is None
@@ -95,17 +85,6 @@ def test_faults_are_counted_and_packets_are_a_rate() -> None:
     assert "age 4 ms" in text
     assert "t 12.3 s" in text
     assert "gap 1" in text
-
-
-def test_packets_are_counted_against_the_time_that_has_passed() -> None:
-    """Steps of 0.16 s on a busy machine, 16 packets each; a robot that sends nothing has a time that stands still."""
-    tally = Tally(period_s=0.1)
-    for k in range(30):
-        tally.take(INFO | {"t": 0.16 * (k + 1), "packets": 16})
-    assert tally.packets_per_s == pytest.approx(100.0)
-    for _ in range(20):
-        tally.take(INFO | {"t": 4.8, "packets": 0})
-    assert tally.packets_per_s == 0.0
 
 
 @given(st.lists(st.floats(), min_size=SPEC.n_channels, max_size=SPEC.n_channels))

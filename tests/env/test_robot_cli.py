@@ -14,7 +14,6 @@ import pytest
 
 from horde_env import cli
 from horde_env.backend import Frame
-from horde_env.commands import terminal as terminal_module
 from horde_env.commands.running import Target
 from horde_env.env import PenEnv
 from horde_env.errors import BackendLost, BackendUnavailable
@@ -311,9 +310,3 @@ def test_a_link_that_is_lost_and_a_robot_that_obeys_nothing_are_shown(
     monkeypatch.setattr(PenEnv, "disobedience", "it does nothing")
     assert cli.main(["monitor", "--once"]) == 0
     assert capsys.readouterr().out.rstrip().endswith("\nit does nothing")
-
-
-def test_blocks_are_drawn_only_where_they_can_be_written(monkeypatch: pytest.MonkeyPatch) -> None:
-    for encoding, can in (("utf-8", True), ("ascii", False), ("latin-1", False)):
-        monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(io.BytesIO(), encoding=encoding))
-        assert terminal_module.has_blocks() is can

@@ -11,9 +11,9 @@ import pytest
 from horde_env.backend import Backend
 from horde_env.env import PenEnv
 from horde_env.robot import RobotSpec, create2
-from horde_env.robots.create2.emulator.emulator import CreateEmulator, EmulatedCreate
+from horde_env.robots.create2.emulator.emulator import EmulatedCreate
 from horde_env.robots.create2.simulator.backend import SimulatedCreate
-from horde_env.robots.create2.wire import PASSIVE, SAFE
+from horde_env.robots.create2.wire import SAFE
 from horde_env.testing import BackendContract, PacedBody
 from tests.env.toy import ToyBody
 
@@ -210,20 +210,6 @@ def test_next_to_nothing_is_said_to_a_robot_that_charges(emulated: tuple[PenEnv,
     for _ in range(20):
         env.step(4)
     assert body.emulator.robot.mode == SAFE
-
-
-def test_nothing_reaches_a_robot_that_boots() -> None:
-    """Five seconds with the banner; START within them is lost, after them it is not."""
-    with CreateEmulator(seed=0) as emulator:
-        robot = emulator.robot
-        emulator.inject("reboot")
-        modes = []
-        for _ in range(6 * 64):
-            robot.receive(bytes([128]))
-            modes.append(robot.mode)
-            emulator.advance(speak=False)
-        assert PASSIVE not in modes[1 : 5 * 64]  # the fault begins with the first cycle
-        assert modes[5 * 64 :] == [PASSIVE] * 64
 
 
 @pytest.mark.parametrize("kind", [SimulatedCreate, pytest.param(EmulatedCreate, marks=pytest.mark.hardware)])

@@ -74,12 +74,6 @@ def test_a_mode_with_a_known_reason_is_not_complained_of_but_unread_speeds_are()
     assert judged(*[(STAND, state(AHEAD))] * 6, is_excused=True) == ".....d"
 
 
-def test_three_seconds_begin_again_after_a_known_reason() -> None:
-    rule = Compliance()
-    seen = [rule.judge(state(mode=PASSIVE), SAFE, STAND, 6, is_excused=k < 40) for k in range(70)]
-    assert [bool(refusal) for refusal in seen] == [False] * 69 + [True]
-
-
 @pytest.mark.parametrize(
     ("packets", "is_charging", "is_found"),
     [({}, False, True), (DOCKED, False, False), ({"cliff_left": 1}, False, False), ({}, True, False),

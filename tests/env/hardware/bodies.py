@@ -10,8 +10,8 @@ import numpy as np
 from horde_env.backend import Frame
 from horde_env.hardware.settings import LinkSettings
 from horde_env.robot import Floats
-from horde_env.robots.critterbot.body import DropsBody, SerialBody
-from tests.env.hardware.virtual import Driver, Line, VirtualRobot
+from horde_env.robots.critterbot.body import SerialBody
+from tests.env.hardware.virtual import Line, VirtualRobot
 
 FORWARD = np.array([0.35, 0.0, 0.0])  # 20 wire units
 REST = np.zeros(3)
@@ -25,31 +25,11 @@ class PacedSerialBody(SerialBody):
         return super().exchange(command)
 
 
-class PacedDropsBody(DropsBody):
-    """The same over stream."""
-
-    def exchange(self, command: Floats) -> Frame:
-        self.clock.begin()
-        return super().exchange(command)
-
-
 def serial_body(robot: VirtualRobot, **rest: Any) -> SerialBody:
-    return _body(PacedSerialBody, robot, rest)
-
-
-def drops_body(robot: VirtualRobot, **rest: Any) -> DropsBody:
-    return _body(PacedDropsBody, robot, rest)
-
-
-def _body(kind: Any, robot: VirtualRobot, rest: dict[str, Any]) -> Any:
     settings = LinkSettings(threaded=False, **rest.pop("link", {}))
-    time = {"monotonic": robot.monotonic, "sleep": robot.sleep, "connect": robot.connect}
-    return kind(robot.config, robot.clock(), settings=settings, **time | rest)
+    time: dict[str, Any] = {"monotonic": robot.monotonic, "sleep": robot.sleep, "connect": robot.connect}
+    return PacedSerialBody(robot.config, robot.clock(), settings=settings, **time | rest)
 
 
 def on_a_line(folder: Path, **rest: Any) -> VirtualRobot:
     return VirtualRobot(Line(folder), **rest)
-
-
-def behind_a_driver() -> VirtualRobot:
-    return VirtualRobot(Driver())

@@ -16,7 +16,7 @@ from horde_env.hardware.latch import EmergencyLatch
 from horde_env.robot import critterbot
 from horde_env.robots.critterbot.body import SerialBody
 from horde_env.robots.critterbot.wire import COAST, HALT, Control, LedMode, MotorMode, drive
-from tests.env.hardware.bodies import FORWARD, REST, behind_a_driver, drops_body, on_a_line, serial_body
+from tests.env.hardware.bodies import FORWARD, REST, on_a_line, serial_body
 from tests.env.hardware.packets import GOLDEN_RAW, SPEC
 from tests.env.hardware.virtual import VirtualRobot
 
@@ -143,19 +143,22 @@ def test_a_frame_is_the_newest_packet_in_the_simulators_units(robot: VirtualRobo
     assert frame.values[SPEC.group("acceleration")][1] == pytest.approx(1234 * 9.81 / 1024)  # the chip is turned
 
 
-def test_the_beacon_is_the_difference_of_two_packets_and_ir_light_their_mean(
+def test_the_beacon_is_the_difference_of_two_neighbouring_packets_and_ir_light_their_mean(
     robot: VirtualRobot, body: SerialBody
 ) -> None:
-    """20 and 120 by turns at sensor 2: mean 70, difference 100, whichever came last."""
-    ir_light = SPEC.group("ir_light")
+    """20 and 120 by turns at sensor 2: mean 70, difference 100, whichever came last, and also across a damaged one."""
+    ir_light, n = SPEC.group("ir_light"), 0
 
     def blink(packet: bytes) -> bytes:
+        nonlocal n
+        n += 1
         robot.raw[ir_light] = 30.0
         robot.raw[ir_light][2] = 20.0 + 100.0 * (round(robot.now / 0.01) % 2)
-        return packet
+        return packet[:30] + bytes([packet[30] ^ 4]) + packet[31:] if n == 19 else packet
 
-    robot.spoil = blink
     body.reset(RNG)
+    robot.spoil = blink
+    life(body, 1)
     for frame in life(body, 2):
         assert frame.values[ir_light][2] == pytest.approx(70 / 255)
         assert frame.beacon is not None
@@ -215,25 +218,6 @@ def test_packets_that_come_late_and_together_are_not_lost(robot: VirtualRobot, b
 
     robot.spoil = hold
     assert marks(life(body, 4)) == ["", "s", "", ""]
-
-
-def test_the_beacon_is_the_change_between_neighbouring_packets_alone(robot: VirtualRobot, body: SerialBody) -> None:
-    """It alternates by 40 from packet to packet: across a damaged one it would seem to have gone out."""
-    n = 0
-    say = robot.line.say
-
-    def blinking(state: Any, t: float) -> bytes:
-        nonlocal n
-        n += 1
-        raw = state.raw.copy()
-        raw[SPEC.group("ir_light")] = 100 + 40 * (n % 2)
-        return bytes(say(state._replace(raw=raw), t))
-
-    robot.line.say = blinking  # type: ignore[method-assign]
-    body.reset(RNG)
-    spoil_packets(robot, {19}, lambda packet: packet[:30] + bytes([packet[30] ^ 4]) + packet[31:])
-    beacons = [frame.beacon for frame in life(body, 3)]
-    assert np.array(beacons) == pytest.approx(np.full((3, 8), 40 / 255))
 
 
 def spoil_packets(robot: VirtualRobot, which: set[int], change: Any) -> None:
@@ -683,52 +667,3 @@ def test_an_interrupted_write_is_completed_before_the_next_command(robot: Virtua
     assert {(c.mode, c.a, c.b, c.c) for c in robot.controls()[4:]} <= {(1, 0, 0, 0), (1, 20, 0, 0), (2, 0, 0, 0)}
     assert robot.controls()[-1] == COAST
     assert LedMode.CUSTOM not in {c.led_mode for c in robot.controls()}
-
-
-# ---- drops -----------------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def driver() -> Iterator[VirtualRobot]:
-    robot = behind_a_driver()
-    yield robot
-    robot.line.close()
-
-
-def test_drops_bring_the_same_frame_but_for_infrared_distance(driver: VirtualRobot) -> None:
-    body = drops_body(driver)
-    body.reset(RNG)
-    frames = life(body, 3)
-    body.close()
-
-    assert marks(frames) == ["", "", ""]
-    assert driver.controls()[:2] == [HALT, COAST]
-    assert ASKED in driver.controls()
-    light = SPEC.group("light")
-    assert np.allclose(frames[-1].values[light], SPEC.lsb[light] * GOLDEN_RAW["light"])
-    distance = frames[-1].values[SPEC.group("ir_distance")] * 1023
-    assert np.abs(distance - GOLDEN_RAW["ir_distance"]).max() <= 10
-    assert not np.allclose(distance, GOLDEN_RAW["ir_distance"])
-    assert "3.3 of 1023" in body.notes[0]
-
-
-def test_the_original_simulator_is_told_of_motors_alone(driver: VirtualRobot) -> None:
-    """Any other mode ends its reader; and its bus of 0 V is no empty battery."""
-    say = driver.line.say
-
-    def simulated(state: Any, t: float) -> bytes:
-        packet = bytearray(say(state, t))
-        start = len(packet) - 372
-        packet[start + 8 : start + 12] = (1).to_bytes(4, "little")
-        packet[start + 20 : start + 36] = bytes(16)
-        return bytes(packet)
-
-    driver.line.say = simulated  # type: ignore[method-assign]
-    body = drops_body(driver)
-    body.reset(RNG)
-    body.enable_charging(True)
-    frames = life(body, 2)
-    body.close()
-
-    assert marks(frames) == ["", ""]
-    assert {c.mode for c in driver.controls()} <= {0, 1, 2}

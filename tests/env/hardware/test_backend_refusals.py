@@ -18,8 +18,9 @@ from horde_env.errors import BackendUnavailable, EmergencyStop
 from horde_env.hardware.backend import PhysicalBody
 from horde_env.hardware.latch import EmergencyLatch
 from horde_env.hardware.settings import PortConfig
-from horde_env.robots.critterbot.body import SerialBody
-from tests.env.hardware.bodies import behind_a_driver, drops_body, on_a_line, serial_body
+from horde_env.hardware.stream import Counts
+from horde_env.robots.critterbot.body import SerialBody, explain_silence
+from tests.env.hardware.bodies import on_a_line, serial_body
 from tests.env.hardware.virtual import VirtualRobot
 
 pytestmark = pytest.mark.hardware
@@ -92,22 +93,18 @@ def test_no_driver_at_that_address() -> None:
 
 
 @pytest.mark.parametrize(
-    ("instead", "sentence"),
+    ("first_bytes", "sentence"),
     [
-        (b"", r"nothing comes from socket://.*\. Is the robot switched on"),
+        (b"", "nothing comes from socket://r:2330. Is the robot switched on"),
         (b"HTTP/1.1 400 Bad Request\r\n", "is not the robot: it sends 'HTTP"),
         (b"\xde\xad\xbe\xef" + bytes(79), "sends the bytes of the serial line, not drops: use the serial backend"),
     ],
     ids=["silence", "web server", "serial line"],
 )
-def test_what_is_not_a_driver(instead: bytes, sentence: str) -> None:
-    driver = behind_a_driver()
-    driver.spoil = lambda _: instead
-    body = drops_body(driver)
-    with pytest.raises(BackendUnavailable, match=sentence) as refusal:
-        body.reset(RNG)
-    assert "8O1" not in str(refusal.value)
-    driver.line.close()
+def test_what_is_not_a_driver(first_bytes: bytes, sentence: str) -> None:
+    said = explain_silence(PortConfig("socket://r:2330"), first_bytes, Counts(len(first_bytes)), is_serial=False)
+    assert sentence in said
+    assert "8O1" not in said
 
 
 @pytest.mark.parametrize("make", [horde_env.make_serial_env, horde_env.make_drops_env])

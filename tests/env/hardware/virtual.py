@@ -1,4 +1,4 @@
-"""A robot in virtual time: the real firmware's rules on a pseudo terminal or behind drops, one 10 ms cycle at a time.
+"""A robot in virtual time: the real firmware's rules on a pseudo terminal, one 10 ms cycle at a time.
 
 Time is the robot's: it advances when the host sleeps, and not before the body's reader has taken all that was sent. So
 a test is as fast as the machine, and the same on a busy one.
@@ -7,7 +7,6 @@ a test is as fast as the machine, and the same on a busy one.
 from __future__ import annotations
 
 import os
-import socket
 import threading
 import time
 import tty
@@ -20,7 +19,7 @@ import numpy as np
 
 from horde_env.clock import RealTimeClock
 from horde_env.hardware.port import serial_for_url
-from horde_env.robots.critterbot import stream, wire
+from horde_env.robots.critterbot import wire
 from horde_env.robots.critterbot.emulator.console import Receiver
 from horde_env.robots.critterbot.simulator import firmware
 from horde_env.robots.critterbot.wire import MI_ON, Control, MotorMode, RobotState
@@ -88,63 +87,8 @@ class Line:
         return True
 
 
-class Driver:
-    """The robot's on-board driver: drops on a socket."""
-
-    def __init__(self) -> None:
-        self.server = socket.create_server(("127.0.0.1", 0))
-        self.server.setblocking(False)
-        self.url = f"socket://127.0.0.1:{self.server.getsockname()[1]}"
-        self.client: socket.socket | None = None
-        self._pending = b""
-
-    is_there = True
-
-    def close(self) -> None:
-        """Close the driver."""
-        self.unplug()
-        self.server.close()
-
-    def unplug(self) -> None:
-        """Close the connection; the next one is welcome."""
-        if self.client is not None:
-            self.client.close()
-            self.client = None
-
-    def hear(self) -> bytes:
-        data = b""
-        with suppress(BlockingIOError, ConnectionError):
-            data = self.client.recv(4096) if self.client else b""
-        with suppress(BlockingIOError):
-            client, _ = self.server.accept()
-            self.unplug()  # the host has reconnected
-            self.client = client
-            self.client.setblocking(False)
-        return data
-
-    def controls(self, data: bytes) -> list[Control]:
-        """Read whole control drops; the driver passes on the last of a cycle."""
-        data, size = self._pending + data, stream.CONTROL_DROP_SIZE
-        whole = len(data) - len(data) % size
-        self._pending = data[whole:]
-        return [stream.decode_control_drop(data[i : i + size]) for i in range(0, whole, size)]
-
-    def say(self, state: RobotState, t: float) -> bytes:
-        return stream.encode_state_drop(stream.drop_of(state, 1e9 + t))
-
-    def send(self, data: bytes) -> bool:
-        """Send bytes to the client, if there is one."""
-        if self.client is None:
-            return False
-        try:
-            self.client.sendall(data)
-        except ConnectionError:
-            self.client = None
-        return self.client is not None
-
-
 class VirtualRobot:
-    """The firmware's rules behind a line or a driver, and the clock of its host.
+    """The firmware's rules behind a line, and the clock of its host.
 
     Attributes:
         raw: The channels that it will send, before the firmware's own are filled in, shape (57,).
@@ -153,7 +97,7 @@ class VirtualRobot:
         spoil: What becomes of a packet on its way.
     """
 
-    def __init__(self, line: Line | Driver, *, awake: bool = True) -> None:
+    def __init__(self, line: Line, *, awake: bool = True) -> None:
         self.line, self.firmware = line, firmware.Firmware(np.array(SPEC.drive["kinematics_1024"]))
         self.raw = GOLDEN_STATE.raw.copy()
         self.raw[SPEC.group("ir_light")] = 100.0
@@ -189,12 +133,12 @@ class VirtualRobot:
         """Open the port as pyserial does, and count the bytes read."""
         self._reader = _Counting(serial_for_url(url, **settings), self._reading)
         self._sent = self._n_heard = 0
-        self._plugged = self.line.n_plugs if isinstance(self.line, Line) else 0
+        self._plugged = self.line.n_plugs
         return self._reader
 
     @property
     def config(self) -> Any:
-        return config(self.line.url, read_timeout_s=0.002 if isinstance(self.line, Driver) else 0.02)
+        return config(self.line.url, read_timeout_s=0.02)
 
     @property
     def setpoints(self) -> tuple[int, ...]:
@@ -226,7 +170,7 @@ class VirtualRobot:
     def _hear(self) -> bytes:
         """Return what the host has sent, all of it: a pseudo terminal hands bytes on in its own time."""
         data, reader, limit = self.line.hear(), self._reader, time.monotonic() + LIMIT_S
-        if isinstance(self.line, Line) and reader is not None and self._plugged == self.line.n_plugs:
+        if reader is not None and self._plugged == self.line.n_plugs:
             while not (reader.closed or reader.failed) and self._n_heard + len(data) < reader.n_written:
                 assert time.monotonic() < limit, f"{reader.n_written} bytes were written, {self._n_heard} came"
                 data += self.line.hear()
@@ -291,7 +235,6 @@ class _Counting:
         self.closed = self.failed = False
         self.n_written = 0
         self.thread: threading.Thread | None = None
-        self._is_socket = "socket" in type(port).__module__
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._port, name)
@@ -307,11 +250,8 @@ class _Counting:
             self.handled = self._returned
             self._changed.notify_all()
         try:
-            if self._is_socket:
-                data = self._port.read(n)
-            else:
-                data = self._port.read(1)  # whatever comes, for half a packet must not wait for the timeout
-                data += self._port.read(min(n - 1, self._port.in_waiting)) if data else b""
+            data = self._port.read(1)  # whatever comes, for half a packet must not wait for the timeout
+            data += self._port.read(min(n - 1, self._port.in_waiting)) if data else b""
         except BaseException:
             with self._changed:
                 self.failed = True
