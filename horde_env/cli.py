@@ -39,7 +39,6 @@ from horde_env.commands.terminal import (
     Tally,
     block,
     complain,
-    has_blocks,
     has_colour,
     print_line,
     screen,
@@ -218,7 +217,7 @@ def _monitor(words: argparse.Namespace) -> int:
             assert pen.frame is not None
             tally.take(info)
             if live or words.once or tally.n_steps % per_second == 0 or truncated:
-                style = Style(max(width(), 80), has_colour(), has_blocks())
+                style = Style(max(width(), 80), has_colour())
                 picture = block(target.title, pen.frame.values, info, tally, pen.robot, style)
                 show(picture + _warning(pen, info), live)
             if words.once or truncated:

@@ -261,12 +261,12 @@ class PenEnv(gymnasium.Env[Observation, Any]):
             raise ResetNeeded("this environment has no running body: call reset() before step()")
         request = self._request(action)
         before = self._observation
-        if frame.last:
-            return before, 0.0, False, True, self._info(Arrival(frame, 0, 0.0)) | NOTHING_NEW
         try:
-            arrival = self._exchange(request)
+            arrival = None if frame.last else self._exchange(request)
         except BackendLost as lost:
             _log.error("%s", lost)
+            arrival = None
+        if arrival is None:
             return before, 0.0, False, True, self._info(Arrival(frame, 0, 0.0)) | NOTHING_NEW
         reward = float(self.task(before, request, self._observation, self.robot))
         self._show()

@@ -12,8 +12,7 @@ import textwrap
 from collections import deque
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -27,8 +26,7 @@ COLOURS = {"ok": "\x1b[32m", "warn": "\x1b[33m", "FAIL": "\x1b[31m", "skip": "\x
 PER_ROW = 4
 TITLE, LABEL, VALUE = 20, 3, 7  # characters
 LONGEST_BAR = 12
-EIGHTHS = " ▏▎▍▌▋▊▉"
-RED, DIM, PLAIN = "\x1b[31m", "\x1b[2m", "\x1b[0m"
+RED, PLAIN = "\x1b[31m", "\x1b[0m"
 SHORT = {
     "bus_voltage": "bus",
     "battery_voltage": "battery",
@@ -83,34 +81,17 @@ def has_colour() -> bool:
     return sys.stdout.isatty() and not os.environ.get("NO_COLOR")
 
 
-def has_blocks() -> bool:
-    """Return whether standard output can encode block characters."""
-    try:
-        "█·".encode(sys.stdout.encoding or "ascii")
-    except UnicodeEncodeError:
-        return False
-    return True
-
-
 def complain(sentence: str, code: int) -> int:
     """Print an error on stderr, and return the exit code."""
     print(f"horde-robot: {' '.join(sentence.split())}", file=sys.stderr)
     return code
 
 
-@dataclass(frozen=True)
-class Style:
-    """How to draw.
-
-    Attributes:
-        width: Characters in a row, at least 80.
-        colour: Whether to use ANSI colours.
-        blocks: Whether to draw bars of block characters; else of "#".
-    """
+class Style(NamedTuple):
+    """How to draw: characters in a row, at least 80, and whether to use ANSI colours."""
 
     width: int = 80
     colour: bool = False
-    blocks: bool = True
 
 
 class Tally:
@@ -189,22 +170,16 @@ def _rows(group: str, values: Floats, spec: RobotSpec, style: Style) -> list[str
         share = (value - channel.low) / (channel.high - channel.low)
         outside = not 0.0 <= share <= 1.0
         text = f"{label:>{LABEL}.{LABEL}} {_number(value):>{VALUE - 1}}"
-        cells.append(f"{_coloured(text, outside, style)} {_coloured(_bar(share, n_cells, style), outside, style)} ")
+        cells.append(f"{_coloured(text, outside, style)} {_coloured(_bar(share, n_cells), outside, style)} ")
     chunks = [cells[k : k + PER_ROW] for k in range(0, len(cells), PER_ROW)]
     return [f"{title if k == 0 else '':<{TITLE}}{''.join(chunk)}".rstrip() for k, chunk in enumerate(chunks)]
 
 
-def _bar(share: float, n_cells: int, style: Style) -> str:
+def _bar(share: float, n_cells: int) -> str:
     """Return a bar of `n_cells` characters, filled up to `share` (clipped to 0..1; all "?" if not finite)."""
     if not np.isfinite(share):
         return "?" * n_cells
-    eighths = round(8 * n_cells * min(max(share, 0.0), 1.0))
-    if not style.blocks:
-        return ("#" * round(eighths / 8)).ljust(n_cells, ".")
-    full, rest = divmod(eighths, 8)
-    bar = "█" * full + (EIGHTHS[rest] if rest else "")
-    empty = "·" * (n_cells - len(bar))
-    return bar + (f"{DIM}{empty}{PLAIN}" if style.colour and empty else empty)
+    return ("#" * round(n_cells * min(max(share, 0.0), 1.0))).ljust(n_cells, ".")
 
 
 def _number(value: float) -> str:

@@ -11,8 +11,6 @@ import re
 import tempfile
 from pathlib import Path
 
-ROBOT = "critterbot"  # the default robot
-
 
 def config_folder() -> Path:
     """Return the user's folder for settings, which may not exist: $XDG_CONFIG_HOME/horde or ~/.config/horde."""

@@ -13,7 +13,8 @@ import os
 from pathlib import Path
 
 from horde_env.errors import BackendUnavailable, EmergencyStop
-from horde_env.hardware.folders import ROBOT, checked_name, state_folder, write_whole
+from horde_env.hardware.folders import checked_name, state_folder, write_whole
+from horde_env.robot import DEFAULT_ROBOT
 
 _Identity = tuple[int, int, int]
 
@@ -124,7 +125,7 @@ class EmergencyLatch:
             return f"{self._name} cannot be read ({error.strerror or error}), which counts as a stop"
 
 
-def default_path(robot: str = ROBOT) -> Path:
+def default_path(robot: str = DEFAULT_ROBOT) -> Path:
     """Return the path of a robot's emergency stop.
 
     Raises:

@@ -22,15 +22,15 @@ from __future__ import annotations
 import json
 import math
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
 from horde_env.errors import BackendUnavailable
-from horde_env.hardware.folders import ROBOT, checked_name, config_folder, write_whole
+from horde_env.hardware.folders import checked_name, config_folder, write_whole
 from horde_env.hardware.settings import PARITIES
-from horde_env.robot import ROBOTS, RobotSpec, spec_of
+from horde_env.robot import DEFAULT_ROBOT, ROBOTS, RobotSpec, spec_of
 
 BACKENDS = ("simulator", "serial", "drops", "emulated", "replay")
 
@@ -65,30 +65,22 @@ class RobotFile:
     measured: Mapping[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        if self.backend and self.backend not in BACKENDS:
-            raise ValueError(f"backend must be one of {', '.join(BACKENDS)}, not {self.backend!r}")
-        if self.kind and self.kind not in ROBOTS:
-            raise ValueError(f"kind must be one of {', '.join(ROBOTS)}, not {self.kind!r}")
+        for name, choices in (("backend", BACKENDS), ("kind", ROBOTS), ("parity", PARITIES)):
+            if (value := getattr(self, name)) and value not in choices:
+                raise ValueError(f"{name} must be one of {', '.join(choices)}, not {value!r}")
         if not isinstance(self.swapped_encoders, bool):
             raise ValueError(f"swapped_encoders must be true or false, not {self.swapped_encoders!r}")
         if not isinstance(self.port, str):
             raise ValueError(f"port must be a text, not {self.port!r}")
-        if self.parity and self.parity not in PARITIES:
-            raise ValueError(f"parity must be one of {', '.join(PARITIES)}, not {self.parity!r}")
         if not _is_number(self.baudrate) or self.baudrate != int(self.baudrate) or self.baudrate <= 0:
             raise ValueError(f"baudrate must be a positive whole number, not {self.baudrate!r}")
-        for name, sign in self.signs.items():
-            if sign not in (1, -1):
-                raise ValueError(f"signs.{name} must be 1 or -1, not {sign!r}")
-        for name, pair in self.ranges.items():
-            if not _is_range(pair):
-                raise ValueError(f"ranges.{name} must be [lowest, highest], not {pair!r}")
-        for name, number in self.measured.items():
-            if not _is_number(number):
-                raise ValueError(f"measured.{name} must be a number, not {number!r}")
+        for section, (is_fine, text) in TABLES.items():
+            for name, value in getattr(self, section).items():
+                if not is_fine(value):
+                    raise ValueError(f"{section}.{name} must be {text}, not {value!r}")
 
 
-def default_path(robot: str = ROBOT) -> Path:
+def default_path(robot: str = DEFAULT_ROBOT) -> Path:
     """Return the path of a robot's file.
 
     Raises:
@@ -122,7 +114,7 @@ def load(path: Path, spec: RobotSpec | None = None) -> RobotFile:
         raise ValueError(f"the robot file {path} is invalid: {error}") from None
 
 
-def known(robot: str = ROBOT, spec: RobotSpec | None = None) -> RobotFile:
+def known(robot: str = DEFAULT_ROBOT, spec: RobotSpec | None = None) -> RobotFile:
     """Return a robot's file, or the defaults if it has none. `spec` is as for `load`.
 
     Raises:
@@ -135,7 +127,7 @@ def known(robot: str = ROBOT, spec: RobotSpec | None = None) -> RobotFile:
 
 def kind_of(robot: str, kind: str = "") -> str:
     """Return a robot's kind: `kind` if not "", else its name if that is a robot, else the Critterbot."""
-    return kind or (robot if robot in ROBOTS else ROBOT)
+    return kind or (robot if robot in ROBOTS else DEFAULT_ROBOT)
 
 
 def save(file: RobotFile, path: Path) -> None:
@@ -167,13 +159,11 @@ def _checked(table: dict[str, Any], spec: RobotSpec) -> RobotFile:
         if key not in keys:
             raise ValueError(f"unknown key {key!r}; expected {', '.join(keys)}")
     known = {channel.name for channel in spec.channels}
-    for section in ("signs", "ranges", "measured"):
-        if not isinstance(table.get(section, {}), dict):
-            raise ValueError(f"{section} must be a table, not {table[section]!r}")
-    for section in ("signs", "ranges"):
-        for name in table.get(section, {}):
-            if name not in known:
-                raise ValueError(f"unknown channel {name!r} in [{section}]")
+    for section in TABLES:
+        if not isinstance(names := table.get(section, {}), dict):
+            raise ValueError(f"{section} must be a table, not {names!r}")
+        if section != "measured" and (unknown := [name for name in names if name not in known]):
+            raise ValueError(f"unknown channel {unknown[0]!r} in [{section}]")
     ranges = {name: tuple(v) if isinstance(v, list) else v for name, v in table.get("ranges", {}).items()}
     return RobotFile(**{**table, "ranges": ranges})
 
@@ -184,6 +174,14 @@ def _is_number(value: Any) -> bool:
 
 def _is_range(pair: Any) -> bool:
     return isinstance(pair, tuple) and len(pair) == 2 and all(map(_is_number, pair)) and pair[0] <= pair[1]
+
+
+TABLES: dict[str, tuple[Callable[[Any], bool], str]] = {
+    "signs": (lambda sign: sign in (1, -1), "1 or -1"),
+    "ranges": (_is_range, "[lowest, highest]"),
+    "measured": (_is_number, "a number"),
+}
+"""The file's tables: the test of a value, and what it must be."""
 
 
 def _text(value: str | int) -> str:

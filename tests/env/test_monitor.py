@@ -54,20 +54,25 @@ def test_values_carry_si_units() -> None:
 
 
 def test_a_bar_is_as_long_as_the_share_of_the_range() -> None:
-    """Four cells in eighths, of 11 .. 19 V: 15 V is half, 11 V nothing, 19 V all, beyond no more."""
+    """Four cells of 11 .. 19 V: 15 V is half, 11 V nothing, 19 V all, beyond no more."""
 
-    def bar(volt: float, style: Style) -> str:
+    def bar(volt: float) -> str:
         values = MIDDLE.copy()
         values[SPEC.index("bus_voltage")] = volt
-        return row_of(picture(values, style), "bus").split()[-1]
+        return row_of(picture(values, Style(width=84)), "bus").split()[-1]
 
-    wide = Style(width=84)
-    assert [bar(v, wide) for v in (11.0, 15.0, 19.0, 25.5, 0.0)] == ["····", "██··", "████", "████", "····"]
-    assert bar(11.25, wide) == "▏···"
-    assert bar(np.nan, wide) == "????"
-    ascii_only = Style(width=84, blocks=False)
-    assert [bar(v, ascii_only) for v in (11.0, 15.0, 19.0)] == ["....", "##..", "####"]
-    picture(MIDDLE, ascii_only).replace("·", "").encode("ascii")
+    assert [bar(v) for v in (11.0, 15.0, 19.0, 25.5, 0.0)] == ["....", "##..", "####", "####", "...."]
+    assert bar(np.nan) == "????"
+
+
+def test_what_is_outside_its_range_is_red_and_nothing_else() -> None:
+    style = Style(colour=True)
+    assert "\x1b[31m" not in picture(style=style)
+    values = MIDDLE.copy()
+    values[SPEC.index("bus_voltage")] = 10.9
+    red = re.findall(r"\x1b\[31m([^\x1b]*)", picture(values, style))
+    assert red[0].strip() == "10.90"
+    assert len(red) == 2  # the number and its bar
 
 
 def test_faults_are_counted_and_packets_are_a_rate() -> None:
@@ -89,4 +94,4 @@ def test_faults_are_counted_and_packets_are_a_rate() -> None:
 
 @given(st.lists(st.floats(), min_size=SPEC.n_channels, max_size=SPEC.n_channels))
 def test_no_reading_breaks_the_picture(values: list[float]) -> None:
-    assert len(picture(np.array(values), Style(blocks=False)).splitlines()) == len(picture().splitlines())
+    assert len(picture(np.array(values)).splitlines()) == len(picture().splitlines())

@@ -21,7 +21,7 @@ from horde_env.hardware.port import GAP_S, NO_ROOM, Port
 from horde_env.hardware.robot_file import RobotFile
 from horde_env.hardware.settings import PortConfig
 from horde_env.hardware.stream import Counts, Reading
-from horde_env.robots.create2.guardian import connect_guarded
+from horde_env.robots.create2.guardian import GuardedPort
 from horde_env.robots.create2.pilot import Pilot
 from horde_env.robots.create2.safety import CreateSupervisor
 from horde_env.robots.create2.stream import CreateState, FrameParser
@@ -222,7 +222,7 @@ class CreateBody(PhysicalBody):
         config, more = super().line_of(port, replace(file, parity=""), latch, **line)
         more["swapped_encoders"] = file.swapped_encoders
         if guarded:
-            more["connect"] = partial(connect_guarded, emergency=str(latch.path))
+            more["connect"] = partial(GuardedPort, emergency=str(latch.path))
         return config, more
 
     def __init__(

@@ -276,7 +276,7 @@ STARTING_S, LAST_WORDS_S, ENDING_S = 10.0, 0.2, 2.0
 
 
 class GuardedPort:
-    """The program's end of a guarded port, with the part of pyserial's interface that `Port` uses.
+    """The program's end of a guarded port, with the part of pyserial's interface that `Port` uses; for its `connect`.
 
     Args:
         url: A device, or "socket://HOST:PORT".
@@ -288,7 +288,7 @@ class GuardedPort:
         OSError: If the guardian cannot open the port, with its errno.
     """
 
-    def __init__(self, url: str, *, baudrate: int, timeout: float, emergency: str = "") -> None:
+    def __init__(self, url: str, *, baudrate: int, timeout: float, emergency: str = "", **_: Any) -> None:
         if url.startswith(("rfc2217://", "loop://")):
             raise OSError(errno.EINVAL, f"a guardian opens devices and socket://HOST:PORT only, not {url}")
         self._timeout_s = timeout
@@ -394,20 +394,6 @@ class GuardedPort:
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()
-
-
-def connect_guarded(url: str, **settings: Any) -> GuardedPort:
-    """Open a port through a guardian; for `Port(connect=...)`.
-
-    Raises:
-        OSError: If the port cannot be opened.
-    """
-    return GuardedPort(
-        url,
-        baudrate=settings["baudrate"],
-        timeout=settings["timeout"],
-        emergency=settings.get("emergency", ""),
-    )
 
 
 if __name__ == "__main__":
