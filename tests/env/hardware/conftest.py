@@ -1,4 +1,4 @@
-"""A pseudo terminal for every test that asks for one."""
+"""A robot in virtual time, and a pseudo terminal, for every test that asks for one."""
 
 from __future__ import annotations
 
@@ -7,6 +7,14 @@ from collections.abc import Iterator
 import pytest
 
 from tests.env.hardware.peers import Terminal
+from tests.env.hardware.virtual import VirtualRobot
+
+
+@pytest.fixture
+def robot() -> Iterator[VirtualRobot]:
+    robot = VirtualRobot()
+    yield robot
+    robot.line.close()
 
 
 @pytest.fixture

@@ -16,23 +16,14 @@ from horde_env.hardware.latch import EmergencyLatch
 from horde_env.robot import critterbot
 from horde_env.robots.critterbot.body import SerialBody
 from horde_env.robots.critterbot.wire import COAST, HALT, Control, LedMode, MotorMode, drive
-from tests.env.hardware.bodies import FORWARD, REST, on_a_line, serial_body
 from tests.env.hardware.packets import GOLDEN_RAW, SPEC
-from tests.env.hardware.virtual import VirtualRobot
+from tests.env.hardware.virtual import FORWARD, REST, VirtualRobot, serial_body
 
 pytestmark = pytest.mark.hardware
 
 RNG = np.random.default_rng(0)
 NO_CHARGING = Control(MotorMode.DISABLE_CHARGING)
 ASKED = drive(FORWARD, SPEC)
-
-
-@pytest.fixture
-def robot(tmp_path: Path) -> Iterator[VirtualRobot]:
-    robot = on_a_line(tmp_path)
-    yield robot
-    if robot.line.is_there:
-        robot.line.close()
 
 
 @pytest.fixture
@@ -66,7 +57,7 @@ def test_opening_stops_the_motors_twice_over_and_forbids_charging(robot: Virtual
 
 def test_a_half_packet_of_an_earlier_program_moves_nothing(robot: VirtualRobot, body: SerialBody) -> None:
     """Half a voltage packet was left: without the zeros our first header would be its velocities, DE AD BE."""
-    robot.line.controls(bytes.fromhex("deadbeef 02"))
+    robot.receive(bytes.fromhex("deadbeef 02"))
     body.reset(RNG)
 
     assert all(speeds == (0, 0, 0) for _, speeds in robot.speeds)
@@ -158,11 +149,11 @@ def test_the_beacon_is_the_difference_of_two_neighbouring_packets_and_ir_light_t
 
     body.reset(RNG)
     robot.spoil = blink
-    life(body, 1)
-    for frame in life(body, 2):
-        assert frame.values[ir_light][2] == pytest.approx(70 / 255)
-        assert frame.beacon is not None
-        assert frame.beacon == pytest.approx([0, 0, 100 / 255, 0, 0, 0, 0, 0])
+    frames = life(body, 4)[1:]
+    assert [frame.crc_errors for frame in frames] == [1, 0, 0]
+    assert frames[1].values[ir_light][2] == pytest.approx(70 / 255)
+    expected = [0, 0, 100 / 255, 0, 0, 0, 0, 0]
+    assert np.array([frame.beacon for frame in frames]) == pytest.approx(np.tile(expected, (3, 1)))
 
 
 def test_one_bad_packet_is_counted_and_is_no_gap(robot: VirtualRobot, body: SerialBody) -> None:
@@ -242,7 +233,7 @@ def test_an_unplugged_robot_comes_back_as_a_gap(robot: VirtualRobot, body: Seria
     start, n = robot.now, len(robot.received)
     robot.unplug()
     away = life(body, 5)
-    robot.line.plug()
+    robot.plug()
     frames = away + life(body, 12)
 
     assert robot.now - start == pytest.approx(1.7)
@@ -315,7 +306,7 @@ def test_a_robot_that_stays_away_is_given_up_and_may_be_reset(robot: VirtualRobo
     start = robot.now
     robot.unplug()
 
-    with pytest.raises(BackendLost, match=r"no frame from .*robot for 2\.\d s \(limit 2.0 s\)") as lost:
+    with pytest.raises(BackendLost, match=r"no frame from .*serial for 2\.\d s \(limit 2.0 s\)") as lost:
         life(body, 100)
     said = str(lost.value)
     assert "there is no port" in said
@@ -327,7 +318,7 @@ def test_a_robot_that_stays_away_is_given_up_and_may_be_reset(robot: VirtualRobo
         body.exchange(REST)
     with pytest.raises(BackendUnavailable, match="there is no port"):
         body.reset(RNG)
-    robot.line.plug()
+    robot.plug()
     assert not body.reset(RNG).stale
     assert marks(life(body, 2)) == ["", ""]
     body.close()
@@ -348,7 +339,7 @@ def test_only_what_was_asked_after_the_return_moves_the_robot(robot: VirtualRobo
     body.reset(RNG)
     robot.unplug()
     life(body, 3)
-    robot.line.plug()
+    robot.plug()
     n = len(robot.received)
     frames = [body.exchange(FORWARD)]
     while not frames[-1].gap:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import socket
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +16,11 @@ from horde_env.clock import SimulatedClock
 from horde_env.errors import BackendUnavailable, EmergencyStop
 from horde_env.hardware.backend import PhysicalBody
 from horde_env.hardware.latch import EmergencyLatch
+from horde_env.hardware.port import serial_for_url
 from horde_env.hardware.settings import PortConfig
 from horde_env.hardware.stream import Counts
 from horde_env.robots.critterbot.body import SerialBody, explain_silence
-from tests.env.hardware.bodies import on_a_line, serial_body
-from tests.env.hardware.virtual import VirtualRobot
+from tests.env.hardware.virtual import VirtualRobot, serial_body
 
 pytestmark = pytest.mark.hardware
 
@@ -33,21 +32,13 @@ def _own_state(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
 
 
-@pytest.fixture
-def robot(tmp_path: Path) -> Iterator[VirtualRobot]:
-    robot = on_a_line(tmp_path)
-    yield robot
-    robot.line.close()
-
-
 def test_a_port_in_use(robot: VirtualRobot) -> None:
     """A second program drives the robot already and is not disturbed."""
-    first, second = serial_body(robot), serial_body(robot)
+    first, second = serial_body(robot), serial_body(robot, connect=serial_for_url)
     first.reset(RNG)
-    n, reader = len(robot.received), robot._reader
+    n = len(robot.received)
     with pytest.raises(BackendUnavailable, match="is in use by another program"):
         second.reset(RNG)
-    robot._reader = reader
     assert not first.exchange(np.zeros(3)).stale
     assert len(robot.received) - n == 1  # this command alone
     first.close()
@@ -70,8 +61,8 @@ def test_what_is_not_a_robot(robot: VirtualRobot, instead: bytes, sentence: str)
     body = serial_body(robot)
     with pytest.raises(BackendUnavailable, match=sentence):
         body.reset(RNG)
-    assert robot._reader is not None
-    assert robot._reader.closed
+    assert robot.lockstep._port is not None
+    assert robot.lockstep._port.is_closed
     assert all(speeds == (0, 0, 0) for _, speeds in robot.speeds)
     body.close()
 
@@ -123,7 +114,7 @@ def test_a_second_client_where_one_is_served(make: Any) -> None:
 def test_a_robot_that_was_stopped_is_not_even_opened(robot: VirtualRobot) -> None:
     """The environment looks at the robot's own latch unless it is given another."""
     EmergencyLatch().set("smoke")
-    env = horde_env.make_serial_env(port=robot.line.url, parity="none")
+    env = horde_env.make_serial_env(port=robot.url, parity="none")
     with pytest.raises(EmergencyStop, match="smoke"):
         env.reset()
     env.close()

@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -15,10 +14,9 @@ import pytest
 from horde_env.clock import RealTimeClock
 from horde_env.robots.critterbot.body import SerialBody
 from horde_env.robots.critterbot.wire import COAST, drive
-from tests.env.hardware.bodies import FORWARD, on_a_line
 from tests.env.hardware.packets import SPEC
 from tests.env.hardware.peers import LIMIT_S, config, until
-from tests.env.hardware.virtual import VirtualRobot, in_real_time
+from tests.env.hardware.virtual import FORWARD, VirtualRobot
 
 pytestmark = pytest.mark.hardware
 
@@ -29,15 +27,12 @@ ALONE_S = 0.5 + RAMP_S - 0.02  # from the last command to rest: it acts in its c
 
 
 @pytest.fixture
-def robot(tmp_path: Path) -> Iterator[VirtualRobot]:
-    robot = on_a_line(tmp_path)
+def robot(robot: VirtualRobot) -> VirtualRobot:
     robot.firmware.command(*ASKED[:4])
     robot.sleep(1.0)  # which compiles the firmware, before there is a deadline
     robot.speeds.clear()
-    with in_real_time(robot):
-        yield robot
-    if robot.line.is_there:
-        robot.line.close()
+    robot.line.start()
+    return robot
 
 
 def stood_still_at(robot: VirtualRobot, after: float) -> float:
@@ -52,7 +47,7 @@ def stood_still_at(robot: VirtualRobot, after: float) -> float:
 def test_a_program_that_hangs_is_not_driven_on(robot: VirtualRobot) -> None:
     """Repeated at 10 Hz or more, stopped 0.35 s after the last exchange, at rest 0.2 s later: within 0.6 s."""
     clock = RealTimeClock(SPEC.period_s)
-    body = SerialBody(config(robot.line.url), clock)
+    body = SerialBody(config(robot.url), clock)
     body.reset(RNG)
     for _ in range(4):
         clock.begin()
@@ -96,7 +91,7 @@ for i in range(1_000):
 def test_a_program_that_is_gone_leaves_a_robot_at_rest(robot: VirtualRobot, how: str, tmp_path: Path) -> None:
     """Without `close`. If Python still runs, it sends the stop; else the robot's 0.5 s timeout stops it."""
     environment = {**os.environ, "XDG_STATE_HOME": str(tmp_path / "state"), "PYTHONPATH": os.getcwd()}
-    arguments = [sys.executable, "-c", SCRIPT, robot.line.url, how]
+    arguments = [sys.executable, "-c", SCRIPT, robot.url, how]
     with subprocess.Popen(arguments, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as program:
         if how.startswith("SIG"):
             assert program.stdout is not None
