@@ -29,106 +29,11 @@ LONGEST = 1.5  # periods that a step may last: its deadline missed by 50 ms at a
 
 
 class Mark(NamedTuple):
-    """The last frame's newest reading, its connection and the counts."""
+    """The last frame's newest reading, its connection (0 before the first frame) and the counts."""
 
     epoch: int
     newest: Reading
     stats: LinkStats
-
-
-class FrameBuilder:
-    """Builds each frame from the readings since the last one.
-
-    A frame is a gap if it is the first, follows missing packets or a reconnection, or ends a step longer than
-    `LONGEST` periods, in which no action was held for one step.
-
-    Args:
-        spec: The robot.
-        link: The source of readings.
-        signs: 1, or -1 for a channel with reversed sign on this robot, shape (n_channels,).
-        dialect: The robot's wire protocol.
-
-    Raises:
-        BackendUnavailable: If there are fewer than two readings because the link was lost.
-
-    Attributes:
-        mark: The newest reading used.
-    """
-
-    def __init__(self, spec: RobotSpec, link: Link, signs: Floats, dialect: Dialect) -> None:
-        self._spec, self._link, self._signs, self._dialect = spec, link, signs, dialect
-        self._request = spec.group("last_request")
-        self._longest_s = LONGEST * spec.period_s
-        if len(readings := link.readings()) < 2:
-            raise BackendUnavailable("the robot disconnected before its first frame. Is it plugged in?")
-        before, newest = readings[-2:]
-        self.mark = Mark(0, newest, link.stats)  # epoch 0 differs from every connection's: the first frame is a gap
-        self._t0 = self._seen_t = newest.t
-        self._values = signs * spec.to_si(aggregate((before, newest), spec))
-        self._beacon = _beacon(before, newest, spec, np.zeros(8)) if newest.ir_light is not None else None
-
-    def frame(self, share: Floats, now: float, *, applied: bool) -> Frame:
-        """Return the frame of the period that ends now.
-
-        Args:
-            share: The request as a share of the largest one (`RobotSpec.shares`).
-            now: The time in seconds.
-            applied: Whether the link and the supervisor allowed the request.
-        """
-        last, epoch, stats = self.mark, self._link.epoch, self._link.stats
-        readings = self._link.readings()[-2:]
-        fresh = len(readings) == 2 and (epoch, readings[1].number) != (last.epoch, last.newest.number)
-        if fresh:
-            before, newest = readings
-            self._values = self._signs * self._spec.to_si(aggregate(self._of_the_step(readings), self._spec))
-            if self._beacon is not None:
-                self._beacon = _beacon(before, newest, self._spec, self._beacon)
-            self.mark = Mark(epoch, newest, stats)
-        else:
-            self.mark = last._replace(stats=stats)
-        newest = self.mark.newest
-        is_long, self._seen_t = now - self._seen_t > self._longest_s, now
-        values = self._values.copy()
-        values[self._request] = share
-        return Frame(
-            values=values,
-            t=newest.t - self._t0,
-            sensor_age_s=max(now - newest.t, 0.0),
-            crc_errors=stats.crc_errors - last.stats.crc_errors,
-            stale=not fresh,
-            gap=is_long or (fresh and self._is_broken(last, self.mark)),
-            applied=applied and self._dialect.is_free(last.newest) and self._dialect.is_free(newest),
-            extras={
-                "packets": stats.packets - last.stats.packets,
-                "skipped_bytes": stats.skipped_bytes - last.stats.skipped_bytes,
-                "reconnects": stats.reconnects,
-                "link_losses": stats.losses - last.stats.losses,
-                "s_without_link": stats.lost_s - last.stats.lost_s,
-            },
-            beacon=None if self._beacon is None else self._beacon.copy(),
-        )
-
-    def _of_the_step(self, last_two: tuple[Reading, ...]) -> tuple[Reading, ...]:
-        """Return the readings since the last frame, or only the last two if no channel aggregates by "any"."""
-        if not self._spec.is_any.any():
-            return last_two
-        after = self.mark.newest.number if self.mark.epoch == self._link.epoch else 0
-        recent = tuple(r for r in self._link.readings(after) if r.number <= last_two[-1].number)
-        return recent or last_two
-
-    def _is_broken(self, last: Mark, mark: Mark) -> bool:
-        """Return whether packets are missing between `last` and `mark`.
-
-        Packets have no sequence numbers: the expected number follows from the elapsed time, so packets read late by a
-        busy machine do not count as lost. Damaged packets leave skipped bytes. A loss shorter than `GAP_S` is within
-        the robot's own jitter.
-        """
-        if mark.epoch != last.epoch or mark.newest.state.breaks != last.newest.state.breaks:
-            return True
-        n_expected = round((mark.newest.t - last.newest.t) / self._spec.packet_period_s)
-        n_damaged = (mark.stats.skipped_bytes - last.stats.skipped_bytes) // self._dialect.size
-        n_lost = max(n_expected - (mark.newest.number - last.newest.number), n_damaged)
-        return n_lost >= round(GAP_S / self._spec.packet_period_s)
 
 
 def _beacon(before: Reading, newest: Reading, spec: RobotSpec, known: Floats) -> Floats:
@@ -150,8 +55,9 @@ class PhysicalBody(Backend):
     """A robot behind a serial port. A subclass adds its kind, a dialect, a supervisor and the abstract methods.
 
     An exchange sends its command at once, waits for the clock's deadline and returns the newest frame. While the link
-    is lost, frames are stale and not applied, deadlines are met and reconnection runs in parallel; the first frame
-    after it is a gap. `link` lists the other causes of a stop.
+    is lost, frames are stale and not applied, deadlines are met and reconnection runs in parallel. `link` lists the
+    other causes of a stop. A frame is a gap if it is the first, follows missing packets or a reconnection, or ends a
+    step longer than `LONGEST` periods, in which no action was held for one step.
 
     Args:
         config: Address and settings of the port.
@@ -248,7 +154,8 @@ class PhysicalBody(Backend):
         self._monotonic, self._sleep = monotonic, sleep
         self._connect = {} if connect is None else {"connect": connect}
         self._link: Link | None = None
-        self._frames: FrameBuilder | None = None
+        self._mark: Mark | None = None  # of the newest frame
+        self._request = self.spec.group("last_request")
         self._n_stale, self._charging_wanted, self._has_answered = 0, False, False
         self._stop_reason = ""  # the supervisor's
         self.reason = ""
@@ -286,13 +193,9 @@ class PhysicalBody(Backend):
         self._link.command(self.dialect.halt)
         self._charging_wanted, self._n_stale = False, 0
         self._await_rest(self._link)
-        try:
-            self._frames = FrameBuilder(self.spec, self._link, self._signs, self.dialect)
-        except BackendUnavailable:
-            self.close()
-            raise
+        self._begin_frames(self._link)
         self.clock.start()  # opening takes time
-        frame = self._frames.frame(np.zeros(self.spec.axes.size), self._monotonic(), applied=True)
+        frame = self._make_frame(self._link, np.zeros(self.spec.axes.size), applied=True)
         self._judge(frame)
         self._keep_still(self._stop_reason)
         return replace(frame, applied=frame.applied and not self.reason)
@@ -308,8 +211,7 @@ class PhysicalBody(Backend):
             BackendUnavailable: If the body was not reset or is closed.
         """
         control = self.control(command)
-        link, frames = opened(self._link, "the robot is not connected"), self._frames
-        assert frames is not None
+        link = opened(self._link, "the robot is not connected")
         stop = "" if self.latch is None else self.latch.reason
         self._keep_still(f"the emergency stop is set: {stop}" if stop else self._stop_reason)
         asked = self.dialect.halt if self.reason else self.steer(control)
@@ -321,14 +223,14 @@ class PhysicalBody(Backend):
         self.send_state_commands(link)
         self.clock.wait()
         share = self.spec.shares(command)
-        frame = self.annotate(frames.frame(share, self._monotonic(), applied=obeyed and link.is_open), asked)
+        frame = self.annotate(self._make_frame(link, share, applied=obeyed and link.is_open), asked)
         self._watch(link, frame)
         self._judge(frame)
         return frame
 
     def close(self) -> None:
         """Stop the motors and close the port. Closing twice does nothing."""
-        link, self._link, self._frames = self._link, None, None
+        link, self._link, self._mark = self._link, None, None
         if link is not None:
             link.close()
 
@@ -351,6 +253,83 @@ class PhysicalBody(Backend):
         Sent with each exchange until the robot reports that state.
         """
         self._charging_wanted = enabled
+
+    # ---- frames ------------------------------------------------------------------------------------------------------
+
+    def _begin_frames(self, link: Link) -> None:
+        """Start a sequence of frames with the newest reading.
+
+        Raises:
+            BackendUnavailable: If there are fewer than two readings because the link was lost.
+        """
+        if len(readings := link.readings()) < 2:
+            self.close()
+            raise BackendUnavailable("the robot disconnected before its first frame. Is it plugged in?")
+        before, newest = readings[-2:]
+        self._mark = Mark(0, newest, link.stats)  # epoch 0 differs from every connection's: the first frame is a gap
+        self._t0 = self._seen_t = newest.t
+        self._values = self._signs * self.spec.to_si(aggregate((before, newest), self.spec))
+        self._beacon = _beacon(before, newest, self.spec, np.zeros(8)) if newest.ir_light is not None else None
+
+    def _make_frame(self, link: Link, share: Floats, *, applied: bool) -> Frame:
+        """Return the frame of the period that ends now, from the readings since the last one.
+
+        Args:
+            link: The source of readings.
+            share: The request as a share of the largest one (`RobotSpec.shares`).
+            applied: Whether the link and the supervisor allowed the request.
+        """
+        last, now = opened(self._mark, "the robot is not connected"), self._monotonic()
+        epoch, stats, readings = link.epoch, link.stats, link.readings()[-2:]
+        fresh = len(readings) == 2 and (epoch, readings[1].number) != (last.epoch, last.newest.number)
+        mark = self._mark = Mark(epoch, readings[1], stats) if fresh else last._replace(stats=stats)
+        newest = mark.newest
+        if fresh:
+            since = self._of_the_step(link, last, readings)
+            self._values = self._signs * self.spec.to_si(aggregate(since, self.spec))
+            if self._beacon is not None:
+                self._beacon = _beacon(*readings, self.spec, self._beacon)
+        is_long, self._seen_t = now - self._seen_t > LONGEST * self.period_s, now
+        values = self._values.copy()
+        values[self._request] = share
+        return Frame(
+            values=values,
+            t=newest.t - self._t0,
+            sensor_age_s=max(now - newest.t, 0.0),
+            crc_errors=stats.crc_errors - last.stats.crc_errors,
+            stale=not fresh,
+            gap=is_long or (fresh and self._is_broken(last, mark)),
+            applied=applied and self.dialect.is_free(last.newest) and self.dialect.is_free(newest),
+            extras={
+                "packets": stats.packets - last.stats.packets,
+                "skipped_bytes": stats.skipped_bytes - last.stats.skipped_bytes,
+                "reconnects": stats.reconnects,
+                "link_losses": stats.losses - last.stats.losses,
+                "s_without_link": stats.lost_s - last.stats.lost_s,
+            },
+            beacon=None if self._beacon is None else self._beacon.copy(),
+        )
+
+    def _of_the_step(self, link: Link, last: Mark, last_two: tuple[Reading, ...]) -> tuple[Reading, ...]:
+        """Return the readings since the last frame, or only the last two if no channel aggregates by "any"."""
+        if not self.spec.is_any.any():
+            return last_two
+        after = last.newest.number if last.epoch == link.epoch else 0
+        return tuple(r for r in link.readings(after) if r.number <= last_two[-1].number) or last_two
+
+    def _is_broken(self, last: Mark, mark: Mark) -> bool:
+        """Return whether packets are missing between `last` and `mark`.
+
+        Packets have no sequence numbers: the expected number follows from the elapsed time, so packets read late by a
+        busy machine do not count as lost. Damaged packets leave skipped bytes. A loss shorter than `GAP_S` is within
+        the robot's own jitter.
+        """
+        if mark.epoch != last.epoch or mark.newest.state.breaks != last.newest.state.breaks:
+            return True
+        n_expected = round((mark.newest.t - last.newest.t) / self.spec.packet_period_s)
+        n_damaged = (mark.stats.skipped_bytes - last.stats.skipped_bytes) // self.dialect.size
+        n_lost = max(n_expected - (mark.newest.number - last.newest.number), n_damaged)
+        return n_lost >= round(GAP_S / self.spec.packet_period_s)
 
     # ---- internals ---------------------------------------------------------------------------------------------------
 
@@ -389,9 +368,8 @@ class PhysicalBody(Backend):
 
     def _judge(self, frame: Frame) -> None:
         """Pass a new frame to the supervisor; its stop_reason applies from the next command on."""
-        if frame.stale or self._frames is None or self._link is None:
-            return
-        self._stop_reason = self.stop_reason(frame, self._frames.mark.newest)
+        if not frame.stale and self._mark is not None:
+            self._stop_reason = self.stop_reason(frame, self._mark.newest)
 
     def _keep_still(self, reason: str) -> None:
         """Hold the robot still for a reason, or release it if there is none; log changes."""

@@ -276,11 +276,11 @@ class CreateBody(PhysicalBody):
 
     def annotate(self, frame: Frame, control: Wheels | None) -> Frame:
         """Return `frame` with `applied`, `gap` and `refusal` by the robot's reported mode and speeds."""
-        if frame.stale or self._frames is None:
+        if frame.stale or self._mark is None:
             return frame
         epoch, number = self._newest_frame()
         n_since = number - self._sent[1] if epoch == self._sent[0] else 0
-        state = self._frames.mark.newest.state
+        state = self._mark.newest.state
         obeys, came_back, refusal = self.pilot.judge(state, control, n_since, is_kept_still=bool(self.reason))
         obeys = obeys and frame.sensor_age_s <= GAP_S  # its state since then is unknown
         return replace(frame, applied=frame.applied and obeys, gap=frame.gap or came_back, refusal=refusal)
@@ -296,7 +296,7 @@ class CreateBody(PhysicalBody):
         Raises:
             BackendUnavailable: If it is not connected.
         """
-        state = opened(self._frames, "the robot is not connected").mark.newest.state
+        state = opened(self._mark, "the robot is not connected").newest.state
         return int(state.sensors.mode - state.mode)
 
     def send_zeros(self, n: int) -> None:
