@@ -6,11 +6,14 @@ import os
 import time
 import tty
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
+from horde_env.errors import PortLost
 from horde_env.hardware.port import Port
 from horde_env.hardware.settings import PortConfig
 from horde_env.hardware.stream import Reading
+from horde_env.robots.critterbot.body import start_packets
 from horde_env.robots.critterbot.stream import StateParser
 from horde_env.robots.critterbot.wire import FILL
 
@@ -79,3 +82,11 @@ def await_reading(p: Port, number: int) -> Reading:
     reading = p.wait(number - 1, LIMIT_S)
     assert reading is not None
     return reading
+
+
+def handshake(p: Port, **rest: Any) -> Reading:
+    """Wait for a robot to be roused, and return a first reading."""
+    for _ in start_packets(p, time.monotonic, **rest):
+        with suppress(PortLost):  # which the next step reports
+            p.wait(0, 0.01)
+    return p.readings()[0]
