@@ -85,15 +85,15 @@ def drawing_kernel(function: Function) -> Function:
     return kernel(function, {})
 
 
-def kernel_over(*modules: ModuleType, parallel: bool = False) -> Callable[[Function], Function]:
+def kernel_over(*modules: ModuleType, parallel: bool = False, draws: bool = False) -> Callable[[Function], Function]:
     """Return `kernel` for functions that call kernels of other files, the `modules`.
 
     Numba's cache notices changes in the function's own file only; this one also those in `modules`. With `parallel`,
-    the iterations of a `prange` loop are shared among numba's threads.
+    the iterations of a `prange` loop are shared among numba's threads. `draws` is for functions as of `drawing_kernel`.
     """
 
     def decorate(function: Function) -> Function:
-        compiled: Any = kernel(function, {"parallel": True} if parallel else _INTERNAL)
+        compiled: Any = kernel(function, {"parallel": True} if parallel else {} if draws else _INTERNAL)
         index = getattr(getattr(compiled, "_cache", None), "_cache_file", None)
         if index is not None:
             index._source_stamp = (index._source_stamp, *(_digest(str(module.__file__)) for module in modules))

@@ -28,7 +28,7 @@ def packets(machine: Machine) -> Sensors:
 
 def quiet(machine: Machine) -> Sensors:
     """Return what the sensors read without noise."""
-    body = machine.state, machine.found, machine._scene, machine.amounts, machine.marks
+    body = machine.state, machine.found, machine.body[0], machine.amounts, machine.marks
     tick.sense(*body, np.zeros(12), np.ones(3), machine.packets)
     return Sensors(*machine.packets.tolist())
 
@@ -90,7 +90,7 @@ def test_sensors_agree_with_their_slow_twin() -> None:
         near = int(machine.marks[tick.NEAR])
         machine.state[:3] = pose
         seen = packets(machine)
-        noise, uniform = machine._normal[0, 2:], machine._uniform[0, 3:]
+        noise, uniform = machine._normal, machine._uniform
         signals = np.zeros(6)
         world.look(*pose, SPEC.angles("light_bump"), ROOM.segments(), signals)
         offsets = machine.amounts[tick.OFFSET : tick.OFFSET + 6]
@@ -103,7 +103,7 @@ def test_sensors_agree_with_their_slow_twin() -> None:
         assert heard == slow.infrared(ROOM, pose, uniform)
         characters |= set(heard)
         docked = slow.touches_dock(ROOM, *pose)
-        assert tick.touches_dock(*pose, machine._scene[3]) == docked
+        assert tick.touches_dock(*pose, machine.body[0][3]) == docked
     assert {0, 161, 164, 165, 168, 169, 172, 173} <= characters
 
 
@@ -144,7 +144,7 @@ def test_the_battery_agrees_with_its_slow_twin(may_charge: bool, is_awake: bool)
         machine.state[world.AMP_L : world.AMP_R + 1] = rng.choice([0.0, 0.2], 2)
         names = "charge_ah", "capacity_ah", "volts", "amps", "temperature_k"
         before = slow.Battery(*(getattr(machine, name) for name in names))
-        tick.pass_time(machine.state, machine._scene, machine.amounts, machine.marks, may_charge, is_awake)
+        tick.pass_time(machine.state, machine.body[0], machine.amounts, machine.marks, may_charge, is_awake)
         assert machine.is_docked == machine.dock_has_power
         assert machine.is_charging == (machine.dock_has_power and may_charge)
         amps = float(machine.state[world.AMP_L] + machine.state[world.AMP_R])

@@ -19,11 +19,12 @@ from horde_env.robots.create2.place import Room, load_room
 from horde_env.robots.create2.safety import CreateSupervisor
 from horde_env.robots.create2.simulator import tick
 from horde_env.robots.create2.simulator.firmware import Firmware
-from horde_env.robots.create2.simulator.machine import MOST_TICKS, Machine, check_physics
+from horde_env.robots.create2.simulator.machine import Machine, check_physics
 from horde_env.robots.create2.stream import CreateState
 from horde_env.robots.create2.wire import HALT, SAFE, STREAM_ALL, TICK_S, Op, drive, drive_direct
 
 SETTLING_TICKS = 4  # between switching on and the first frame
+MOST_TICKS = 7  # of a period
 
 
 class SimulatedCreate(Backend):

@@ -12,15 +12,11 @@ from horde_env.robot import RobotSpec, create2
 from horde_env.robots.create2.place import Room, load_room
 from horde_env.robots.create2.simulator import tick, world
 from horde_env.robots.create2.simulator.tick import Rules
-from horde_env.robots.create2.wire import FULL, OFF, PASSIVE, SAFE, TICK_S
+from horde_env.robots.create2.wire import TICK_S
 from horde_env.sim.saving import number_of
 
 CAPACITY_AH = 2.7
 OFFSETS = (0.0, 32.0)  # of the light signals
-LIFT_S, BUTTON_S = (0.8, 2.0), 1 / 6
-REACH_M = 0.1  # more than the robot moves in MOST_TICKS
-DRIVEN, CHARGEABLE = (SAFE, FULL), (OFF, PASSIVE)  # modes
-MOST_TICKS = 10  # of one `run`
 START_M = 0.45  # clear floor around the start
 
 
@@ -45,6 +41,7 @@ class Machine:
         state: Pose, wheels, currents: see `world`.
         found: Contacts and motion of the last tick: see `world`.
         amounts, marks: Battery, timers and contacts, indexed by the constants of `tick`.
+        body: All of these; see `tick.Body`.
         packets: The last readings: packets 7 to 58, shape (52,).
         charge_ah, volts, amps, temperature_k: Of the battery.
         is_docked: Whether it touches the dock's contacts, and the dock has power.
@@ -84,16 +81,12 @@ class Machine:
         self._segments = self.room.segments()
         dock = np.array(self.room.dock[:3])
         eyes = spec.angles("light_bump"), spec.positions("cliff_signal")
-        self._scene: tick.Scene = (self._segments, self.room.patches, self.room.sills, dock, *eyes)
+        scene: tick.Scene = (self._segments, self.room.patches, self.room.sills, dock, *eyes)
         self.state, self.found = np.zeros(world.N_STATE), np.zeros(world.N_FOUND)
         self.packets = np.zeros(tick.N_PACKETS, dtype=np.int64)
-        normal, uniform = np.zeros((MOST_TICKS, 14)), np.zeros((MOST_TICKS, 6))
-        self._normal, self._uniform = normal, uniform
-        # Of each tick: the wheels' noise, what happens, the sensors' noise, the receivers' dropouts.
-        self._draws = [(normal[k, :2], uniform[k, :3], normal[k, 2:], uniform[k, 3:]) for k in range(MOST_TICKS)]
-        self._lift_chance = self.room.lifts_per_h / 3600.0 * TICK_S
-        self._button_chance = self.room.buttons_per_h / 3600.0 * TICK_S
-        self._dirty = [(*row[:4], row[7]) for row in self.room.patches.tolist() if row[7] > 0.0]
+        self.body: tick.Body = (scene, self.state, self.found, self.amounts, self.marks)
+        self._normal, self._uniform = np.zeros(12), np.zeros(3)
+        self._chances = (self.room.lifts_per_h / 3600.0 * TICK_S, self.room.buttons_per_h / 3600.0 * TICK_S)
         self.place(0.0, 0.0, 0.0, np.random.default_rng(0))
 
     def place(self, x: float, y: float, heading: float, rng: Generator) -> None:
@@ -144,90 +137,34 @@ class Machine:
             may_charge: Whether the mode permits charging.
             is_awake: Whether the robot is on.
         """
-        wheels, chances, _, _ = self._draws[0]
-        self._rng.standard_normal(out=wheels)
-        self._rng.random(out=chances)
-        self._pass(0, left, right, may_charge, is_awake)
+        rules = left, right, 0, False
+        tick.pass_tick(self._rng, rules, may_charge, is_awake, self._chances, self.body, self._normal)
 
     def read(self) -> Ints:
         """Return packets 7 to 58 as the sensors read them now, shape (52,); the program's own packets are not set.
 
         The array is `packets`.
         """
-        return self._read(0)
+        tick.read_tick(self._rng, self.body, self._normal, self._uniform, self.packets)
+        return self.packets
 
     def run(self, n: int, rules: Rules, raw: Floats) -> int:
-        """Run ticks as `tick` and `read` do, with the same random numbers, in as few calls as possible.
+        """Run ticks as `tick` and `read` do, with the same random numbers, in one call.
 
         Args:
-            n: Number of ticks, at most MOST_TICKS.
+            n: Number of ticks.
             rules: The program's state; see `tick.Rules`.
             raw: Receives the channels of each tick, shape (n, 55) or more rows.
 
         Returns:
             The mode after the last tick: Passive if something ended Safe.
         """
-        left, right, mode, was_docked = rules
-        chances = self._lift_chance, self._button_chance, self._dirt_chance()
-        n_done = 0
-        while n_done < n:
-            n_quiet = tick.draw(self._rng, n - n_done, chances, self.dock_has_power, self._normal, self._uniform)
-            if n_quiet:
-                before = left, right, mode, was_docked
-                mode = tick.live(
-                    n_quiet, self.state, self.found, self._scene, self.amounts, self.marks, before,
-                    self._normal, self._uniform, self.packets, raw[n_done:],
-                )  # fmt: skip
-                n_done += n_quiet
-            if n_done < n:  # something happens in the next tick
-                left, right = (left, right) if mode in DRIVEN else (0.0, 0.0)
-                was_docked = self.marks[tick.IS_DOCKED] == 1
-                self._pass(n_quiet, left, right, mode in CHARGEABLE, True)
-                self._read(n_quiet)
-                mode = tick.conclude(self.packets, self.marks, (left, right, mode, was_docked), raw[n_done])
-                n_done += 1
-            left, right = (left, right) if mode in DRIVEN else (0.0, 0.0)
-            was_docked = self.marks[tick.IS_DOCKED] == 1
-        return int(mode)
-
-    # ---- parts of it -------------------------------------------------------------------------------------------------
-
-    def _read(self, k: int) -> Ints:
-        _, _, noise, dropouts = self._draws[k]
-        self._rng.standard_normal(out=noise)
-        if self.dock_has_power:
-            self._rng.random(out=dropouts)
-        body = self.state, self.found, self._scene, self.amounts, self.marks
-        tick.sense(*body, noise, dropouts, self.packets)
-        return self.packets
-
-    def _pass(self, k: int, left: float, right: float, may_charge: bool, is_awake: bool) -> None:
-        """Run a tick with the random numbers of row `k`; arguments as of `tick`."""
-        noise, chances, _, _ = self._draws[k]
-        drag, dirt_per_s = tick.floor_under(self.state[world.X], self.state[world.Y], self.room.patches)
-        world.move(self.state, left, right, noise, drag, self.stuck, self._segments, self.found)
-        tick.pass_time(self.state, self._scene, self.amounts, self.marks, may_charge, is_awake)
-        lift, button, dirt = chances.tolist()
-        if lift < self._lift_chance:
-            self.lifted_s = float(self._rng.uniform(*LIFT_S))
-        if button < self._button_chance:
-            self.press(1 << int(self._rng.integers(8)))
-        if abs(float(self.found[world.AHEAD])) > 1e-4 and dirt < dirt_per_s * TICK_S:
-            self.marks[tick.DIRT] = int(self._rng.integers(20, 200))
-
-    def _dirt_chance(self) -> float:
-        """Return the largest chance of dirt in a tick that the body can reach in MOST_TICKS."""
-        x, y = self.state[:2].tolist()
-        near = [
-            dirt_per_s * TICK_S
-            for x0, y0, x1, y1, dirt_per_s in self._dirty
-            if x0 - REACH_M < x < x1 + REACH_M and y0 - REACH_M < y < y1 + REACH_M
-        ]
-        return max(near, default=0.0)
+        draws = self._normal, self._uniform
+        return int(tick.live(self._rng, n, rules, self._chances, self.body, *draws, self.packets, raw))
 
     def press(self, bits: int) -> None:
         """Press buttons, bits as in packet 18, for 1/6 s."""
-        self.marks[tick.BUTTON], self.amounts[tick.BUTTON_S] = bits, BUTTON_S
+        self.marks[tick.BUTTON], self.amounts[tick.BUTTON_S] = bits, tick.PRESSED_S
 
     @property
     def is_full(self) -> bool:

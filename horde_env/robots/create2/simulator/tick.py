@@ -12,7 +12,7 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
-from horde_env._jit import drawing_kernel, kernel, kernel_over
+from horde_env._jit import kernel, kernel_over
 from horde_env.robots.create2.simulator import world
 from horde_env.robots.create2.simulator.world import (
     AHEAD,
@@ -55,6 +55,7 @@ RECEIVERS = ((0.15, 0.0, 0.0, math.pi), (0.15, 0.03, 0.35, 0.9), (0.15, -0.03, -
 DROPOUT = 0.04  # share of ticks without the character
 CONTACT_M, CONTACT_RAD = 0.03, math.radians(8.0)
 SILL_DROP_S = 0.12
+LIFT_S, PRESSED_S = (0.8, 2.0), 1 / 6  # durations of being lifted and of a button
 
 # Indices of `amounts`: battery; seconds that are left (SILL_S, LIFTED_S, CLIFF_S, BUTTON_S) or passed (OVER_S, of
 # two wheels); the six light signals without noise, and the pose at which they were computed; each sensor's own offset.
@@ -68,7 +69,8 @@ Scene = tuple[Floats, Floats, Floats, Floats, Floats, Floats]
 """Segments, patches and sills of the room, dock (x, y, direction), directions of lights, positions of cliff sensors."""
 Rules = tuple[float, float, int, bool]  # the wheels' requests, left and right, m/s; the mode; docked a tick ago
 
-Chances = tuple[float, float, float]  # of being lifted, of a button, of dirt; in a tick
+Chances = tuple[float, float]  # of being lifted, of a button; in a tick
+Body = tuple[Scene, Floats, Floats, Floats, Ints]  # scene, `state` and `found` of `world`, amounts, marks
 
 _PLACE = {name: i for i, name in enumerate(Sensors._fields)}
 BUMPS, WALL, CLIFF, VIRTUAL_WALL = _PLACE["bumps"], _PLACE["wall"], _PLACE["cliff_left"], _PLACE["virtual_wall"]
@@ -338,42 +340,70 @@ def follow(packets: Ints, marks: Ints, mode: int, out: Floats) -> None:
     out[54] = 1.0 if packets[BUTTONS] != 0 else 0.0
 
 
-@kernel
-def conclude(packets: Ints, marks: Ints, rules: Rules, raw: Floats) -> int:
-    """Write the channels of a tick after `sense`, shape (55,), and return the mode after it; see `live`."""
-    left, right, mode, was_docked = rules
-    if mode == SAFE and is_triggered(packets, was_docked, right, left):
-        mode = PASSIVE
-    follow(packets, marks, mode, raw)
-    return mode
+@kernel_over(world, draws=True)
+def pass_tick(
+    rng: Generator, rules: Rules, may_charge: bool, is_awake: bool, chances: Chances, body: Body, normal: Floats
+) -> None:
+    """Run a tick: motion, battery, and what happens by chance.
+
+    Args:
+        rng: Source of all noise.
+        rules: The program's state; see `Rules`.
+        may_charge: Whether the mode permits charging.
+        is_awake: Whether the robot is on.
+        chances: See `Chances`.
+        body: See `Body`.
+        normal: Room for numbers that are drawn, shape (12,).
+    """
+    scene, state, found, amounts, marks = body
+    for i in range(2):
+        normal[i] = rng.standard_normal()
+    lift, button, dirt = rng.random(), rng.random(), rng.random()
+    drag, dirt_per_s = floor_under(state[X], state[Y], scene[1])
+    world.move(state, rules[0], rules[1], normal, drag, marks[STUCK], scene[0], found)
+    pass_time(state, scene, amounts, marks, may_charge, is_awake)
+    if lift < chances[0]:
+        amounts[LIFTED_S] = rng.uniform(LIFT_S[0], LIFT_S[1])
+    if button < chances[1]:
+        marks[BUTTON], amounts[BUTTON_S] = 1 << rng.integers(0, 8), PRESSED_S
+    if abs(found[AHEAD]) > 1e-4 and dirt < dirt_per_s * TICK_S:
+        marks[DIRT] = rng.integers(20, 200)
 
 
-@kernel_over(world)
+@kernel_over(world, draws=True)
+def read_tick(rng: Generator, body: Body, normal: Floats, uniform: Floats, packets: Ints) -> None:
+    """Read the sensors (`sense`); `normal` (12,) and `uniform` (3,) are room for numbers that are drawn."""
+    scene, state, found, amounts, marks = body
+    for i in range(12):
+        normal[i] = rng.standard_normal()
+    if marks[HAS_POWER] == 1:
+        for i in range(3):
+            uniform[i] = rng.random()
+    sense(state, found, scene, amounts, marks, normal, uniform, packets)
+
+
+@kernel_over(world, draws=True)
 def live(
+    rng: Generator,
     n: int,
-    state: Floats,
-    found: Floats,
-    scene: Scene,
-    amounts: Floats,
-    marks: Ints,
     rules: Rules,
+    chances: Chances,
+    body: Body,
     normal: Floats,
     uniform: Floats,
     packets: Ints,
     raw: Floats,
 ) -> int:
-    """Run ticks without lifting, buttons or new dirt.
+    """Run ticks of a robot that is awake: `pass_tick`, `read_tick`, and the end of Safe.
 
     Args:
+        rng: Source of all noise.
         n: Number of ticks.
-        state: See `world`.
-        found: See `world`.
-        scene: See `Scene`.
-        amounts: See above.
-        marks: See above.
         rules: The program's state; see `Rules`.
-        normal: Standard normals: two of the wheels, twelve of the sensors, in each tick; shape (n, 14) or more rows.
-        uniform: Three for events, not used here, and three for the receivers; shape (n, 6) or more rows.
+        chances: See `Chances`.
+        body: See `Body`.
+        normal: Room for numbers that are drawn, shape (12,).
+        uniform: The same, shape (3,).
         packets: Receives the packets of the last tick, shape (52,).
         raw: Receives the channels of each tick, shape (n, 55) or more rows.
 
@@ -381,46 +411,16 @@ def live(
         The mode after the last tick: Passive if something ended Safe.
     """
     left, right, mode, was_docked = rules
+    marks = body[4]
     for k in range(n):
-        drag = floor_under(state[X], state[Y], scene[1])[0]
-        world.move(state, left, right, normal[k, :2], drag, marks[STUCK], scene[0], found)
-        pass_time(state, scene, amounts, marks, mode in (OFF, PASSIVE), True)
-        sense(state, found, scene, amounts, marks, normal[k, 2:], uniform[k, 3:], packets)
         before = left, right, mode, was_docked
-        mode = conclude(packets, marks, before, raw[k])
-        if mode != before[2]:
-            left = right = 0.0
+        pass_tick(rng, before, mode in (OFF, PASSIVE), True, chances, body, normal)
+        read_tick(rng, body, normal, uniform, packets)
+        if mode == SAFE and is_triggered(packets, was_docked, right, left):
+            mode, left, right = PASSIVE, 0.0, 0.0
+        follow(packets, marks, mode, raw[k])
         was_docked = marks[IS_DOCKED] == 1
     return mode
-
-
-@drawing_kernel
-def draw(rng: Generator, n: int, chances: Chances, has_power: bool, normal: Floats, uniform: Floats) -> int:
-    """Draw the random numbers of ticks until an event, as `Machine.tick` and `Machine.read` draw them.
-
-    Args:
-        rng: The source.
-        n: Number of ticks.
-        chances: Of being lifted, of a button and of dirt in a tick.
-        has_power: Whether the dock sends, so receivers may miss a character.
-        normal: See `live`.
-        uniform: See `live`.
-
-    Returns:
-        Number of complete ticks. If fewer than `n`, two normals and three uniforms of the next one are drawn too.
-    """
-    for k in range(n):
-        for i in range(2):
-            normal[k, i] = rng.standard_normal()
-        for i in range(3):
-            uniform[k, i] = rng.random()
-        if uniform[k, 0] < chances[0] or uniform[k, 1] < chances[1] or uniform[k, 2] < chances[2]:
-            return k
-        for i in range(2, 14):
-            normal[k, i] = rng.standard_normal()
-        for i in range(3, 6 if has_power else 3):
-            uniform[k, i] = rng.random()
-    return n
 
 
 @kernel
