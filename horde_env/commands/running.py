@@ -121,9 +121,9 @@ def target_of(words: argparse.Namespace) -> Target:
             raise ValueError(f"--{name} belongs to --backend {' or '.join(owners)}, not to {backend}")
     if words.seed < 0:
         raise ValueError(f"--seed must not be negative, and is {words.seed}")
-    at_port = {"port": known.port if backend == known.backend else ""}
-    line = {name: given[name] for name in ("port", "parity", "baudrate") if name in given}
-    file = replace(known, backend=backend, **at_port | line)
+    line: dict[str, Any] = {"port": known.port if backend == known.backend else ""}
+    line |= {name: given[name] for name in ("port", "parity", "baudrate") if name in given}
+    file = replace(known, backend=backend, **line)
     if backend in ON_A_PORT and not file.port:
         example = EXAMPLES.get(backend, "/dev/serial/by-id/... or socket://HOST:PORT")
         raise ValueError(f"--backend {backend} needs --port: {example}")

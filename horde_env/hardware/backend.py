@@ -288,7 +288,7 @@ class PhysicalBody(Backend):
             since = self._of_the_step(link, last, readings)
             self._values = self._signs * self.spec.to_si(aggregate(since, self.spec))
             if self._beacon is not None:
-                self._beacon = _beacon(*readings, self.spec, self._beacon)
+                self._beacon = _beacon(readings[0], newest, self.spec, self._beacon)
         is_long, self._seen_t = now - self._seen_t > LONGEST * self.period_s, now
         values = self._values.copy()
         values[self._request] = share
