@@ -60,8 +60,9 @@ from horde_agent.runs.jobs.session import (
     resuming_data,
     try_port,
 )
-from horde_agent.runs.jobs.sources.log import Log
+from horde_agent.runs.jobs.sources.log import Log, play_log
 from horde_agent.runs.jobs.sources.robot import Robot
+from horde_agent.runs.jobs.sources.source import import_table
 from horde_agent.runs.jobs.warm import CompileNotice, warm
 from horde_agent.runs.keeping.doctor import examine
 from horde_agent.runs.keeping.folder import RunFolder, own_version
@@ -156,12 +157,10 @@ class WarmConfig:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line and return the exit code. Errors without an exit code are bugs and are raised.
+    """Run the command line, the words after `horde`, and return the exit code.
 
-    Output errors never end a command: a terminal may be closed during a run.
-
-    Args:
-        arguments: Words after `horde`; those of the process when None.
+    Errors without an exit code are bugs and are raised. Output errors never end a command: a terminal may be closed
+    during a run.
     """
     words = list(sys.argv[1:] if arguments is None else arguments)
     with unfailing(), handling_signals() as signals:
@@ -440,7 +439,7 @@ def _prepared(
     """Return a session of a robot or a log, with warnings about its update rules."""
     console = Console(stderr=True)
     notice = CompileNotice(console)
-    table = None if config.columns is None else opened(config)
+    is_log, table = config.backend == "replay", None if config.columns is None else opened(config)
     envs = [_make_env(config) for _ in range(config.robots)] if table is None else [HeaderEnv(table.header)]
     run: Run | None = None
     try:
@@ -452,8 +451,11 @@ def _prepared(
             behaviour = StickyRandom(len(run.interface.actions), config.repeat)
             for warning in unsafe_rules(run.horde.questions, config.algorithm, config.trace_rule, behaviour):
                 console.print(warning, highlight=False)
-        is_log = config.backend == "replay"
-        source = Log(run, console, envs[0], table) if is_log else Robot(run, envs, console, resumed)
+        if table is not None:
+            import_table(table, run)
+        elif is_log:
+            play_log(envs[0], run)
+        source = Log(run, console) if is_log else Robot(run, envs, console, resumed)
     except BaseException:
         for env in envs:
             env.close()
@@ -522,11 +524,7 @@ def _make_env(config: LearnConfig) -> gymnasium.Env[Any, Any]:
 def unsafe_rules(questions: Sequence[GVF], algorithm: str, trace_rule: str, behaviour: StickyRandom) -> list[str]:
     """Return a warning for each update rule whose traces or steps are too large under the behaviour.
 
-    Args:
-        questions: The questions; one without an update rule learns by `algorithm`.
-        algorithm: The rule, with its parameters.
-        trace_rule: The trace rule.
-        behaviour: The behaviour policy.
+    Questions without an update rule learn by `algorithm`.
     """
     by_rule: dict[str, list[GVF]] = {}
     for question in questions:

@@ -108,13 +108,10 @@ class Recorder:
 
     @classmethod
     def resume(cls, path: Path, after: int, *, is_redone: bool) -> Recorder:
-        """Return a recorder that continues a recording; an incomplete last row is removed.
+        """Return a recorder that continues a recording after `after` known rows; an incomplete last row is removed.
 
-        Args:
-            path: The first file.
-            after: Number of known rows.
-            is_redone: True if the rows after these are simulated again and only compared. Then a last row with phase
-                END is removed, too, and from the first row that differs (`differs_at`) on, rows are replaced.
+        If the rows after these are redone, in a simulation, they are only compared: a last row with phase END is
+        removed, too, and from the first row that differs (`differs_at`) on, rows are replaced.
 
         Raises:
             FileNotFoundError: If there is no such record.

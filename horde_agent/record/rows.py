@@ -200,10 +200,8 @@ def read_end(path: Path, n: int) -> Stream:
 def read_in_parts(path: Path, since: int | None = None) -> Iterator[Stream]:
     """Yield a recording file by file, each as `read` returns it: months of rows do not fit in memory.
 
-    Args:
-        path: The first file.
-        since: The first row, counted from 0, damaged ones included; if negative, counted from the end, and the rows
-            before it in the same file are included. All rows when None.
+    The first row is number `since`, damaged ones included; if it is negative, it is counted from the end, and the rows
+    before it in the same file are included.
 
     Raises:
         FileNotFoundError: If there is no such file.

@@ -1,12 +1,11 @@
 """Files of fixed-size records with a CRC-32 each; any prefix of a file is readable.
 
 A file is one JSON line, padded with spaces to a multiple of 64 bytes, followed by the records. The line names every
-field, its type and its place. The last field of a record is the CRC-32 of the bytes before it, so that a record that
-is incomplete or has a flipped bit is recognised. A long file continues in "NAME-2.rec" and so on, each with its own
-header line; `first` there is the number of records in the files before it.
+field, its type and its place. The last field of a record is the CRC-32 of the bytes before it. A long file continues in
+"NAME-2.rec" and so on, each with its own header line; `first` there is the number of records in the files before it.
 
-Truncated records are at the very end, after a power failure or on a full disk; damaged ones stands
-before sound records. Both are left out by a reader, which says so.
+Truncated records are at the very end, after a power failure or on a full disk; damaged ones are before sound records.
+Readers leave out both and say so.
 """
 
 from __future__ import annotations
@@ -34,11 +33,7 @@ Records = NDArray[Any]
 
 
 class RecordLost(OSError):
-    """A file of records cannot be extended, for example on a full disk; it contains whole records only.
-
-    Attributes:
-        errno, strerror, filename: As of any OSError.
-    """
+    """A file of records cannot be extended, for example on a full disk; it contains whole records only."""
 
 
 class Segment(NamedTuple):
@@ -63,11 +58,7 @@ class Segment(NamedTuple):
         return int(self.header["offset"]) + self.n_whole * self.records.itemsize
 
     def faults(self, *, is_last: bool) -> list[str]:
-        """Return a sentence about truncated records and one about damaged ones.
-
-        Args:
-            is_last: True if no further file follows: then missing records at its end may never have been written.
-        """
+        """Return a sentence about damaged records and one about missing ones, which the last file may not have had."""
         said, n_left = [], len(self.records) - self.n_whole
         if damaged := np.flatnonzero(~self.is_sound[: self.n_whole]).tolist():
             places = ", ".join(f"{i:,}" for i in damaged[:3]) + (", ..." if len(damaged) > 3 else "")
@@ -129,13 +120,8 @@ def read_pieces(
 ) -> Iterator[Segment]:
     """Yield one file of records in pieces, each as a segment; at least one.
 
-    `n_torn`, the bytes of an incomplete last record, is set in the last piece only.
-
-    Args:
-        path: The file.
-        kind: The `format` that its header must name.
-        n_bytes: Of a piece, about; all of the file when None.
-        newest: Number of records at the end to read; all when None.
+    `n_torn`, the bytes of an incomplete last record, is set in the last piece only. A piece has about `n_bytes`, all
+    when None; only the last `newest` records are read.
 
     Raises:
         FileNotFoundError: If there is no such file.
@@ -202,12 +188,7 @@ def started_files(path: Path) -> list[Path]:
 def newest_files(path: Path, kind: str, since: int) -> list[Path]:
     """Return the newest files of a record: the one that holds record number `since`, from 0, and those after it.
 
-    Older files are not read.
-
-    Args:
-        path: The first file.
-        kind: The `format` of its header.
-        since: Number of a written record; if negative, counted from the end.
+    A negative number counts from the end. Older files are not read.
 
     Raises:
         FileNotFoundError: If there is not even the first.
@@ -227,12 +208,7 @@ def newest_files(path: Path, kind: str, since: int) -> list[Path]:
 
 
 def append(file: BinaryIO, data: bytes, size: int) -> None:
-    """Append records to an unbuffered file; where not all fit, those that do stay, and none in part.
-
-    Args:
-        file: Where to; it stands at its end.
-        data: The records.
-        size: Of one, in bytes.
+    """Append records of `size` bytes to an unbuffered file, at its end; if not all fit, none is written in part.
 
     Raises:
         RecordLost: If not all were written.

@@ -65,14 +65,9 @@ def identity() -> dict[str, str]:
 
 
 def write(folder: Path, step: int, state: State, facts: Mapping[str, Any], *, kept: int = KEPT) -> Path:
-    """Write a snapshot, remove old ones, and return its folder.
+    """Write a snapshot into a folder, remove incomplete ones and all but the newest `kept`, and return its own folder.
 
-    Args:
-        folder: For the snapshots of a run; incomplete ones in it are removed.
-        step: Of the state.
-        state: Arrays of numbers or texts, of any shape and layout.
-        facts: For the manifest; JSON types.
-        kept: Number of newest snapshots to keep.
+    The state has arrays of numbers or texts, of any shape and layout; facts are JSON types, for the manifest.
 
     Raises:
         RecordLost: If it cannot be written; its files are removed, and earlier snapshots stay.

@@ -20,7 +20,7 @@ from horde_agent.life.flags import are_followed
 from horde_agent.measures.returns import returns_along
 from horde_agent.record import Phase, Stream, read_end, snapshots
 from horde_agent.runs.config import BadInput
-from horde_agent.runs.keeping.folder import RunFolder, read_csv, read_curve
+from horde_agent.runs.keeping.folder import RunFolder, read_csv, read_curve, read_json
 
 MOST_POINTS = 2000  # of a curve
 SHOWN = 600  # rows: a minute at 10 Hz
@@ -33,9 +33,6 @@ Table = dict[str, Any]
 
 class RunReader:
     """Read a run's folder; only facts and curves are cached.
-
-    Args:
-        folder: The run's folder.
 
     Raises:
         BadInput: If it contains no run, or one of another version.
@@ -106,9 +103,7 @@ class RunReader:
     def status(self, silent_s: float = SILENT_S) -> Table:
         """Return state, counts and times; those of a finished run are read from its summary.
 
-        Args:
-            silent_s: Seconds without a change of now.json after which a run is "silent"; or "dead", if no process
-                has locked its folder.
+        After `silent_s` without a change of now.json a run is "silent"; or "dead", if no process has locked its folder.
         """
         status = self._json(self.live / "now.json")
         if self._is_over():
@@ -271,10 +266,9 @@ class RunReader:
     def _json(path: Path) -> Table:
         """Return a JSON table; an empty one if there is none."""
         try:
-            table = json.loads(path.read_text(encoding="utf-8"))
+            return read_json(path)
         except (OSError, ValueError):
             return {}
-        return table if isinstance(table, dict) else {}
 
 
 def _row(row: Any) -> Table:
@@ -340,12 +334,7 @@ class Scalar(NamedTuple):
 
 
 class ScalarSink:
-    """Write scalars to a folder for TensorBoard, each step of each scalar once.
-
-    Args:
-        folder: For the event files; created if it is missing.
-        began_s: Start of the run, in seconds since 1970.
-        period_s: Duration of a step, in seconds.
+    """Write scalars to a folder for TensorBoard, each step of each scalar once; `began_s` is in seconds since 1970.
 
     Raises:
         BadInput: If tensorboard is not installed.
@@ -397,13 +386,9 @@ def export_scalars(
     follow: bool = False,
     say: Callable[[str], None] = lambda _line: None,
 ) -> Path:
-    """Write a run's scalars and return their folder, for `tensorboard --logdir`.
+    """Write a run's scalars to `out` or its `export/tensorboard`, and return the folder, for `tensorboard --logdir`.
 
-    Args:
-        run: The run's folder.
-        out: Where to write; `export/tensorboard` in the run's folder when None.
-        follow: Continue until the run is over or its process has ended.
-        say: Called with a line when following begins.
+    With `follow`, continue until the run is over or its process has ended; `say` is called with a line at first.
 
     Raises:
         BadInput: If the run does not exist or is empty, or tensorboard is not installed.

@@ -82,13 +82,10 @@ def make_app(
     stop: Callable[[], str] | None = None,
     is_ending: Callable[[], bool] = lambda: False,
 ) -> Any:
-    """Return the application.
+    """Return the application for a run's folder.
 
-    Args:
-        folder: The run's folder.
-        token: Required of every request, as ?token= or as a cookie; None if no token is required.
-        stop: Stops the run and returns a sentence about it; `request_stop` when None.
-        is_ending: Whether the server is about to end: each page then receives a final message.
+    Every request needs the token, if there is one, as ?token= or as a cookie. `stop` stops the run and returns a
+    sentence about it; `request_stop` when None. Once `is_ending`, each page receives a final message.
 
     Raises:
         BadInput: If the folder contains no run, or the extra `dash` is not installed.
@@ -263,14 +260,9 @@ def request_stop(folder: Path) -> str:
 def serve(
     folder: Path, host: str, port: int, say: Callable[[str], None], wait_for_end: Callable[[], object] | None = None
 ) -> None:
-    """Serve a run's page until SIGINT or SIGTERM, or until `wait_for_end` returns.
+    """Serve a run's page until SIGINT or SIGTERM, or until `wait_for_end`, called in another thread, returns.
 
-    Args:
-        folder: The run's folder.
-        host: Address to listen on.
-        port: Port to listen on; 0 chooses a free one.
-        say: Called with the page's address once it is open.
-        wait_for_end: Called in another thread; None to serve until a signal.
+    Port 0 chooses a free one; `say` is called with the page's address once it is open.
 
     Raises:
         BadInput: If the folder contains no run, the port is taken, the host is not an address of this machine, or an
@@ -349,11 +341,7 @@ def watch(config: WatchConfig, wait_for_end: Callable[[], object] | None = None)
 
 
 class LivePage:
-    """The page of a run, served by a child process, which ends with this process at the latest.
-
-    Attributes:
-        address: Its URL, "http://...".
-    """
+    """The page of a run at the URL `address`, served by a child process, which ends with this one at the latest."""
 
     def __init__(self, process: subprocess.Popen[str], address: str) -> None:
         self._process, self.address = process, address
@@ -402,11 +390,7 @@ def open_beside(folder: Path, say: Callable[[str], None]) -> LivePage:
 
 
 def need_extras() -> None:
-    """Check that the extra `dash` is installed.
-
-    Raises:
-        BadInput: If not.
-    """
+    """Raise BadInput if the extra `dash` is not installed."""
     if any(find_spec(name) is None for name in ("starlette", "uvicorn")):
         raise BadInput("the live page needs the extra `dash`: pip install -e '.[dash]'")
 

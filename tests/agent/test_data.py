@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import shutil
 import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -380,16 +383,22 @@ def test_a_run_with_questions_from_python_says_so(tmp_path: Path, capsys: pytest
     assert "given in Python" in capsys.readouterr().err
 
 
-def test_a_copy_that_was_interrupted_is_not_resumed(
+def test_after_a_kill_during_the_import_resume_says_what_to_do(
     tmp_path: Path, columns: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Without the event that ends the import, rows are missing."""
+    """Killed by SIGKILL between the two parts of a table, in another process, which cannot clean up."""
+    code = (
+        "import os, signal, sys; from horde_agent import cli; from horde_agent.record import Recorder\n"
+        "Recorder.append = lambda recorder, rows: os.kill(os.getpid(), signal.SIGKILL)\n"
+        "cli.main(sys.argv[1:])"
+    )
     np.savez(tmp_path / "t.npz", **stream(100))
-    run = tmp_path / "run"
-    assert cli.main(f"learn --data {tmp_path / 't.npz'} --columns {columns} --out {run}".split()) == 0
-    (run / "log/events.jsonl").unlink()
-    assert cli.main(["resume", f"{run}"]) == 2
-    assert "not completely copied" in capsys.readouterr().err
+    words = f"learn --data {tmp_path / 't.npz'} --columns {columns} --out {tmp_path / 'run'}".split()
+    assert subprocess.run([sys.executable, "-c", code, *words], check=False).returncode == -signal.SIGKILL
+    assert cli.main(["resume", f"{tmp_path / 'run'}"]) == 2
+    assert "the import was interrupted: remove the folder and run the same `horde learn`" in capsys.readouterr().err
+    shutil.rmtree(tmp_path / "run")
+    assert cli.main(words) == 0
 
 
 # ---- a log without action probabilities ------------------------------------------------------------------------------

@@ -163,7 +163,7 @@ UNFINISHED = {
     "config.toml is cut off before its versions": edit("config.toml", lambda text: text[: text.index("[versions]")]),
     "config.toml cannot be read": edit("config.toml", lambda text: text[:15]),
     "unknown setting 'speed'": edit("config.toml", lambda text: f"speed = 3\n{text}"),
-    "neither summary.json nor config.toml": remove("config.toml"),
+    "config.toml is missing": remove("config.toml"),
     "neither tables nor a log": remove("log/life.rec"),
     "life.rec lacks 'low'": header_without_low,
     "its log is empty": empty_recording,
@@ -180,7 +180,7 @@ FOLDERS = [
     Case("report run nothing", "no finished run"),
     Case("doctor .", "contains no run"),
     Case("export run --to xml", "unknown format 'xml'"),
-    *(Case("resume run", "contains no run to resume", remove(name)) for name in ("config.toml", "log/life.rec")),
+    *(Case("resume run", "contains no run", remove(name)) for name in ("config.toml", "log/life.rec")),
     Case("resume run --steps 230", "has taken 1,200 steps, and --steps is 230 in total: choose a larger --steps"),
     Case(
         "resume run --steps 1300",

@@ -68,14 +68,7 @@ class LogisticPolicy:
 
 
 class WithBehaviour:
-    """A data set with b from a policy.
-
-    Args:
-        rows: The data set, with actions.
-        policy: Returns the probabilities of the actions.
-        interface: Of the data set; its tiles are passed to the policy.
-        estimate: Facts about an estimated policy for the header; None for a known one.
-    """
+    """A data set with b from a policy; `estimate` are facts about an estimated one, for the header."""
 
     def __init__(
         self, rows: Rows, policy: Policy, interface: Interface, estimate: dict[str, float] | None = None

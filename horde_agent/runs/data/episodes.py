@@ -28,12 +28,7 @@ class Episode(NamedTuple):
 
 
 def episodes_of(parts: Iterable[Stream], predict: Predict | None = None) -> Iterator[Episode]:
-    """Yield the episodes of a recording; an excursion, a drive, a gap and a termination end one.
-
-    Args:
-        parts: The recording, in consecutive parts.
-        predict: For the predictions; they are left out if None.
-    """
+    """Yield the episodes of a recording; an excursion, a drive, a gap and a termination end one."""
     left: NDArray[Any] | None = None
     for part in parts:
         rows = part.rows if left is None else np.concatenate([left, part.rows])

@@ -37,11 +37,7 @@ def is_lerobot(path: Path) -> bool:
 
 
 def open_lerobot(path: Path, columns: Path | None = None) -> Table:
-    """Return a LeRobot data set as a table.
-
-    Args:
-        path: Its folder.
-        columns: TOML file with columns that differ, for example b = "estimate".
+    """Return the LeRobot data set in a folder as a table; the TOML file `columns` may change its columns.
 
     Raises:
         BadInput: If a file cannot be read, the version is not 3, or a feature is missing.
@@ -112,15 +108,9 @@ def _read_json(file: Path) -> dict[str, Any]:
 
 
 def write_lerobot(folder: Path, name: str, header: Mapping[str, Any], episodes: Iterator[Episode]) -> None:
-    """Write a data set that LeRobot reads, in a new folder.
+    """Write the episodes of a recording, as one task, into a new folder that LeRobot reads.
 
     The last frame of an episode has action 0 and b 0: nothing is known of an action there.
-
-    Args:
-        folder: The folder.
-        name: Name of the only task.
-        header: Of the recording.
-        episodes: What the run learned from.
 
     Raises:
         BadInput: If pyarrow is missing, the folder is not empty, or there is no episode.

@@ -33,11 +33,7 @@ _B = "infos/b"
 
 
 def open_minari(data: Any, columns: Path | None = None) -> Table:
-    """Return a Minari data set as a table.
-
-    Args:
-        data: The data set, or its name, NAMESPACE/NAME-v0, of one that was downloaded.
-        columns: TOML file with columns that differ, for example b = "estimate" or "infos/NAME".
+    """Return a Minari data set, or the downloaded one of a name, as a table; a TOML file may change its columns.
 
     Raises:
         BadInput: If the package or the data set is missing, its version is not supported, or its spaces are others.
@@ -142,13 +138,7 @@ def _padded(values: NDArray[Any], n: int) -> NDArray[Any]:
 
 
 def write_minari(root: Path, name: str, header: Mapping[str, Any], episodes: Iterator[Episode]) -> None:
-    """Write a data set below a root folder, the value of MINARI_DATASETS_PATH with which Minari finds it.
-
-    Args:
-        root: The folder.
-        name: NAMESPACE/NAME-v0.
-        header: Of the recording.
-        episodes: What the run learned from.
+    """Write the episodes of a recording below a folder, the MINARI_DATASETS_PATH with which Minari finds the data set.
 
     Raises:
         BadInput: If the package is missing, the name is taken, or there is no episode.

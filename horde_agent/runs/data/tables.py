@@ -261,12 +261,7 @@ class _Before:
 
 
 class _Failure:
-    """Raises BadInput for the first invalid value of a column.
-
-    Args:
-        where: Name of the table.
-        n_read: Number of rows before this part.
-    """
+    """Raises BadInput for the first invalid value of a column, in a part after `n_read` rows of the table `where`."""
 
     def __init__(self, where: str, n_read: int) -> None:
         self.where, self.n_read = where, n_read

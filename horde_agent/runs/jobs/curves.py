@@ -24,10 +24,7 @@ _NEGLIGIBLE = 0.05  # maximum share of a shown return beyond the end of the excu
 def shown_demons(channels: Sequence[str], channel: Integers, gamma: Floats) -> list[int]:
     """Return up to three questions to show, at the longest time scale: about channels in `SHOWN`, then others.
 
-    Args:
-        channels: Names of the channels.
-        channel: Of each question, shape (n,).
-        gamma: Continuation of each question, shape (n,).
+    `channel` and `gamma` are those of the questions, shape (n,); `channels` are the names.
     """
     preferred = [channels.index(name) for name in SHOWN if name in channels and channels.index(name) in channel]
     others = [c for c in dict.fromkeys(channel.tolist()) if c not in preferred and c != NO_CHANNEL]
@@ -45,13 +42,6 @@ def excursion_traces(
 
     Nothing is learned in an excursion, so these observations are new to the Horde. The longest time scale is shown. An
     excursion that is not fully recorded, for example because the disk was full, is skipped.
-
-    Args:
-        stream: The recorded life.
-        horde: The demons.
-        interface: The body's.
-        tested: Scores of each policy.
-        horizon: Steps of an excursion.
     """
     lines: list[list[object]] = []
     channels = [channel.name for channel in interface.channels]
@@ -81,15 +71,7 @@ def _last_whole(stream: Stream, course: PolicyScores, horizon: int) -> int | Non
 def holdout_traces(
     shown: Mapping[int, Floats], channel: Integers, horde: AnyHorde, channels: Sequence[str], period_s: float
 ) -> list[list[object]]:
-    """Return the predictions and the returns along the held-out part of a log.
-
-    Args:
-        shown: As in `Holdout`.
-        channel: Of each demon, shape (n_demons,).
-        horde: The demons.
-        channels: Names of the channels.
-        period_s: Duration of a step, in seconds.
-    """
+    """Return the predictions and the returns of `Holdout.shown`; `channel` is of each demon, shape (n_demons,)."""
     return [
         [horde.names[demon], channels[channel[demon]], "held-out part of the log", t * period_s, prediction, actual]
         for demon, rows in shown.items()

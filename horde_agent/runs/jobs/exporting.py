@@ -30,7 +30,7 @@ from horde_agent.runs.data.columns import Columns
 from horde_agent.runs.data.episodes import Predict, episodes_of
 from horde_agent.runs.data.lerobot import write_lerobot
 from horde_agent.runs.data.minari import write_minari
-from horde_agent.runs.jobs.session import checked_config, recorded_facts, restored_run
+from horde_agent.runs.jobs.session import one_horde, recorded_facts, restored_run
 from horde_agent.runs.keeping.folder import RunFolder, write_whole
 
 FORMATS = ("parquet", "mcap", "minari", "lerobot")
@@ -40,12 +40,9 @@ _LARGEST_BYTES = 1_000_000_000  # of predictions
 
 
 def export(run: Path, to: str, out: Path | None = None) -> Path:
-    """Export the recording of a run and return the path.
+    """Export the recording of a run to one of `FORMATS`, and return the path.
 
-    Args:
-        run: The run's folder.
-        to: "parquet", "mcap", "minari" or "lerobot".
-        out: Folder, or file for MCAP; in `export` of the run's folder when None.
+    `out` is a folder, or a file for MCAP; in `export` of the run's folder when None.
 
     Raises:
         BadInput: If the format is unknown, the recording or a package is missing, the data set exists, or nothing was
@@ -152,7 +149,7 @@ def _to_data_set(folder: RunFolder, to: str, place: Path) -> Path:
     horde/RUN-v0, and lies below the folder, for MINARI_DATASETS_PATH.
     """
     name, console = re.sub(r"[^\w-]", "-", folder.path.resolve().name), Console(stderr=True)
-    config = checked_config(folder)
+    config = one_horde(folder)
     header, n_rows, _ = recorded_facts(folder)
     header = {key: header[key] for key in header if key not in ("dtype", "offset", "first", "crc", "format", "version")}
     header.setdefault("b_known", config.backend != "replay")

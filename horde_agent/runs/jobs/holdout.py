@@ -85,13 +85,7 @@ def returns_of(rows: NDArray[Any], channel: Integers, gamma: Floats, last: Float
 
 
 def learn(rows: Iterable[Stream], student: Student, passes: int, observer: RowObserver | None = None) -> None:
-    """Learn from the first 70 % of a log in several passes.
-
-    Args:
-        rows: The log, in consecutive parts.
-        student: The questions of its Horde have channels as cumulants and constant continuations.
-        passes: Number of passes.
-        observer: Called with the student and the step after each row.
+    """Learn from the first 70 % of a log, in consecutive parts, in several passes.
 
     Raises:
         BadInput: If the log is shorter than ten steps, or a part of it has no two consecutive rows.
@@ -108,12 +102,7 @@ def learn(rows: Iterable[Stream], student: Student, passes: int, observer: RowOb
 
 
 def score(rows: Iterable[Stream], student: Student) -> Holdout:
-    """Score the predictions on the last 30 % of a log. Rows without a next row are not scored.
-
-    Args:
-        rows: The log, in consecutive parts.
-        student: Has learned from the first 70 %.
-    """
+    """Score the predictions on the last 30 % of a log. Rows without a next row are not scored."""
     horde, interface = student.horde, student.interface
     channel, gamma = known_returns(horde)
     (n_learned, n_steps), k = _split(rows), 0

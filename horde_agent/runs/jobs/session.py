@@ -11,7 +11,6 @@ When a run ends, for any reason, the robot is stopped and closed first; then the
 from __future__ import annotations
 
 import os
-import re
 import shutil
 import signal
 import tempfile
@@ -32,7 +31,7 @@ from horde_agent.life.observers import Progress, Sampler
 from horde_agent.policies import Policy
 from horde_agent.record import FORMAT
 from horde_agent.record.segments import read_header, read_segment, record_files, started_files
-from horde_agent.runs.config import BadInput, LearnConfig, is_life, read_config, read_run_config
+from horde_agent.runs.config import BadInput, LearnConfig, is_life
 from horde_agent.runs.data.behaviour import Rows, WithBehaviour, estimate_behaviour
 from horde_agent.runs.data.columns import ESTIMATE, Columns
 from horde_agent.runs.data.files import open_table
@@ -40,17 +39,15 @@ from horde_agent.runs.data.lerobot import is_lerobot, open_lerobot
 from horde_agent.runs.data.minari import open_minari
 from horde_agent.runs.data.tables import Table
 from horde_agent.runs.ending import Cause, Ended, SignalHandler
-from horde_agent.runs.jobs.sources.data_set import DataSet, is_imported
+from horde_agent.runs.jobs.sources.data_set import DataSet
 from horde_agent.runs.jobs.sources.log import Log
 from horde_agent.runs.jobs.sources.replay import Replay
-from horde_agent.runs.jobs.sources.source import Recording, Source, new_life, restore
+from horde_agent.runs.jobs.sources.source import Recording, Source, import_table, new_life, restore
 from horde_agent.runs.jobs.tables import write_tables
 from horde_agent.runs.jobs.warm import CompileNotice, warm_up
 from horde_agent.runs.keeping.folder import RunFolder, lived_steps, write_whole
-from horde_agent.runs.keeping.resume import change, resumption
+from horde_agent.runs.keeping.resume import change, recorded_config, resumption
 from horde_agent.runs.keeping.run import GIVEN_IN_PYTHON, IN_PYTHON, HeaderEnv, Questions, Run, make_run
-
-_OF_WORLD = re.compile(r"life/(robot\d+/)?world/")  # state of a robot's body, in a snapshot
 
 
 class Unwritten(Exception):
@@ -185,13 +182,11 @@ def recorded_settings(config: LearnConfig) -> tuple[LearnConfig, LearnConfig]:
     The horizon is taken from the run; so are questions and seed, unless `config` names questions.
 
     Raises:
-        BadInput: If the run has no config.toml.
+        BadInput: If the run's settings are missing, or its questions were given in Python.
     """
     assert is_life(config.log), "the log is a run's folder"
     recorded = RunFolder(Path(str(config.log)))
-    if not recorded.config.is_file():
-        raise BadInput(f"{recorded.path} contains no config.toml, so the settings of the run are unknown")
-    lived = read_config(recorded.config)
+    lived = recorded_config(recorded)
     if config.questions is None:
         asked = lived.questions or "excursions"
         if asked == IN_PYTHON:
@@ -205,13 +200,7 @@ def relearning(config: LearnConfig, lived: LearnConfig, folder: RunFolder, conso
     """Return a session that learns from a recorded run at full speed, with the same or other questions.
 
     The recording contains the actions and their probabilities, so questions about any policy are learned off-policy. It
-    is linked into the new folder, or copied if the file system has no links.
-
-    Args:
-        config: Resolved settings.
-        lived: Settings of the run.
-        folder: For the results.
-        console: For progress.
+    is linked into the new folder, or copied if the file system has no links. `lived` are the settings of the run.
 
     Raises:
         BadInput: If the recording cannot be read, or is to be learned from in shards, and has several robots.
@@ -282,33 +271,24 @@ def learning_from(
     signals: SignalHandler | None = None,
     questions: Questions | None = None,
 ) -> Session:
-    """Return a session that learns from a data set.
-
-    Args:
-        table: The data set.
-        config: Resolved settings.
-        folder: For the results.
-        console: For progress.
-        signals: Handles the signals of the command; None leaves them alone.
-        questions: Questions instead of those in the settings.
+    """Import a data set, and return a session that learns from it; `questions` replace those in the settings.
 
     Raises:
         BadInput: If the folder cannot be written, or the questions need unknown action probabilities.
         ValueError: If the questions do not fit the data set.
     """
     run = make_run(HeaderEnv(table.header), config, folder, own=questions)
-    return Session(run, DataSet(run, table, console), console, signals)
+    import_table(table, run)
+    return Session(run, DataSet(run, console), console, signals)
 
 
 def resuming_data(config: LearnConfig, folder: RunFolder, console: Console, signals: SignalHandler) -> Session:
     """Return a session that continues to learn from a data set, from its snapshot or from the first row.
 
     Raises:
-        BadInput: If the import was interrupted, the run is complete, or its files cannot be read.
+        BadInput: If the run is complete, or its files cannot be read.
     """
     header, n_rows, _ = recorded_facts(folder)
-    if not is_imported(folder):
-        raise BadInput(f"the data set was not completely copied into {folder.path}: run `horde learn` again")
     resumed = resumption(folder)
     n_left = n_rows * (config.passes or 1) - resumed.n_rows
     if folder.summary.is_file() and not n_left:
@@ -317,7 +297,7 @@ def resuming_data(config: LearnConfig, folder: RunFolder, console: Console, sign
     run.is_unfinished = False
     for note in (*resumed.notes, f"resumed at row {resumed.n_rows:,}; {n_left:,} rows follow"):
         console.print(note, highlight=False, soft_wrap=True)
-    return Session(run, DataSet(run, None, console, resumed), console, signals)
+    return Session(run, DataSet(run, console, resumed), console, signals)
 
 
 # ---- missing tables --------------------------------------------------------------------------------------------------
@@ -341,7 +321,7 @@ def has_gone_on(folder: RunFolder) -> bool:
         return False
     try:
         # A data set is in the log before learning begins: how far a run learned from it is in its summary alone.
-        return not is_imported(folder) and _end(folder)[1] > summarised
+        return not folder.is_imported() and _end(folder)[1] > summarised
     except (ValueError, LookupError, TypeError, OSError):  # an unreadable log cannot be learned from
         return False
 
@@ -356,7 +336,7 @@ def complete(folder: RunFolder, console: Console) -> dict[str, Any]:
         BadInput: If there is no log, or another necessary file is missing.
         OSError: If the tables cannot be written.
     """
-    config = checked_config(folder)
+    config = one_horde(folder)
     with tempfile.TemporaryDirectory() as elsewhere:
         made = RunFolder(Path(elsewhere))
         made.life = folder.life
@@ -398,14 +378,7 @@ def complete(folder: RunFolder, console: Console) -> dict[str, Any]:
 def restored_run(
     folder: RunFolder, elsewhere: Path, config: LearnConfig, header: dict[str, Any], console: Console
 ) -> Run | None:
-    """Return a run with the weights of its newest snapshot; None without one. Its files do not change.
-
-    Args:
-        folder: The run's.
-        elsewhere: A temporary folder.
-        config: Settings of the run.
-        header: Of its recording.
-        console: For messages.
+    """Return a run with the weights of its newest snapshot; None without one. It writes to the folder `elsewhere`.
 
     Raises:
         BadInput: If its Horde cannot be created.
@@ -443,7 +416,7 @@ def _restored(
         life, sampler = new_life([HeaderEnv(header)] * run.config.robots, run)
         change(life, run.interface, folder, kept.changes)
         life.student.errors.table.resume_in(folder.excursions, copy_to=run.folder.log / "since.rec")
-        restore(life, run, sampler, {k: v for k, v in kept.state.items() if not _OF_WORLD.match(k)})
+        restore(life, run, sampler, kept.state)
     except (BadInput, ValueError, LookupError, OSError) as error:
         console.print(f"not from its snapshot: {error}", highlight=False, soft_wrap=True)
         return None
@@ -484,18 +457,10 @@ def _as_bad_input(folder: RunFolder) -> Iterator[None]:
         raise BadInput(f"{folder.life} cannot be read, so it cannot be learned from again: {error}") from None
 
 
-def checked_config(folder: RunFolder) -> LearnConfig:
+def one_horde(folder: RunFolder) -> LearnConfig:
     """Return the settings of a run, for one Horde: it learns the same weights as shards, bit for bit.
 
     Raises:
-        BadInput: If they are missing or truncated: a missing setting would silently get its default.
+        BadInput: If they are missing or truncated.
     """
-    if not folder.config.is_file():
-        raise BadInput(f"{folder.path} contains no finished run: neither summary.json nor config.toml is in it")
-    config, is_whole = read_run_config(folder.config)
-    if not is_whole:
-        raise BadInput(
-            f"{folder.config} is cut off before its versions, so settings for learning from the log again may be "
-            "missing"
-        )
-    return replace(config, out=folder.path, shards=None, ray=None)
+    return replace(recorded_config(folder), out=folder.path, shards=None, ray=None)

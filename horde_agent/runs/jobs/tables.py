@@ -44,14 +44,7 @@ CURVE_COLUMNS = ("excursion", "step", "robot_time_s", "policy", "mean_nmsre", "m
 
 
 def write_tables(run: Run, student: Student, outcome: Outcome, wall_s: float | None) -> dict[str, Any]:
-    """Write the tables of a run and return its summary.
-
-    Args:
-        run: The run.
-        student: Its learner.
-        outcome: Of its source.
-        wall_s: Duration of the run in seconds; None to leave all durations out.
-    """
+    """Write the tables of a run and return its summary; durations are left out if `wall_s` is None."""
     student.catch_up()
     run.folder.seal(tables=False)
     results = _tests(run, student, outcome) if outcome.score is None else _held_out(run, outcome.score, outcome.passes)
@@ -76,7 +69,9 @@ def _tests(run: Run, student: Student, outcome: Outcome) -> _Results:
     """Write the questions, curves and traces of a life."""
     horde, interface, folder, errors = run.horde, run.interface, run.folder, student.errors
     tested = policy_scores(errors.table)
-    nmsre, variance = final_nmsre(tested, horde.n_demons), variances(tested, horde.n_demons)
+    nmsre, variance = final_nmsre(tested, horde.n_demons), np.full(horde.n_demons, np.nan)
+    for course in tested:
+        variance[course.policy.demons] = course.variance
     steps = quantisation_steps(errors.policies, horde.n_demons, interface.steps)
     lines = question_lines(horde, nmsre, variance, errors.n_tests, run.watch, steps)
     write_csv(folder.questions, QUESTION_COLUMNS, lines)
@@ -188,10 +183,7 @@ def _details(run: Run) -> dict[str, Any]:
 
 
 def nmsre_summary(nmsre: Floats, sound: Bools) -> dict[str, float | None]:
-    """Return mean, median and share below 1 over the demons that are sound and were scored (not nan).
-
-    Both arguments are of shape (n_demons,).
-    """
+    """Return mean, median and share below 1 over the sound demons with an NMSRE, both of shape (n_demons,)."""
     scored = nmsre[sound & ~np.isnan(nmsre)]
     if not len(scored):
         return {"mean_nmsre": None, "median_nmsre": None, "share_nmsre_below_1": None}
@@ -205,24 +197,14 @@ def nmsre_summary(nmsre: Floats, sound: Bools) -> dict[str, float | None]:
 def n_nearly_constant(nmsre: Floats, variance: Floats, steps: Floats, sound: Bools) -> int | None:
     """Return how many of the scored, sound demons have nearly constant returns; None if no step is known.
 
-    Args:
-        nmsre: Final NMSRE of each demon, NaN if not scored, shape (n_demons,).
-        variance: Of their returns, shape (n_demons,).
-        steps: Quantisation steps of their channels, NaN if unknown, shape (n_demons,).
-        sound: Which demons have not diverged, shape (n_demons,).
+    All arguments are of shape (n_demons,); `steps` are the quantisation steps of their channels, NaN if unknown.
     """
     known = sound & ~np.isnan(nmsre) & ~np.isnan(steps)
     return int(are_nearly_constant(variance[known], steps[known]).sum()) if known.any() else None
 
 
 def not_scored(questions: Sequence[GVF], nmsre: Floats, *, has_excursions: bool) -> list[dict[str, Any]]:
-    """Return why questions have no NMSRE: a table with `reason`, `n` and `first` (a name) for each reason.
-
-    Args:
-        questions: Of the Horde, in its order.
-        nmsre: Final NMSRE of each, NaN if not scored, shape (n_demons,).
-        has_excursions: Whether the environment offers test excursions.
-    """
+    """Return why questions have no NMSRE, shape (n_demons,): `reason`, `n` and `first` (a name) for each reason."""
     names: dict[str, list[str]] = {}
     for question, value in zip(questions, nmsre.tolist(), strict=True):
         if math.isnan(value):
@@ -244,42 +226,12 @@ def _why_not_scored(question: GVF, *, has_excursions: bool) -> str:
 def question_lines(
     horde: AnyHorde, nmsre: Floats, variance: Floats, n_tests: Integers, watch: MspbeWatch, steps: Floats
 ) -> list[list[object]]:
-    """Return the lines of questions.csv, in the order of the questions.
-
-    Args:
-        horde: The demons.
-        nmsre: Final NMSRE of each, NaN if unknown, shape (n_demons,).
-        variance: Of their returns, in the square of the cumulants' units, shape (n_demons,).
-        n_tests: Complete excursions of each, shape (n_demons,).
-        watch: For the validity of the estimates.
-        steps: Quantisation steps of their channels, NaN if unknown, shape (n_demons,).
-    """
-    is_flat, is_known = are_nearly_constant(variance, steps), ~np.isnan(variance) & ~np.isnan(steps)
-    n_updates, is_valid = watch.n_updates, watch.is_valid
-    vector, scalar, diverged = np.asarray(horde.mspbe_vector()), horde.mspbe_scalar, set(horde.diverged)
-    return [
-        [
-            name,
-            float(nmsre[i]),
-            float(variance[i]),
-            int(n_tests[i]),
-            float(scalar[i]),
-            float(vector[i]),
-            int(name in diverged),
-            int(n_updates[i]),
-            int(is_valid[i]),
-            int(is_flat[i]) if is_known[i] else None,
-        ]
-        for i, name in enumerate(horde.names)
-    ]
-
-
-def variances(tested: Sequence[PolicyScores], n_demons: int) -> Floats:
-    """Return the variance of each question's returns, shape (n_demons,); NaN without tests."""
-    variance = np.full(n_demons, np.nan)
-    for course in tested:
-        variance[course.policy.demons] = course.variance
-    return variance
+    """Return the lines of questions.csv; `steps` are the channels' quantisation steps, all of shape (n_demons,)."""
+    is_known, is_flat = ~np.isnan(variance) & ~np.isnan(steps), are_nearly_constant(variance, steps).astype(int)
+    scores = (nmsre, variance, n_tests, np.asarray(horde.mspbe_scalar), np.asarray(horde.mspbe_vector()))
+    facts = (~sound_demons(horde), watch.n_updates, watch.is_valid)
+    columns = [*(of.tolist() for of in scores), *(of.astype(int).tolist() for of in facts)]
+    return [list(line) for line in zip(horde.names, *columns, np.where(is_known, is_flat, None), strict=True)]
 
 
 def curve_lines(
@@ -288,14 +240,7 @@ def curve_lines(
     """Yield the lines of learning_curve.csv: per excursion mean and median NMSRE over the questions tested by then.
 
     `mean_nmsre` and `median_nmsre` use the variance over the whole life (two passes), `mean_nmsre_online` that of the
-    excursions so far.
-
-    Args:
-        errors: The excursions.
-        tested: Their scores.
-        sound: Demons that have not diverged, shape (n_demons,).
-        actions: Names of the actions.
-        period_s: Duration of a step, in seconds.
+    excursions so far. `tested` are the scores of the excursions, `sound` has the shape (n_demons,).
     """
     latest = np.full(errors.n_demons, np.nan)
     counted = sound & ~np.isnan(final_nmsre(tested, errors.n_demons))

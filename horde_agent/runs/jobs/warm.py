@@ -33,11 +33,7 @@ _SHARED_WORK = 100_000  # weights read per step, from which on every engine uses
 
 
 class CompileNotice(event.Listener):
-    """Prints one line when the first kernel of this package is compiled; kernels from the cache print nothing.
-
-    Args:
-        console: Where to print.
-    """
+    """Prints one line when the first kernel of this package is compiled; kernels from the cache print nothing."""
 
     def __init__(self, console: Console) -> None:
         self._console, self._is_printed = console, False
@@ -58,13 +54,7 @@ class CompileNotice(event.Listener):
 
 
 def warm_up(horde: AnyHorde, interface: Interface, n_streams: int = 1) -> float:
-    """Compile the kernels by a small Horde of the same kind; return the duration in seconds.
-
-    Args:
-        horde: Of the run.
-        interface: Of the run.
-        n_streams: Number of streams that it learns from.
-    """
+    """Compile the kernels of a Horde by a small one of the same kind, for `n_streams`; return the duration in s."""
     began = time.perf_counter()
     # A question of each policy, and enough of them for the threads to share the work: both choose the kernels.
     n = -(-_SHARED_WORK // interface.coder.n_active)
@@ -95,14 +85,8 @@ def _alone(question: GVF) -> Policy:
 def warm(env: gymnasium.Env[Any, Any], algorithm: str = PAPER_CONFIG.algorithm) -> float:
     """Compile all kernels of `horde learn` into numba's cache.
 
-    A short run with the default questions, then two learning steps for every other rule and family of questions.
-
-    Args:
-        env: The environment; it stays open.
-        algorithm: Update rule, with its parameters, whose kernels are compiled too.
-
-    Returns:
-        The duration in seconds.
+    A short run with the default questions, then two learning steps for every other rule and family of questions, also
+    by `algorithm`. The environment stays open. Return the duration in seconds.
 
     Raises:
         ValueError: If there is no such rule, or it finds policies.

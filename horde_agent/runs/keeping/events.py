@@ -46,12 +46,7 @@ _log = logging.getLogger(__name__)
 
 
 class Events(LifeHooks):
-    """Observe a life and record its events; steps replayed after a resume are skipped.
-
-    Args:
-        folder: The run's folder.
-        recorder: The life's recorder.
-    """
+    """Observe a life and record its events; steps replayed after a resume are skipped."""
 
     def __init__(self, folder: RunFolder, recorder: Recorder) -> None:
         self._folder, self._recorder = folder, recorder
@@ -75,13 +70,7 @@ class Events(LifeHooks):
 
 
 class Alarms(LifeHooks):
-    """Observe a life and call a command at each alarm.
-
-    Args:
-        command: A command line; the alarm's name and a sentence are appended.
-        folder: A folder on the disk to check.
-        channels: Names of the observation's channels.
-        period_s: Duration of a step, in seconds.
+    """Observe a life and call a command line at each alarm, with the alarm's name and a sentence.
 
     Attributes:
         raised: Names and sentences of the newest alarms.
@@ -92,10 +81,8 @@ class Alarms(LifeHooks):
         self._hot = channels.index("overheating") if "overheating" in channels else None
         self._patience = round(SILENT_S / period_s)
         self._last = np.full(len(channels), np.nan, dtype=np.float32)
-        self._changed_at, self._has_varied = (
-            np.zeros(len(channels), dtype=np.int64),
-            np.zeros(len(channels), dtype=bool),
-        )
+        self._changed_at = np.zeros(len(channels), dtype=np.int64)
+        self._has_varied = np.zeros(len(channels), dtype=bool)
         self._n_late = 0
         self._raised_at: dict[str, float] = {}
         self.raised: deque[tuple[str, str]] = deque(maxlen=MOST_RAISED)
@@ -125,9 +112,8 @@ class Alarms(LifeHooks):
         silent = np.flatnonzero(self._has_varied & (step - self._changed_at >= self._patience))
         for i in silent.tolist():
             self._has_varied[i] = False
-            self._raise(
-                "silent", f"step {step:,}: {self._channels[i]} has been constant for {SILENT_S:.0f} s", again_s=0.0
-            )
+            what = f"{self._channels[i]} has been constant for {SILENT_S:.0f} s"
+            self._raise("silent", f"step {step:,}: {what}", again_s=0.0)
 
     def _raise(self, name: str, sentence: str, again_s: float = AGAIN_S) -> None:
         """Call the command in a thread, unless the same alarm was raised less than `again_s` ago."""

@@ -49,15 +49,13 @@ except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
 
 DISTRIBUTION = "horde-gvf"
+IMPORTED = "imported"
+"""The event after the last row of a data set or a log was written to the recording."""
 _PACKAGES = ("numpy", "numba", "gymnasium", "pybullet", "matplotlib")
 
 
 class RunFolder:
-    """The files of one run, by name.
-
-    Args:
-        path: The folder.
-    """
+    """The files of one run, by name."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -83,10 +81,7 @@ class RunFolder:
 
     @classmethod
     def create(cls, config: LearnConfig) -> RunFolder:
-        """Create the folder of a new run with its config.toml.
-
-        Args:
-            config: Resolved; without a folder, the next free runs/BACKEND-N is used.
+        """Create the folder of a new run with its config.toml; without a name, the next free runs/BACKEND-N.
 
         Raises:
             BadInput: If the folder contains a run or cannot be written.
@@ -161,6 +156,12 @@ class RunFolder:
         with suppress(OSError), self.events.open("a", encoding="utf-8") as file:
             file.write(json.dumps({**entry, "crc": checksum(entry)}) + "\n")
 
+    def is_imported(self) -> bool:
+        """Return whether the recording was imported, as a whole, from a data set or a log."""
+        with suppress(OSError, ValueError):
+            return f'"{IMPORTED}"' in self.events.read_text(encoding="utf-8")
+        return False
+
     def began(self) -> datetime:
         """Return the time at which the run began (UTC); 1970 if it is unknown."""
         with suppress(OSError, ValueError, LookupError, TypeError), self.events.open(encoding="utf-8") as file:
@@ -174,11 +175,7 @@ class RunFolder:
                 os.fsync(file.fileno())
 
     def seal(self, *, tables: bool = True) -> None:
-        """Write the SHA-256 of the settings and tables to sums.sha256.
-
-        Args:
-            tables: False to omit the tables while they are written again.
-        """
+        """Write the SHA-256 of the settings, and of the tables unless they are written again, to sums.sha256."""
         kept = digests(self)
         if tables:
             there = (self.summary, self.details, self.questions, self.learning_curve, self.mspbe_curve, self.traces)
@@ -342,50 +339,26 @@ def read_lines(file: Path) -> list[dict[str, str]]:
 def read_curve(path: Path, columns: Sequence[str], most: int, head: list[str] | None = None) -> list[list[float]]:
     """Return columns of a curve's CSV, thinned to at most `most` points and the last one; NaN for empty cells.
 
-    The file is read line by line: a month has 200,000 lines.
-
-    Args:
-        path: The file.
-        columns: Their names.
-        most: Points.
-        head: The names of all columns; the file's first line when None.
-
-    Returns:
-        A list per column; empty ones without the file or a column.
+    `head` names all columns; the file's first line does when None. Without the file or a column, all are empty.
     """
-    kept: list[list[float]] = []
     try:
         with path.open(encoding="utf-8", newline="") as file:
             lines = csv.reader(file)
             head = next(lines, []) if head is None else head
             places = [head.index(column) for column in columns]
-            every = 1
-            for k, line in enumerate(line for line in lines if len(line) == len(head)):
-                if k % every:
-                    last = line
-                    continue
-                kept.append([_number(line[i]) for i in places])
-                last = []
-                if len(kept) > 2 * most:
-                    kept, every = kept[::2], 2 * every
+            points = [[float(line[i] or "nan") for i in places] for line in lines if len(line) == len(head)]
     except (OSError, ValueError, csv.Error):
-        return [[] for _ in columns]
-    thinned = kept[:: max(-(-len(kept) // most), 1)]
-    end = [_number(last[i]) for i in places] if kept and last else kept[-1] if kept else []
-    if kept and thinned[-1] != end:
-        thinned.append(end)
+        points = []
+    every = max(-(-len(points) // most), 1)
+    thinned = points[::every] + (points[-1:] if (len(points) - 1) % every else [])
     return [[point[j] for point in thinned] for j in range(len(columns))]
-
-
-def _number(cell: str) -> float:
-    return float(cell) if cell else math.nan
 
 
 def lived_steps(folder: RunFolder) -> int | None:
     """Return the number of steps in the summary of a run; None without one."""
     try:
-        steps = json.loads(folder.summary.read_text(encoding="utf-8"))["steps"]
-    except (OSError, ValueError, LookupError, TypeError, RecursionError):
+        steps = read_json(folder.summary).get("steps")
+    except (OSError, ValueError, RecursionError):
         return None
     return steps if isinstance(steps, int) else None
 

@@ -61,20 +61,35 @@ def settings(folder: RunFolder, steps: int | None) -> LearnConfig:
     """Return the settings of a run to resume.
 
     Raises:
-        BadInput: If they are missing or truncated, or the run replayed a log.
+        BadInput: If they are missing or truncated, the run replayed a log, or its data set was not imported as a whole.
     """
-    if not folder.config.is_file():
-        raise BadInput(f"{folder.path} contains no run to resume: config.toml is missing")
-    config, is_whole = read_run_config(folder.config)
-    if not is_whole:
-        raise BadInput(f"{folder.config} is cut off before its versions, so settings may be missing")
+    config = recorded_config(folder)
     if config.backend == "replay":
         raise BadInput(f"{folder.path} replayed a log and cannot be resumed; run `horde learn` again")
+    if config.backend == "data" and not folder.is_imported():
+        raise BadInput(
+            f"{folder.path} holds only a part of its data set, because the import was interrupted: remove the folder "
+            "and run the same `horde learn` again"
+        )
     if not record_files(folder.life):
         raise BadInput(f"{folder.path} contains no run to resume: log/{folder.life.name} is missing")
     if config.backend == "data" and steps is not None:
         raise BadInput(f"--steps {steps}: {folder.path} learns from the rows in its log, whose number cannot change")
     return replace(config, out=folder.path, steps=steps if steps is not None else config.steps)
+
+
+def recorded_config(folder: RunFolder) -> LearnConfig:
+    """Return the settings of a run.
+
+    Raises:
+        BadInput: If they are missing or truncated: a missing setting would silently get its default.
+    """
+    if not folder.config.is_file():
+        raise BadInput(f"{folder.path} contains no run: config.toml is missing")
+    config, is_whole = read_run_config(folder.config)
+    if not is_whole:
+        raise BadInput(f"{folder.config} is cut off before its versions, so settings may be missing")
+    return config
 
 
 def resumption(folder: RunFolder) -> Resumption:
@@ -118,12 +133,9 @@ def refuse_over(folder: RunFolder, resumed: Resumption, steps: int | None) -> No
 
 
 def refuse_other_ranges(folder: RunFolder, recorded: Mapping[str, Any], now: Mapping[str, Any]) -> None:
-    """Check that the run's channels were scaled by the same ranges: otherwise its tiles and weights do not fit.
+    """Check that the recording and the current environment have the same ranges: otherwise the weights do not fit.
 
-    Args:
-        folder: The run's.
-        recorded: Header of its recording.
-        now: Header for the current environment (`record_header`).
+    Both are given by headers (`record_header`).
 
     Raises:
         BadInput: If a range differs; the first channel is named.
@@ -173,14 +185,7 @@ def change(life: Life, interface: Interface, folder: RunFolder, changes: list[di
 def new_changes(
     folder: RunFolder, names: list[str], add: Path | None, remove: str | None, n_before: int
 ) -> list[dict[str, Any]]:
-    """Return the requested changes; a question file is copied into the run's folder.
-
-    Args:
-        folder: The run's.
-        names: Of the current questions.
-        add: A question file.
-        remove: A shell pattern of names.
-        n_before: Number of earlier changes.
+    """Return the changes requested by a question file, which is copied into the folder, and by a pattern of `names`.
 
     Raises:
         BadInput: If the file cannot be read, or no name matches the pattern.

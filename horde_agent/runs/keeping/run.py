@@ -65,15 +65,14 @@ def make_run(
     lived: LearnConfig | None = None,
     own: Questions | None = None,
 ) -> Run:
-    """Build the Horde for some settings.
+    """Build the Horde for resolved settings and a robot, or its description in a recording (`HeaderEnv`).
 
     Args:
-        env: The robot, or its description in a recording (`HeaderEnv`).
-        config: Resolved settings.
+        env: The robot.
+        config: The settings.
         folder: For the results.
-        file: The question file, if any; the one in `config` when None.
-        lived: Settings of the recorded run to learn from, if any: its action probabilities are known, and learning
-            uses its mode.
+        file: The question file instead of the one in `config`.
+        lived: Settings of the recorded run to learn from: its action probabilities are known, and its mode is used.
         own: Questions instead of those in the settings, or a function that returns them for an interface.
 
     Raises:

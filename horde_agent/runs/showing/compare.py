@@ -54,10 +54,7 @@ class FinishedRun(NamedTuple):
 
 
 def write_comparison(paths: Sequence[Path]) -> Path:
-    """Write a page that compares runs, the next free comparison-N.html in the current folder, and return its path.
-
-    Args:
-        paths: The runs' folders, two or more; the first is what the others are compared with.
+    """Write a page that compares runs with the first one, the next free comparison-N.html here, and return its path.
 
     Raises:
         BadInput: If a folder contains no finished run or is named twice, or the page cannot be written.

@@ -20,14 +20,7 @@ td { font-variant-numeric: tabular-nums; } code { background: #f0f0ee; padding: 
 
 
 def page(title: str, sections: Iterable[str], *, heading: str | None = None, style: str = STYLE) -> str:
-    """Return a whole page.
-
-    Args:
-        title: Shown by the browser.
-        sections: From `section`; empty ones are omitted.
-        heading: Shown at the top; the title when None.
-        style: CSS.
-    """
+    """Return a whole page of sections, of which empty ones are omitted; its heading is the title when None."""
     return (
         f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{escape(title)}</title>'
         f'<meta name="viewport" content="width=device-width, initial-scale=1"><style>{style}</style></head>\n'

@@ -35,11 +35,7 @@ def new_canvas(width: float, height: float, n: int = 1, **options: Any) -> tuple
 def style_axes(axes: Axes, title: str = "", *, legend: bool | dict[str, Any] = False, **labels: Any) -> None:
     """Give axes a title, a legend, labels and scales, no frame at the top and right, and a light grid below the data.
 
-    Args:
-        axes: The axes.
-        title: Shown above them.
-        legend: Whether to show a legend, or its options.
-        labels: As of `Axes.set`.
+    `legend` is whether to show one, or its options; `labels` are those of `Axes.set`.
     """
     axes.set(**labels)
     axes.set_title(title, fontsize=10)
@@ -59,10 +55,7 @@ def save(canvas: Figure, place: Path | io.BytesIO) -> None:
 def nmsre_picture(curves: Sequence[Curve], sound: Bools, path: Path) -> None:
     """Draw the NMSRE of each question (thin) and their mean (bold) over the number of excursions of the question.
 
-    Args:
-        curves: Of each policy.
-        sound: Which demons are not set aside, shape (n_demons,).
-        path: PNG to write.
+    `sound` are the demons that have not diverged, shape (n_demons,).
 
     Source: White, Modayil & Sutton (2012), figure of section 4.
     """
@@ -118,12 +111,8 @@ def half_side(x_m: Floats, y_m: Floats) -> float:
 def visited_share(x_m: Floats, y_m: Floats) -> tuple[Floats, float]:
     """Return the visits per 10 cm cell of the room, and the share of cells visited that the body's centre can reach.
 
-    Args:
-        x_m: Positions of the body's centre, metres east of the middle of the room, shape (n,).
-        y_m: The same, metres north.
-
-    Returns:
-        Counts of shape (20, 20), more in a room larger than the pen, the first axis along x, and a share in [0, 1].
+    Positions are in metres from the middle of the room, shape (n,). The counts have the shape (20, 20), more in a room
+    larger than the pen, with the first axis along x.
     """
     side = half_side(x_m, y_m)
     edges = np.linspace(-side, side, round(2 * side / CELL_M) + 1)
@@ -138,10 +127,7 @@ def visited_share(x_m: Floats, y_m: Floats) -> tuple[Floats, float]:
 def pen_picture(x_m: Floats, y_m: Floats, path: Path) -> float:
     """Draw the robot's path in the pen and a map of its visits; return the share of cells visited.
 
-    Args:
-        x_m: Positions of the body's centre in the order of time, metres east of the pen's middle, shape (n_steps,).
-        y_m: The same, metres north, shape (n_steps,).
-        path: PNG to write.
+    Positions of its centre are in metres east and north of the pen's middle, shape (n_steps,).
     """
     n_shown = 6_000  # steps of the path that are drawn, the latest ones
     side, (visits, share) = half_side(x_m, y_m), visited_share(x_m, y_m)
@@ -168,11 +154,9 @@ def _draw_room(axes: Axes, side: float) -> None:
 
 
 def scatter_picture(groups: Mapping[str, Mapping[str, tuple[Floats, Floats]]], path: Path) -> None:
-    """Draw predictions against the returns that then came, a panel per sensor and a colour per policy.
+    """Draw predictions against the returns that followed, a panel per sensor and a colour per policy.
 
-    Args:
-        groups: Sensor to policy to (predictions, returns), both of shape (n,).
-        path: PNG to write.
+    `groups` maps sensor to policy to (predictions, returns), both of shape (n,).
     """
     canvas, panels = new_canvas(3.6 * len(groups) + 1.0, 3.9, len(groups))
     for axes, (sensor, policies) in zip(panels, groups.items(), strict=True):
@@ -190,9 +174,7 @@ def scatter_picture(groups: Mapping[str, Mapping[str, tuple[Floats, Floats]]], p
 def trace_picture(panels: Mapping[tuple[str, str], tuple[Floats, Floats, Floats]], path: Path) -> None:
     """Draw predictions and returns over time: a row per sensor, a column per policy or log.
 
-    Args:
-        panels: (sensor, column) to (t in s, prediction, return measured), each of shape (n_steps,).
-        path: PNG to write.
+    `panels` maps (sensor, column) to (t in s, prediction, return measured), each of shape (n_steps,).
     """
     sensors, columns = (list(dict.fromkeys(key[i] for key in panels)) for i in (0, 1))
     size = max(2.3 * len(columns) + 1.2, 8.0), 1.9 * len(sensors) + 0.7
@@ -216,14 +198,7 @@ def trace_picture(panels: Mapping[tuple[str, str], tuple[Floats, Floats, Floats]
 
 
 def mspbe_picture(step: Floats, mspbe: Floats, period_s: float, path: Path) -> None:
-    """Draw the mean scalar MSPBE estimate over robot time; it starts at 0 and rises while w learns.
-
-    Args:
-        step: Shape (n,).
-        mspbe: Mean signed estimate, shape (n,).
-        period_s: Duration of a step in seconds.
-        path: PNG to write.
-    """
+    """Draw the mean signed MSPBE estimate over robot time, both arguments of shape (n,)."""
     canvas, [axes] = new_canvas(8.0, 3.0)
     axes.plot(step * period_s / 3600.0, mspbe, color=COLOURS[2], linewidth=1.6)
     axes.axhline(0.0, color="0.5", linewidth=0.8)
@@ -232,12 +207,7 @@ def mspbe_picture(step: Floats, mspbe: Floats, period_s: float, path: Path) -> N
 
 
 def comparison_picture(curves: Mapping[str, tuple[Sequence[float], Sequence[float]]], title: str) -> bytes:
-    """Return a PNG of the same curve of several runs, over the steps; on a log scale if all are positive.
-
-    Args:
-        curves: Steps and values of each run, by its name.
-        title: Name of the curve.
-    """
+    """Return a PNG of a curve (steps, values) of several runs, by their names; on a log scale if all are positive."""
     canvas, [axes] = new_canvas(8.0, 3.2)
     for k, (name, (steps, values)) in enumerate(curves.items()):
         axes.plot(steps, values, color=COLOURS[k % len(COLOURS)], linewidth=1.5, label=name)

@@ -24,13 +24,7 @@ from horde_agent.record import A_DAY, Stream, read
 from horde_agent.runs.config import BadInput
 from horde_agent.runs.jobs.curves import shown_demons
 from horde_agent.runs.jobs.session import complete, has_gone_on, missing_tables
-from horde_agent.runs.keeping.folder import (
-    RunFolder,
-    read_csv,
-    read_json,
-    read_lines,
-    write_whole,
-)
+from horde_agent.runs.keeping.folder import RunFolder, read_csv, read_json, read_lines, write_whole
 from horde_agent.runs.showing import html
 from horde_agent.runs.showing.html import figure, section
 from horde_agent.types import Bools, Floats
@@ -52,9 +46,6 @@ NEARLY_CONSTANT_IS = (
 
 def write_report(path: Path) -> Path:
     """Write the report of a run and its pictures; return the path of report.html.
-
-    Args:
-        path: The run's folder.
 
     Raises:
         BadInput: If the folder contains no run, its summary is damaged, or it cannot be written.
@@ -157,11 +148,7 @@ def _sound(questions: _Lines, n_demons: int) -> Bools:
 
 
 class Notes:
-    """Collects warnings while files are read and sections are written.
-
-    Attributes:
-        sentences: The warnings.
-    """
+    """Collects warnings, `sentences`, while files are read and sections are written."""
 
     def __init__(self) -> None:
         self.sentences: list[str] = []
@@ -236,11 +223,7 @@ def _pictures(
     return [
         drawn("The picture of the return errors", known, lambda: _nmsre_section(pictures, folder, tested, questions)),
         drawn("The picture of the pen", [folder.life], lambda: _pen_section(pictures, folder, stream)),
-        drawn(
-            "The picture of predictions",
-            known_details,
-            lambda: _scatter_section(pictures, folder, tested, details),
-        ),
+        drawn("The picture of predictions", known_details, lambda: _scatter_section(pictures, folder, tested, details)),
         drawn("The picture of predictions over time", [folder.traces], lambda: _trace_section(pictures, folder)),
         drawn("The picture of the MSPBE", curve, lambda: _mspbe_section(pictures, folder, stream, facts)),
     ]

@@ -13,7 +13,6 @@ from horde_agent.life.observers import Progress
 from horde_agent.life.student import Student
 from horde_agent.measures.return_errors import ReturnErrors
 from horde_agent.runs.config import LOG_PASSES
-from horde_agent.runs.data.behaviour import Rows
 from horde_agent.runs.ending import Cause, End
 from horde_agent.runs.jobs import holdout
 from horde_agent.runs.jobs.sources.source import (
@@ -24,7 +23,6 @@ from horde_agent.runs.jobs.sources.source import (
     Stopped,
     count_broken,
     new_recorder,
-    record_table,
 )
 from horde_agent.runs.keeping.run import Run
 
@@ -36,47 +34,35 @@ class _NoScores(ReturnErrors):
         """Drop a test."""
 
 
-class Log(Source):
-    """A log.
-
-    Args:
-        run: Its questions have channels as cumulants and constant continuations.
-        console: For messages.
-        env: Plays the log, or describes the robot of `table`; it is recorded. None if it has been recorded.
-        table: The log as a table; None if `env` plays it.
+def play_log(env: gymnasium.Env[Any, Any], run: Run) -> None:
+    """Write the log that an environment plays, up to the requested step, to the recording of a run.
 
     Raises:
-        ValueError: If a question's return cannot be computed, or the folder cannot be written.
+        BadInput: If the disk has too little free space, or the folder cannot be written.
+    """
+    with new_recorder(run, env, has_tests=False) as recorder:
+        holdout.read_log(env, recorder, run.config.steps)
+    env.close()
+
+
+class Log(Source):
+    """A log in the run's recording.
+
+    Raises:
+        ValueError: If the return of a question cannot be computed from it.
     """
 
-    def __init__(
-        self, run: Run, console: Console, env: gymnasium.Env[Any, Any] | None = None, table: Rows | None = None
-    ) -> None:
+    def __init__(self, run: Run, console: Console) -> None:
         holdout.known_returns(run.horde)
         student = Student(run.horde, run.interface)
         student.errors = _NoScores(student.errors.policies, run.horde.n_demons)
+        student.errors.record_to(run.folder.excursions)
         super().__init__(run, student, console)
-        self._env, self._table, self._rows = env, table, Recording(run.folder.life)
-        self._recorder = None if env is None else new_recorder(run, env, student.errors, has_tests=False)
-        if env is not None:
-            Feed(run.folder.path, run.interface, run.horde).close()  # the live page does not show a replay
-        self._n_learned = 0
-
-    def begin(self) -> None:
-        """Open the log."""
-        if self._env is not None and self._table is None:
-            self._env.reset()
+        self._rows, self._n_learned = Recording(run.folder.life), 0
+        Feed(run.folder.path, run.interface, run.horde).close()  # the live page does not show a replay
 
     def learn(self, progress: Progress) -> None:
-        """Record the log, then learn from its first part in several passes."""
-        if self._env is not None and self._recorder is not None:
-            if self._table is None:
-                with self._recorder:
-                    holdout.read_log(self._env, self._recorder, self.run.config.steps)
-            else:
-                record_table(self._table, self._recorder, self.run.config.steps)
-                self.run.notes = self._table.notes
-            self.close()
+        """Learn from the first part in several passes."""
 
         def observe(student: Student, _: int) -> None:
             self._n_learned += 1
@@ -87,17 +73,6 @@ class Log(Source):
 
         with suppress(Stopped):
             holdout.learn(self._rows, self.student, self.run.config.passes or LOG_PASSES, observe)
-
-    def close(self) -> None:
-        """Close the log."""
-        if self._env is not None:
-            self._env.close()
-
-    def abandon(self) -> None:
-        """Close everything; the run does not start."""
-        super().abandon()
-        if self._recorder is not None:
-            self._recorder.close()
 
     def finish(self, fault: BaseException | None) -> Outcome:
         """Score the predictions of the held-out part."""

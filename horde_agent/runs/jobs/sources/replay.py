@@ -27,16 +27,7 @@ from horde_agent.runs.keeping.run import HeaderEnv, Run
 
 
 class Replay(Source):
-    """Recorded rows.
-
-    Args:
-        run: With a new Horde, or that of `restored`.
-        rows: The rows.
-        console: For messages.
-        header: Of the recording.
-        end: What ended the recording.
-        total: Its last step.
-        restored: A life at the first row, restored from a snapshot, and its samples; None to begin a new one.
+    """Recorded rows, up to step `total`, from their beginning or from a life restored at the first one.
 
     Raises:
         BadInput: In `finish`, if no step could be learned from.

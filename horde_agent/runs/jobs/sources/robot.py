@@ -57,7 +57,8 @@ class Robot(Source):
             self.life.observers.append(Alarms(config.on_alarm, run.folder.path, names, interface.period_s))
         if resumed is None:
             has_tests = bool(self.life.excursions.policies)
-            self.recorder = new_recorder(run, self.env, self.student.errors, has_tests=has_tests)
+            self.recorder = new_recorder(run, self.env, has_tests=has_tests)
+            self.student.errors.record_to(run.folder.excursions)
         else:
             self.recorder = self._continued_recorder(resumed)
         self.life.observers.append(Events(run.folder, self.recorder))

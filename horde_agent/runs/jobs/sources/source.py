@@ -6,6 +6,7 @@ is read in chunks. Memory holds one of them at a time, so it does not grow with 
 
 from __future__ import annotations
 
+import re
 import shutil
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -23,16 +24,15 @@ from horde_agent.life.observers import Progress, Sample, Sampler
 from horde_agent.life.robots import Robots
 from horde_agent.life.student import Student
 from horde_agent.life.timing import Durations
-from horde_agent.life.worker import InPlace, Worker
-from horde_agent.measures.return_errors import ReturnErrors
+from horde_agent.life.worker import InPlace
 from horde_agent.policies import BehaviourPolicy, EpsilonGreedy, Follow, StickyRandom
 from horde_agent.record import Flag, Phase, Recorder, Stream, read_in_parts, row_dtype
 from horde_agent.runs.config import BadInput
 from horde_agent.runs.data.behaviour import Rows
 from horde_agent.runs.ending import Cause, End
 from horde_agent.runs.jobs.holdout import Holdout
-from horde_agent.runs.keeping.folder import unwritable
-from horde_agent.runs.keeping.run import Run, record_header
+from horde_agent.runs.keeping.folder import IMPORTED, unwritable
+from horde_agent.runs.keeping.run import HeaderEnv, Run, record_header
 from horde_agent.saving import inner
 
 STEPS = (Phase.BEHAVE, Phase.EXCURSION)
@@ -41,7 +41,9 @@ NOT_RECORDED: dict[str, Any] = dict.fromkeys(("deadlines_missed", "crc_errors", 
 
 FEW_DEMONS = 1_000  # that learn in less time than two threads need to hand over a job
 
+_ANY_DURATION = 1e12  # of an imported file in seconds: only its size is limited
 _TABLES_BYTES = 2_000_000  # of tables, report and pictures, approximately
+_OF_WORLD = re.compile(r"life/(robot\d+/)?world/")  # state of a robot's body, in a snapshot
 
 
 class Stopped(Exception):
@@ -65,18 +67,13 @@ class Outcome(NamedTuple):
 
 
 class Source(ABC):
-    """A stream that a student learns from.
+    """A stream that a student learns from."""
 
-    Attributes:
-        total: Number of steps, for the progress; None if it is unknown.
-        stopped_by: The first request to stop; None without one.
-    """
-
-    total: int | None = None
+    total: int | None = None  # number of steps, for the progress; None if it is unknown
 
     def __init__(self, run: Run, student: Student, console: Console) -> None:
         self.run, self.student, self._console = run, student, console
-        self.stopped_by: Cause | None = None
+        self.stopped_by: Cause | None = None  # the first request to stop
 
     def begin(self) -> None:  # noqa: B027  most have nothing to open
         """Open the stream, after the kernels were compiled."""
@@ -115,22 +112,21 @@ class Source(ABC):
 
 def new_life(envs: Sequence[gymnasium.Env[Any, Any]], run: Run) -> tuple[Life, Sampler]:
     """Return a life of one robot or several with a run's settings, at its start, and its samples."""
-    options: dict[str, Any] = {"interface": run.interface, "excursions": _tests_of(run)}
-    rngs = [np.random.default_rng(run.config.seed + k) for k in range(len(envs))]
+    config = run.config
+    excursions = ExcursionConfig(config.excursion_probability, config.horizon)
+    options: dict[str, Any] = {"interface": run.interface, "excursions": excursions}
+    rngs = [np.random.default_rng(config.seed + k) for k in range(len(envs))]
     behaviours = [_behaviour_of(run) for _ in envs]
     if len(envs) == 1:
-        life = Life(envs[0], run.horde, behaviours[0], rngs[0], worker=_worker_of(run), **options)
+        # No thread where to switch to it takes longer than to learn.
+        worker = None if config.is_real_time or run.horde.n_demons > FEW_DEMONS else InPlace()
+        life = Life(envs[0], run.horde, behaviours[0], rngs[0], worker=worker, **options)
     else:
         assert isinstance(run.horde, Horde), "--shards is refused"
         life = Robots(envs, run.horde, behaviours, rngs, **options)
     sampler = Sampler()
     life.observers += [run.watch, sampler]
     return life, sampler
-
-
-def _worker_of(run: Run) -> Worker | None:
-    """Return what learns while the robot moves: no thread if to switch to it takes longer than to learn."""
-    return None if run.config.is_real_time or run.horde.n_demons > FEW_DEMONS else InPlace()
 
 
 def _behaviour_of(run: Run) -> BehaviourPolicy:
@@ -152,17 +148,14 @@ def _behaviour_of(run: Run) -> BehaviourPolicy:
     return Follow(EpsilonGreedy(lambda _, tiles: horde.action_values(name, tiles), n_actions, config.epsilon))
 
 
-def _tests_of(run: Run) -> ExcursionConfig:
-    """Return the settings of a run's test excursions."""
-    return ExcursionConfig(run.config.excursion_probability, run.config.horizon)
-
-
 def restore(life: Life, run: Run, sampler: Sampler, state: dict[str, Any]) -> None:
-    """Restore a life and its observers from a snapshot.
+    """Restore a life and its observers from a snapshot; without the robot's own state if only its rows are there.
 
     Raises:
         ValueError: If they do not fit the snapshot.
     """
+    if not life.body.is_restorable:
+        state = {k: v for k, v in state.items() if not _OF_WORLD.match(k)}
     sampler.restore(inner(state, "sampler"))
     run.watch.restore(inner(state, "watch"))
     life.restore(inner(state, "life"))
@@ -171,17 +164,10 @@ def restore(life: Life, run: Run, sampler: Sampler, state: dict[str, Any]) -> No
 # ---- a recording -----------------------------------------------------------------------------------------------------
 
 
-def new_recorder(
-    run: Run, env: gymnasium.Env[Any, Any], errors: ReturnErrors, *, has_tests: bool, **segments: Any
-) -> Recorder:
-    """Create the recording, with a description of the robot in its header, and the table of excursions.
+def new_recorder(run: Run, env: gymnasium.Env[Any, Any], *, has_tests: bool, **segments: Any) -> Recorder:
+    """Create the recording of a run, with a description of its robot, `env`, in the header.
 
-    Args:
-        run: The run that is recorded.
-        env: Its robot.
-        errors: Records the excursions.
-        has_tests: Whether there are excursions.
-        **segments: `Recorder`'s `segment_s` or `segment_bytes`.
+    `segments` are `Recorder`'s `segment_s` or `segment_bytes`.
 
     Raises:
         BadInput: If the disk has too little free space, or the folder cannot be written.
@@ -196,26 +182,27 @@ def new_recorder(
     facts = record_header(env, interface) | {"tests_excursions": has_tests}
     facts |= {"robots": config.robots} if config.robots > 1 else {}
     try:
-        recorder = Recorder(len(interface.channels), folder.life, facts, **segments)
-        errors.record_to(folder.excursions)
+        return Recorder(len(interface.channels), folder.life, facts, **segments)
     except OSError as error:
         raise BadInput(unwritable(folder.path, error)) from None
-    return recorder
 
 
-def record_table(table: Rows, recorder: Recorder, up_to: int | None) -> None:
-    """Write the rows of a table to a recording, up to a step if one is given, and close it.
+def import_table(table: Rows, run: Run) -> None:
+    """Write the rows of a table, up to the requested step, to the recording of a run, before it learns from any.
 
     Raises:
-        BadInput: If a row is invalid.
+        BadInput: If a row is invalid, the disk has too little free space, or the folder cannot be written.
         RecordLost: If the disk is full.
     """
-    with recorder:
+    up_to, has_tests = run.config.steps, bool(table.header["tests_excursions"])
+    with new_recorder(run, HeaderEnv(table.header), has_tests=has_tests, segment_s=_ANY_DURATION) as recorder:
         for part in table:
             steps = part.rows["step"]
             recorder.append(part.rows if up_to is None else part.rows[steps <= up_to])
             if up_to is not None and steps[-1] > up_to:
                 break
+    run.notes = table.notes
+    run.folder.log_event({"step": 0, "event": IMPORTED, "row": recorder.n_rows})
 
 
 class Recording:
