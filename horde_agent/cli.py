@@ -15,7 +15,7 @@ import os
 import signal
 import sys
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, redirect_stderr, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -48,7 +48,6 @@ from horde_agent.runs.config import (
     resolve,
     run_of,
 )
-from horde_agent.runs.data.behaviour import Rows
 from horde_agent.runs.ending import Ended, SignalHandler, handling_signals, unfailing
 from horde_agent.runs.jobs.session import (
     Session,
@@ -60,7 +59,7 @@ from horde_agent.runs.jobs.session import (
     resuming_data,
     try_port,
 )
-from horde_agent.runs.jobs.sources.log import Log, play_log
+from horde_agent.runs.jobs.sources.recorded import Log, play_log
 from horde_agent.runs.jobs.sources.robot import Robot
 from horde_agent.runs.jobs.sources.source import import_table
 from horde_agent.runs.jobs.warm import CompileNotice, warm
@@ -209,13 +208,13 @@ def _run(words: list[str], signals: SignalHandler) -> None:
             _export(command)
         case LearnConfig(backend="replay") if is_life(run_of(command.log)):
             asked, lived = recorded_settings(replace(command, log=run_of(command.log)))
-            _learn(resolve(asked), signals, lived)
+            _learn(resolve(asked), signals, lambda config, *into: relearning(config, lived, *into))
         case LearnConfig() if command.data or command.minari or command.backend == "data":
             _learn_data(command, signals)
         case WatchConfig():
             watch(command)
         case _:
-            _learn(resolve(command), signals)
+            _learn(resolve(command), signals, lambda *new: _prepared(*new, signals))
 
 
 def _doctor(command: DoctorConfig) -> None:
@@ -321,9 +320,9 @@ def _config_file(words: Sequence[str]) -> Path | None:
 
 
 def _learn(
-    config: LearnConfig, signals: SignalHandler, lived: LearnConfig | None = None, table: Rows | None = None
+    config: LearnConfig, signals: SignalHandler, prepare: Callable[[LearnConfig, RunFolder, Console], Session]
 ) -> None:
-    """Learn in a new folder, from the recorded run with the settings `lived` or a table if any; print a summary."""
+    """Learn in a new folder, by a session for it, and print a summary; without a step, no folder is left."""
     if config.watch:
         need_extras()
     folder, is_begun = RunFolder.create(config), False
@@ -331,12 +330,7 @@ def _learn(
     with folder.locked():
         try:
             with user_errors():
-                if table is not None:
-                    session = learning_from(table, config, folder, Console(stderr=True), signals)
-                elif lived is not None:
-                    session = relearning(config, lived, folder, Console(stderr=True))
-                else:
-                    session = _prepared(config, folder, signals)
+                session = prepare(config, folder, Console(stderr=True))
                 session.begin()
             is_begun = True
             _finish(session, signals)
@@ -353,7 +347,7 @@ def _learn_data(config: LearnConfig, signals: SignalHandler) -> None:
         table = opened(asked)
     if config.questions is None and table.header["b_known"] and len(table.header["actions"]) > 1:
         asked = replace(asked, questions="excursions")
-    _learn(asked, signals, table=table)
+    _learn(asked, signals, lambda *new: learning_from(table, *new, signals))
 
 
 def _finish(session: Session, signals: SignalHandler) -> None:
@@ -425,7 +419,7 @@ def _resuming(command: ResumeConfig, config: LearnConfig, folder: RunFolder, sig
     if command.ray is not None and config.shards is None:
         raise BadInput(f"--ray {command.ray}: the demons of {folder.path} are not in shards; omit it")
     refuse_over(folder, resumed, config.steps)
-    session = _prepared(config, folder, signals, resumed)
+    session = _prepared(config, folder, Console(stderr=True), signals, resumed)
     robot = session.source
     if isinstance(robot, Robot) and (command.add is not None or command.remove is not None):
         learns = command.learn_from_record
@@ -434,10 +428,13 @@ def _resuming(command: ResumeConfig, config: LearnConfig, folder: RunFolder, sig
 
 
 def _prepared(
-    config: LearnConfig, folder: RunFolder, signals: SignalHandler, resumed: Resumption | None = None
+    config: LearnConfig,
+    folder: RunFolder,
+    console: Console,
+    signals: SignalHandler,
+    resumed: Resumption | None = None,
 ) -> Session:
     """Return a session of a robot or a log, with warnings about its update rules."""
-    console = Console(stderr=True)
     notice = CompileNotice(console)
     is_log, table = config.backend == "replay", None if config.columns is None else opened(config)
     envs = [_make_env(config) for _ in range(config.robots)] if table is None else [HeaderEnv(table.header)]

@@ -39,6 +39,10 @@ SEGMENT_S, SEGMENT_BYTES = 3600.0, 64_000_000
 MOST_WAITING_BYTES = 64_000_000  # of rows that wait for disk space: six hours at 10 Hz
 
 _ROWS_IN_BUFFER = 1024
+_PAUSED = (
+    "cannot write %s (%s): recording paused. Free disk space and it resumes; until then up to %d MB of rows wait in "
+    "memory"
+)
 _OF_PART = ("format", "version", "dtype", "offset", "first", CRC)  # set for each file
 
 _log = logging.getLogger(__name__)
@@ -88,8 +92,8 @@ class Recorder:
         self.n_rows = self.n_lost = 0
         self.differs_at: int | None = None
         self._kept: list[NDArray[Any]] = []  # all rows without a file; else those not yet written
-        self._is_after_loss = self._is_paused = False
-        self._lost: RecordLost | None = None
+        self._is_after_loss = False
+        self._lost: RecordLost | None = None  # while rows wait for disk space
         self._ahead, self._n_ahead = self._buffer[:0], 0
         self.since = Stream(self._ahead)
         self._file: BinaryIO | None = None
@@ -177,15 +181,11 @@ class Recorder:
             self._kept.append(rows)
             self.n_rows += len(rows)
         self.flush()
-        if self._is_paused and self._lost is not None:
+        if self._lost is not None:
             raise self._lost
 
     def _hand_over(self) -> None:
-        if self._path is None:
-            if self._used == _ROWS_IN_BUFFER:
-                self.flush()
-            return
-        if self._thread is None:
+        if self._thread is None and self._path is not None:
             self._thread = threading.Thread(target=self._keep_writing, name="recording", daemon=True)
             self._thread.start()
         if self._used == _ROWS_IN_BUFFER:
@@ -236,10 +236,12 @@ class Recorder:
                 while self._kept:
                     self._put(self._kept[0])
             except RecordLost as error:
-                self._pause(error)
+                if self._lost is None:
+                    _log.warning(_PAUSED, error.filename, error.strerror, MOST_WAITING_BYTES // 1_000_000)
+                self._lost = error
             else:
-                if self._is_paused:
-                    self._is_paused, self._lost = False, None
+                if self._lost is not None:
+                    self._lost = None
                     _log.warning("disk space is available: recording resumed; %d rows were lost", self.n_lost)
 
     def _keep(self, rows: NDArray[Any]) -> None:
@@ -296,9 +298,9 @@ class Recorder:
         header = {**self.header, "first": self._n_written}
         try:
             file = path.open("xb", buffering=0)
-        except FileExistsError:
-            raise
         except OSError as error:
+            if isinstance(error, FileExistsError):
+                raise
             raise RecordLost(error.errno, error.strerror, str(path)) from error
         try:
             append(file, encode_header(header), 1 << 62)
@@ -311,18 +313,6 @@ class Recorder:
             self._file.close()
             sync_folder(self._path.parent)
         self._file, self._n_parts, self._rows_of_part = file, self._n_parts + 1, 0
-
-    def _pause(self, error: RecordLost) -> None:
-        self._lost = error
-        if not self._is_paused:
-            self._is_paused = True
-            _log.warning(
-                "cannot write %s (%s): recording paused. Free disk space and it resumes; until then up to %d MB of "
-                "rows wait in memory",
-                error.filename,
-                error.strerror,
-                MOST_WAITING_BYTES // 1_000_000,
-            )
 
     def _sync(self) -> None:
         """Sync the file if the last sync is more than SYNC_S ago."""
@@ -350,7 +340,7 @@ class Recorder:
     @property
     def is_paused(self) -> bool:
         """True while rows wait for disk space."""
-        return self._is_paused
+        return self._lost is not None
 
     def stream(self) -> Stream:
         """Return the rows in memory.

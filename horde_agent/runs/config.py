@@ -11,6 +11,7 @@ import shutil
 import tomllib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any, get_args, get_origin, get_type_hints
@@ -93,6 +94,14 @@ WHOLE = tyro.constructors.PrimitiveConstructorSpec(
 
 class BadInput(ValueError):
     """An input of the user is invalid; the message says how to correct it."""
+
+
+def imported(module: str, advice: str) -> Any:
+    """Return a module of an optional package; raise BadInput with the advice if it is not installed."""
+    try:
+        return import_module(module)
+    except ImportError:
+        raise BadInput(advice) from None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -19,7 +19,7 @@ from horde_agent.life.feed import CURVE_COLUMNS, FOLDER, FORMAT, VERSION, checks
 from horde_agent.life.flags import are_followed
 from horde_agent.measures.returns import returns_along
 from horde_agent.record import Phase, Stream, read_end, snapshots
-from horde_agent.runs.config import BadInput
+from horde_agent.runs.config import BadInput, imported
 from horde_agent.runs.keeping.folder import RunFolder, read_csv, read_curve, read_json
 
 MOST_POINTS = 2000  # of a curve
@@ -341,13 +341,9 @@ class ScalarSink:
     """
 
     def __init__(self, folder: Path, began_s: float, period_s: float) -> None:
-        try:
-            from tensorboard.compat.proto.event_pb2 import Event
-            from tensorboard.compat.proto.summary_pb2 import Summary
-            from tensorboard.summary.writer.event_file_writer import EventFileWriter
-        except ImportError:
-            raise BadInput(_NO_TENSORBOARD) from None
-        self._event, self._summary, self._open = Event, Summary, EventFileWriter
+        self._event = imported("tensorboard.compat.proto.event_pb2", _NO_TENSORBOARD).Event
+        self._summary = imported("tensorboard.compat.proto.summary_pb2", _NO_TENSORBOARD).Summary
+        self._open = imported("tensorboard.summary.writer.event_file_writer", _NO_TENSORBOARD).EventFileWriter
         self._writer: Any = None  # opened at the first new point: an export without any leaves no empty file
         self._began_s, self._period_s, self._folder = began_s, period_s, folder
         folder.mkdir(parents=True, exist_ok=True)

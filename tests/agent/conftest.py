@@ -8,10 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from horde_agent import cli
 from horde_agent.runs.ending import ENDING
 from horde_agent.runs.showing import report
-from tests.agent.doubles import ToyBody
+from tests.agent.commands import toy
 
 PICTURES = report._pictures
 
@@ -48,8 +47,7 @@ def toy_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A finished run of 1,200 steps in a toy body, with its report and pictures; copy it to change it."""
     path = tmp_path_factory.mktemp("runs") / "toy"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(cli, "_make_env", lambda _config: ToyBody())
         patch.setattr(report, "_pictures", PICTURES)
-        words = "learn --steps 1200 --horizon 20 --excursion-probability 0.05 --seed 1 --out"
-        assert cli.main([*words.split(), str(path)]) == 0
+        words = f"learn --steps 1200 --horizon 20 --excursion-probability 0.05 --seed 1 --out {path}"
+        assert toy(words, patch) == 0
     return path

@@ -23,8 +23,8 @@ from horde_agent.life.student import relearn
 from horde_agent.policies import Behaviour, ConstantAction, StickyRandom
 from horde_agent.questions import excursions
 from horde_agent.record import read
+from tests.agent.commands import refused, summary_of
 from tests.agent.doubles import ToyBody
-from tests.agent.refusal import refused
 
 REAL_LOG = (
     Path(__file__).resolve().parents[2].parent / "shared" / "data" / "critterbot_real_wandering_2010-10-05.csv.gz"
@@ -100,7 +100,7 @@ def test_a_config_repeats_a_run_and_flags_override_it(
     assert cli.main(["learn", "--steps", "4e2", "--seed", "3.0", "--horizon", "0_5", "--out", "a"]) == 0
     assert cli.main(["learn", "--config", "a/config.toml", "--out", "b"]) == 0
     assert cli.main(["learn", "--config", "a/config.toml", "--seed", "8", "--out", "c"]) == 0
-    a, b, c = (json.loads((elsewhere / name / "summary.json").read_text()) for name in "abc")
+    a, b, c = (summary_of(elsewhere / name) for name in "abc")
     assert (a["steps"], a["seed"], c["steps"], c["seed"]) == (400, 3, 400, 8)
     assert a["weights_sha256"] == b["weights_sha256"] != c["weights_sha256"]
     assert (a["mean_nmsre"], a["n_excursions"]) == (b["mean_nmsre"], b["n_excursions"])
@@ -125,7 +125,7 @@ def test_weights_do_not_depend_on_how_often_progress_is_shown(
         monkeypatch.setattr(Progress, "__init__", made)
         monkeypatch.setattr(Progress, "show", counted)
         assert cli.main(["learn", "--steps", "400", "--excursion-probability", "0.01", "--out", name]) == 0
-    always, never = (json.loads((elsewhere / name / "summary.json").read_text()) for name in ("always", "never"))
+    always, never = (summary_of(elsewhere / name) for name in ("always", "never"))
     assert shown["always"] > 5
     assert shown["never"] == 0
     assert always["weights_sha256"] == never["weights_sha256"]
@@ -134,7 +134,7 @@ def test_weights_do_not_depend_on_how_often_progress_is_shown(
 def test_unknown_scores_are_null_and_explained(elsewhere: Path, toy: None, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["learn", "--steps", "60", "--questions", "nexting", "--out", "a"]) == 0
     assert "Not scored: 9 questions (fewer than 2 complete tests" in capsys.readouterr().err
-    summary = json.loads((elsewhere / "a" / "summary.json").read_text())
+    summary = summary_of(elsewhere / "a")
     assert [summary[key] for key in ("n_excursions", "mean_nmsre", "median_nmsre", "share_nmsre_below_1")] == [None] * 4
     assert summary["n_updated_per_step"] == 9.0
 
@@ -143,7 +143,7 @@ def test_unknown_scores_are_null_and_explained(elsewhere: Path, toy: None, capsy
 @pytest.mark.sim
 def test_a_short_life_in_the_pen_and_learning_again_from_its_record(elsewhere: Path) -> None:
     assert cli.main(["learn", "--steps", "700", "--seed", "1", "--out", "pen"]) == 0
-    summary = json.loads((elsewhere / "pen" / "summary.json").read_text())
+    summary = summary_of(elsewhere / "pen")
     assert (summary["steps"], summary["n_questions"], summary["n_active"]) == (700, 795, 457)
     assert summary["n_updated_per_step"] == 159.0
     assert summary["diverged"] == []
@@ -163,7 +163,7 @@ def test_a_short_life_in_the_pen_and_learning_again_from_its_record(elsewhere: P
 def test_the_real_robots_log_is_learned_from(elsewhere: Path) -> None:
     """998 observations: 699 are learned from (698 updates in a pass), 298 of the others have a return."""
     assert cli.main(["learn", "--backend", "replay", "--log", str(REAL_LOG), "--passes", "1", "--out", "real"]) == 0
-    summary = json.loads((elsewhere / "real" / "summary.json").read_text())
+    summary = summary_of(elsewhere / "real")
     assert (summary["steps"], summary["n_questions"], summary["backend"]) == (997, 159, "replay")
     assert (summary["learning_steps"], summary["gaps"]) == (698, 0)
     report = (elsewhere / "real" / "report.html").read_text()
@@ -205,7 +205,7 @@ def test_any_gymnasium_environment_can_be_learned_from(elsewhere: Path) -> None:
     )
     words = ["learn", "--env", "CartPole-v1", "--steps", "400", "--questions", "mine.toml", "--out", "here"]
     assert cli.main(words) == 0
-    summary = json.loads((elsewhere / "here" / "summary.json").read_text())
+    summary = summary_of(elsewhere / "here")
     assert summary["backend"] == "gymnasium"
     assert summary["n_questions"] == 5
     assert summary["learning_steps"] > 350

@@ -27,7 +27,7 @@ from horde_agent.runs.data.columns import ChannelColumn, Columns
 from horde_agent.runs.data.files import chunks_of, open_table
 from horde_agent.runs.data.tables import Table
 from horde_agent.runs.keeping.run import HeaderEnv
-from tests.agent.doubles import ToyBody
+from tests.agent.commands import summary_of, toy
 
 N = 1_200
 COLUMNS = """
@@ -63,11 +63,6 @@ def learned(out: Path, table: Any, **changes: Any) -> dict[str, Any]:
     }
     given |= {"questions": "excursions", "out": out, "period_s": 0.1}
     return learn_from(table, "a", **{**given, **changes}).summary
-
-
-def summary_of(run: Path) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((run / "summary.json").read_text())
-    return found
 
 
 @pytest.fixture
@@ -201,9 +196,9 @@ def test_an_exported_life_teaches_what_its_record_teaches(
 ) -> None:
     """With excursions, drives and gaps: the same weights and the same scores, to the bit."""
     pytest.importorskip("pyarrow")
-    monkeypatch.setattr(cli, "_make_env", lambda _config: ToyBody({40: {"gap": 1}, 90: {"applied": 0}}))
-    run = tmp_path / "life"
-    assert cli.main(f"learn --steps 1500 --horizon 8 --questions {family} --seed 1 --out {run}".split()) == 0
+    run, faults = tmp_path / "life", {40: {"gap": 1}, 90: {"applied": 0}}
+    words = f"learn --steps 1500 --horizon 8 --questions {family} --seed 1 --out {run}"
+    assert toy(words, monkeypatch, faults=faults) == 0
     assert cli.main(["export", f"{run}"]) == 0
     again = tmp_path / "again"
     words = f"learn --data {run / 'export'} --columns {run / 'export-columns.toml'} --horizon 8 --questions {family}"

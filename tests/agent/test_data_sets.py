@@ -18,7 +18,7 @@ from horde_agent.record import Flag, read
 from horde_agent.runs.config import BadInput
 from horde_agent.runs.data.lerobot import open_lerobot
 from horde_agent.runs.data.minari import open_minari
-from tests.agent.doubles import ToyBody
+from tests.agent.commands import summary_of, toy
 
 BOX = spaces.Box(0.0, 1.0, (2,), np.float32)
 
@@ -26,11 +26,6 @@ BOX = spaces.Box(0.0, 1.0, (2,), np.float32)
 @pytest.fixture(autouse=True)
 def _here(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("MINARI_DATASETS_PATH", f"{tmp_path / 'minari'}")
-
-
-def summary_of(run: Path) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((run / "summary.json").read_text())
-    return found
 
 
 def made(name: str, episodes: list[dict[str, Any]], action_space: spaces.Space[Any], observation: Any = BOX) -> Any:
@@ -122,10 +117,9 @@ def test_an_exported_run_teaches_what_its_record_teaches(
     """With excursions, drives, gaps and a termination, whose rows are not in the data set: the same weights."""
     pytest.importorskip(kind if kind == "minari" else "pyarrow")
     faults = {40: {"gap": 1}, 90: {"applied": 0}, 700: {"truncated": 1}}
-    monkeypatch.setattr(cli, "_make_env", lambda _config: ToyBody(faults))
     run, again = tmp_path / "life", tmp_path / "again"
     questions = f"--horizon 8 --questions {family}"
-    assert cli.main(f"learn --steps 1000 --seed 1 --out {run} {questions}".split()) == 0
+    assert toy(f"learn --steps 1000 --seed 1 --out {run} {questions}", monkeypatch, faults=faults) == 0
     assert cli.main(f"export {run} --to {kind} --out {tmp_path / kind}".split()) == 0
     source = "--minari horde/life-v0" if kind == "minari" else f"--data {tmp_path / kind}"
     assert cli.main(f"learn {source} --out {again} {questions}".split()) == 0
@@ -137,9 +131,8 @@ def test_an_exported_run_teaches_what_its_record_teaches(
 def test_an_exported_minari_data_set_passes_its_own_reader(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """b, steps and predictions are infos; every observation and action is in its space."""
     minari = pytest.importorskip("minari")
-    monkeypatch.setattr(cli, "_make_env", lambda _config: ToyBody())
-    run = tmp_path / "a life"
-    assert cli.main(["learn", "--steps", "400", "--horizon", "8", "--out", str(run)]) == 0
+    assert toy(f"learn --steps 400 --horizon 8 --out {tmp_path / 'life'}", monkeypatch) == 0
+    run = (tmp_path / "life").rename(tmp_path / "a life")
     assert cli.main(["export", str(run), "--to", "minari", "--out", str(tmp_path / "minari")]) == 0
     data = minari.load_dataset("horde/a-life-v0")
     rows = read(run / "log" / "life.rec").rows

@@ -15,7 +15,7 @@ import pytest
 from horde_agent import cli
 from horde_agent.record import Flag, Phase, Row
 from horde_agent.runs.keeping.events import Alarms, Events
-from tests.agent.doubles import ToyBody
+from tests.agent.commands import summary_of, toy
 
 
 def look(alarms: Alarms, step: int, observation: list[float], **life: Any) -> None:
@@ -48,15 +48,6 @@ def test_a_sensor_that_never_varied_is_not_silent_and_one_that_did_is(alarms: Al
     assert list(alarms.raised) == [("silent", "step 6,500: light has been constant for 600 s")]
 
 
-def test_the_number_of_alarms_in_memory_is_bounded(alarms: Alarms, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The sensor changes every quarter of an hour, which raises 150 alarms; the newest 100 are kept."""
-    monkeypatch.setattr(Alarms, "_call", lambda *_: None)
-    for step in range(0, 150 * 9_000, 1_000):
-        look(alarms, step, [step // 9_000 % 2, 0.0])
-    assert len(alarms.raised) == 100
-    assert alarms.raised[-1][1].startswith("step 1,347,000: light")
-
-
 def test_divergence_is_not_checked_while_steps_are_deferred(alarms: Alarms) -> None:
     """Reading it would flush them, and change the batches."""
     look(alarms, 10, [0.0, 0.0], horde=SimpleNamespace(n_waiting=3))
@@ -77,11 +68,10 @@ def test_the_command_receives_name_and_message_and_the_weights_are_the_same(
     script.write_text(f'#!/bin/sh\necho "$1: $2" >> {tmp_path}/alarms\n')
     script.chmod(0o755)
     hashes = []
-    for words in ([], ["--on-alarm", str(script)]):
-        monkeypatch.setattr(cli, "_make_env", lambda _config: ToyBody(faults={200: {"overrun_s": 0.2}}))
-        out = tmp_path / f"{len(words)}"
-        assert cli.main([*f"learn --steps 400 --horizon 8 --out {out}".split(), *words]) == 0
-        hashes.append(json.loads((out / "summary.json").read_text())["weights_sha256"])
+    for k, more in enumerate(("", f"--on-alarm {script}")):
+        words = f"learn --steps 400 --horizon 8 --out {tmp_path / str(k)} {more}"
+        assert toy(words, monkeypatch, faults={200: {"overrun_s": 0.2}}) == 0
+        hashes.append(summary_of(tmp_path / str(k))["weights_sha256"])
     end = time.monotonic() + 10.0
     while not (tmp_path / "alarms").exists() and time.monotonic() < end:
         time.sleep(0.01)
@@ -96,17 +86,12 @@ def events(run: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (run / "log" / "events.jsonl").read_text().splitlines()]
 
 
-def lived(monkeypatch: pytest.MonkeyPatch, words: str, **settings: Any) -> int:
-    monkeypatch.setattr(cli, "_make_env", lambda _config: ToyBody(**settings))
-    return cli.main(words.split())
-
-
 def test_gaps_and_stops_are_logged_once_with_their_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A robot that applies no action for three steps from step 20 on, and has a gap at step 40."""
     stands = {age: {"applied": 0} for age in (20, 21, 22)}
     run = tmp_path / "a"
     words = f"learn --steps 60 --seed 1 --excursion-probability 0 --snapshot-every never --out {run}"
-    assert lived(monkeypatch, words, faults={**stands, 40: {"gap": 1}}) == 0
+    assert toy(words, monkeypatch, faults={**stands, 40: {"gap": 1}}) == 0
     logged = [(event["event"], event["step"]) for event in events(run)]
     assert logged == [("began", 0), ("disobeyed", 20), ("gap", 40), ("snapshot", 60), ("ended", 60)]
 
@@ -116,7 +101,7 @@ def test_an_error_is_logged_with_its_message(tmp_path: Path, monkeypatch: pytest
         if age == 30:
             raise type("HordeEnvError", (Exception,), {})("the robot is gone")
 
-    assert lived(monkeypatch, f"learn --steps 60 --out {tmp_path / 'a'}", on_step=on_step) == 1
+    assert toy(f"learn --steps 60 --out {tmp_path / 'a'}", monkeypatch, on_step=on_step) == 1
     (ended,) = [event for event in events(tmp_path / "a") if event["event"] == "ended"]
     assert (ended["step"], ended["why"]) == (30, "the robot is gone")
 

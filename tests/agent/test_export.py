@@ -8,7 +8,6 @@ import shutil
 import sys
 from datetime import datetime
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -17,15 +16,14 @@ from horde_agent import cli
 from horde_agent.record import Flag, Phase, Recorder, Row, read
 from horde_agent.runs.keeping.folder import RunFolder
 from horde_agent.watch.reader import export_scalars
-from tests.agent.doubles import ToyBody
+from tests.agent.commands import toy
 
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     run = tmp_path_factory.mktemp("runs") / "a"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(cli, "_make_env", lambda _config: ToyBody())
-        assert cli.main(f"learn --steps 300 --horizon 8 --seed 1 --out {run}".split()) == 0
+        assert toy(f"learn --steps 300 --horizon 8 --seed 1 --out {run}", patch) == 0
     return run
 
 
@@ -68,24 +66,6 @@ def test_each_file_becomes_a_table_of_its_days(tmp_path: Path) -> None:
     assert (folder.exported / "day=2026-03-01/life-2.parquet").stat().st_mtime_ns == before, (
         "an up-to-date file is not written again"
     )
-
-
-@pytest.mark.parametrize("library", ["duckdb", "polars", "pandas"])
-def test_other_libraries_read_a_run_as_one_table(library: str, run: Path, tmp_path: Path) -> None:
-    reader: Any = pytest.importorskip(library)
-    pytest.importorskip("pyarrow")
-    assert cli.main(["export", str(run), "--out", str(tmp_path / "table")]) == 0
-    files = f"{tmp_path}/table/*/*.parquet"
-    if library == "duckdb":
-        sql = f"select action, count(*) from '{files}' where phase = 0 group by 1"
-        counts = dict(reader.sql(sql).fetchall())
-    elif library == "polars":
-        grouped = reader.scan_parquet(files).filter(reader.col("phase") == 0).group_by("action")
-        counts = dict(grouped.agg(reader.len().alias("n")).collect().iter_rows())
-    else:
-        counts = reader.read_parquet(tmp_path / "table").query("phase == 0").groupby("action").size().to_dict()
-    rows = read(run / "log" / "life.rec").rows
-    assert counts == {a: int(((rows["phase"] == 0) & (rows["action"] == a)).sum()) for a in range(3)}
 
 
 def test_mcap_is_read_by_its_own_reader(run: Path, tmp_path: Path) -> None:

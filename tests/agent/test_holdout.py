@@ -15,8 +15,8 @@ from horde_agent.life.student import Student
 from horde_agent.questions import nexting
 from horde_agent.record import Flag, Phase, Recorder, Row, Stream
 from horde_agent.runs.jobs import holdout
-from horde_agent.runs.jobs.curves import holdout_traces
 from horde_agent.runs.jobs.holdout import LEARNED_SHARE, Holdout, known_returns, read_log, returns_of
+from horde_agent.runs.jobs.tables import holdout_traces
 from tests.agent.doubles import SpyHorde, ToyBody, age_of, horde_of
 
 FACE = Interface.of(ToyBody())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import shutil
 from collections.abc import Callable
@@ -19,16 +18,14 @@ from horde_agent.life.life import Life
 from horde_agent.record import Phase, RecordLost, read, snapshots
 from horde_agent.runs.keeping import snapshot_writer as keeping
 from horde_agent.runs.keeping.snapshot_writer import SnapshotWriter
-from tests.agent.doubles import ToyBody
+from tests.agent.commands import summary_of, toy
 
 TOLD = ("weights_sha256", "learning_steps", "n_excursions", "steps")
 
 
 def lived(run: Path, words: str, monkeypatch: pytest.MonkeyPatch, **settings: Any) -> dict[str, Any]:
-    monkeypatch.setattr(cli, "_make_env", lambda _config: ToyBody(**settings))
-    assert cli.main(f"learn --horizon 8 --seed 1 {words} --out {run}".split()) == 0
-    told: dict[str, Any] = json.loads((run / "summary.json").read_text())
-    return told
+    assert toy(f"learn --horizon 8 --seed 1 {words} --out {run}", monkeypatch, **settings) == 0
+    return summary_of(run)
 
 
 def keep_each(n_steps: int, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -64,23 +61,6 @@ def test_a_life_with_snapshots_is_the_life_without(
     for path in kept:
         state = snapshots.read(path).state
         assert any(name.startswith("life/student/horde/engine/") for name in state), path
-
-
-def test_a_snapshot_names_the_version_at_the_start_of_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Versions are read once, at the start: reading them again takes time, and an upgrade may follow."""
-    looked = []
-
-    def own_version() -> str:
-        looked.append("0.9")
-        return f"0.9.{len(looked)}"
-
-    monkeypatch.setattr(keeping, "own_version", own_version)
-    monkeypatch.setattr(snapshots.write, "__kwdefaults__", {"kept": 99})
-    keep_each(50, monkeypatch)
-    lived(tmp_path / "a", "--steps 200 --snapshot-every 1s", monkeypatch)
-    kept = [snapshots.read(path) for path in snapshots.found(tmp_path / "a" / "checkpoint")]
-    assert len(kept) > 1
-    assert {one.facts["version"] for one in kept} == {"0.9.1"}
 
 
 def test_in_real_time_a_snapshot_is_copied_before_a_drive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -130,7 +110,7 @@ def test_a_snapshot_has_the_state_of_its_step_however_late_it_is_written(
         shutil.rmtree(path)
     (tmp_path / "late" / "summary.json").unlink()
     assert cli.main(f"resume {tmp_path / 'late'} --steps 205".split()) == 0
-    one, other = (json.loads((tmp_path / name / "summary.json").read_text()) for name in ("never", "late"))
+    one, other = (summary_of(tmp_path / name) for name in ("never", "late"))
     assert {key: one[key] for key in TOLD} == {key: other[key] for key in TOLD}
 
 

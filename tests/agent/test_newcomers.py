@@ -265,41 +265,6 @@ def test_predictions_fed_back_keep_their_places_and_cannot_go() -> None:
     np.testing.assert_allclose(hashes[0], hashes[1], rtol=1e-9)
 
 
-def test_an_excursion_with_feedback_continues_when_demons_change() -> None:
-    """A policy that reads the tiles gets the same ones after the first demon was removed."""
-
-    class ByTiles:
-        n_actions = N_ACTIONS
-
-        def probabilities(self, observation: np.ndarray, tiles: np.ndarray) -> np.ndarray:
-            shown.append(tiles.tolist())
-            return np.array([0.5, 0.25, 0.25])
-
-    found = []
-    for removes in (False, True):
-        shown: list[list[int]] = []
-        questions = [
-            GVF("first", constant(0), Channel(0), 0.5),
-            GVF("saw", constant(1), Channel(1), 0.8),
-            GVF("own", ByTiles(), Channel(1), 0.5),
-        ]
-        looped = FACE.feeding_back(questions, [{"questions": ["saw"], "intervals": [64], "tilings": 2}])
-        horde = horde_of(questions, looped)
-        with life_of(horde, interface=looped, excursions=ExcursionConfig(0.0)) as life:
-            life.run(150)
-            shown.clear()
-            life.excursions.config = ExcursionConfig(1.0, 8)
-            life.excursions.policies = life.excursions.policies[2:]
-            life.run(4)
-            if removes:
-                life.remove(["first"])
-            life.run(4)
-        found.append(shown)
-    assert len(found[0]) == 8
-    assert found[0] == found[1]
-    assert len({tuple(tiles[-3:-1]) for tiles in found[0]}) > 2, "the predictions that are fed back vary"
-
-
 def test_an_invalid_change_of_questions_changes_nothing() -> None:
     horde = horde_of(old_questions())
     with life_of(horde) as life:
@@ -330,12 +295,3 @@ def test_objects_that_were_not_notified_raise_with_advice() -> None:
         student.observe(np.zeros(3, np.float32), 0)
     with pytest.raises(RuntimeError, match=r"use Life.add and Life.remove, or make a new MspbeWatch"):
         watch.update(student)
-
-
-def test_questions_can_be_added_before_a_life_begins() -> None:
-    horde = horde_of(old_questions())
-    with life_of(horde) as life:
-        life.add(new_questions())
-        life.run(100)
-    assert len(horde.names) == 21
-    assert horde.weights()[0][18:].any()

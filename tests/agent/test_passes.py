@@ -11,8 +11,7 @@ from horde_agent.measures import excursion_table, passes
 from horde_agent.measures.excursion_table import ExcursionTable
 from horde_agent.measures.nmsre import final_nmsre
 from horde_agent.measures.passes import curves, dots, nmsre_along, policy_scores
-from horde_agent.measures.return_errors import ReturnErrors
-from horde_agent.measures.returns import PolicyUnderTest, TestExcursion
+from horde_agent.measures.returns import PolicyUnderTest
 
 N = 500
 ONLINE = np.random.default_rng(1).standard_normal(N).tolist()
@@ -102,34 +101,3 @@ def test_dots_are_some_of_the_second_half(small: ExcursionTable, monkeypatch: py
     assert k == 0
     np.testing.assert_array_equal(predictions, outcome.predictions[rows][:, [2, 0]])
     np.testing.assert_array_equal(returns, outcome.returns[rows][:, [2, 0]])
-
-
-def test_a_file_larger_than_a_batch_reads_back_in_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Demons are added and removed: the pieces contain the final demons."""
-    rng = np.random.default_rng(1)
-    errors = ReturnErrors(POLICIES, 5)
-    errors.record_to(tmp_path / "x.rec")
-    alone = ReturnErrors(POLICIES, 5)
-
-    def add(n: int) -> None:
-        for k in range(n):
-            test = TestExcursion(errors.policies[k % 2], rng.random(errors.n_demons), step=k, horizon=1)
-            test.observe(rng.random(2).astype(np.float32))
-            for one in (errors, alone):
-                one.add(test)
-
-    add(20)
-    stays = np.array([4, 2, -1])
-    left = PolicyUnderTest(0, np.array([1]), np.array([1]), np.array([0.5]), "left")
-    right = PolicyUnderTest(1, np.array([0, 2]), np.array([1, 0]), np.array([0.5, 0.0]), "right")
-    for one in (errors, alone):
-        one.rearrange(stays, [right, left])
-    add(30)
-    for n_bytes in (1 << 20, 500):
-        monkeypatch.setattr(excursion_table, "CHUNK_BYTES", n_bytes)
-        read_back = ExcursionTable.read(tmp_path / "x.rec")
-        assert read_back.n_demons == 3
-        for mine, theirs in zip(alone.table.outcomes(), read_back.outcomes(), strict=True):
-            assert (mine.policy.name, mine.policy.action) == (theirs.policy.name, theirs.policy.action)
-            for ours, read in zip(mine[1:], theirs[1:], strict=True):
-                np.testing.assert_array_equal(ours, read)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import resource
@@ -201,23 +200,6 @@ def test_a_torn_end_is_reported(tmp_path: Path) -> None:
     )
 
 
-def test_replayed_rows_are_compared_and_not_written_twice(tmp_path: Path) -> None:
-    """The END row is removed when a run is resumed."""
-    path = tmp_path / "life.rec"
-    with Recorder(N_INPUTS, path, {"period_s": 0.1}, segment_s=1.0) as recorder:
-        for k in range(35):
-            recorder.write(row(k))
-        recorder.write(row(35, Phase.END))
-    with Recorder.resume(path, 12, is_redone=True) as again:
-        for k in range(12, 35):
-            again.write(row(k))
-        again.flush()
-        assert len(read(path)) == 35
-        again.write(row(35))
-
-    assert read(path).rows["phase"].tolist() == [Phase.BEHAVE] * 36
-
-
 def test_a_recording_is_truncated_where_a_replay_differs(tmp_path: Path) -> None:
     path = tmp_path / "life.rec"
     write(path, 35, segment_s=1.0)
@@ -342,36 +324,6 @@ def test_what_was_written_is_read(tmp_path: Path, n: int) -> None:
         assert (last["action"], last["b"], last["t"]) == ((n - 1) % 5, 0.6, 0.1 * (n - 1))
         assert (last["phase"], last["flags"], last["pose"][2]) == (Phase.BEHAVE, Flag.NONE, 3.0)
         assert stream.n_steps == n - 1
-
-
-def test_memory_and_file_hold_the_same_rows(tmp_path: Path) -> None:
-    write(tmp_path / "life.rec", 1500)
-    recorder = Recorder(N_INPUTS)
-    for k in range(1500):
-        recorder.write(row(k))
-
-    assert recorder.stream().rows.tobytes() == read(tmp_path / "life.rec").rows.tobytes()
-
-
-def test_rows_are_there_before_the_recorder_is_closed(tmp_path: Path) -> None:
-    recorder = Recorder(N_INPUTS, tmp_path / "life.rec")
-    for k in range(1030):
-        recorder.write(row(k))
-
-    assert len(read(tmp_path / "life.rec")) == 1024
-    recorder.close()
-    assert len(read(tmp_path / "life.rec")) == 1030
-
-
-def test_the_file_explains_itself_without_this_program(tmp_path: Path) -> None:
-    path = tmp_path / "life.rec"
-    write(path, 3)
-    with path.open("rb") as file:
-        header = json.loads(file.readline())
-    dtype = np.dtype([(f[0], f[1], tuple(f[2])) if len(f) == 3 else tuple(f) for f in header["dtype"]])
-
-    assert header["offset"] % 64 == 0
-    assert np.fromfile(path, dtype=dtype, offset=header["offset"])["action"].tolist() == [0, 1, 2]
 
 
 def test_an_existing_record_is_never_overwritten(tmp_path: Path) -> None:

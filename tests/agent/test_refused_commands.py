@@ -16,8 +16,8 @@ import pytest
 from horde_agent import cli
 from horde_agent.record import read, snapshots
 from horde_agent.record.segments import encode_header
+from tests.agent.commands import refused
 from tests.agent.doubles import ToyBody
-from tests.agent.refusal import refused
 
 Damage = Callable[[Path], object]
 PAGES = shutil.ignore_patterns("*.png", "report.html")

@@ -173,7 +173,6 @@ def test_a_dash_stands_for_what_is_not_known(tmp_path: Path) -> None:
     ("facts", "said"),
     [
         (None, ""),
-        ({"valid_after_updates": None, "n_valid": 0, "n_not_yet_valid": 5}, ""),
         ({"valid_after_updates": 1e4, "n_valid": 3, "n_not_yet_valid": 1_200}, "3 are valid, 1,200 are not yet."),
         ({"valid_after_updates": 1e4, "n_valid": 1_203, "n_not_yet_valid": 0}, "1,203 are valid, none is not yet."),
     ],

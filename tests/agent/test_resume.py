@@ -20,8 +20,9 @@ from horde_agent.record import Flag, Phase, read, snapshots
 from horde_agent.record.rows import FORMAT
 from horde_agent.record.segments import encode_header, read_header, sealed
 from horde_agent.runs.keeping.folder import RunFolder, own_version
-from tests.agent.doubles import ToyBody
-from tests.agent.kills import SAME, differences, lived_with_kills
+from tests.agent.commands import summary_of
+from tests.agent.commands import toy as in_toy_body
+from tests.agent.kills import differences, lived_with_kills
 
 LIFE = "learn --questions {questions} --excursion-probability 0.05 --horizon 12 --seed 1 --snapshot-every never"
 
@@ -83,8 +84,7 @@ def test_a_run_extended_by_resume_equals_a_longer_run(run: Path, whole: Path) ->
     """500 steps end within a drive: its other steps are not counted, and the resumed run repeats the drive."""
     assert horde(f"resume {run} --steps 900") == 0
     assert differences(run, whole) == []
-    summary = json.loads((run / "summary.json").read_text())
-    assert summary["steps"] == 900
+    assert summary_of(run)["steps"] == 900
 
 
 def cut_record(run: Path) -> None:
@@ -196,15 +196,6 @@ def test_other_channel_ranges_than_recorded_are_refused_and_the_recording_stays(
     assert file.read_bytes() == before
 
 
-def test_missing_tables_are_learned_again_without_simulating_the_robot(run: Path, stopped: Path) -> None:
-    """From the snapshot before the last one: observations and actions since then are in the recording."""
-    shutil.rmtree(newest(run))
-    no_tables(run)
-    assert horde(f"report {run}") == 0
-    for table in SAME:
-        assert (run / table).read_text() == (stopped / table).read_text(), table
-
-
 def test_resuming_a_finished_run_without_tables_writes_them(run: Path, whole: Path) -> None:
     """The last snapshot is there, the tables are those of before, or none."""
     assert horde(f"resume {run} --steps 900") == 0
@@ -248,12 +239,8 @@ def test_a_pattern_without_a_question_is_refused(run: Path, capsys: pytest.Captu
 
 @pytest.fixture
 def toy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
-    def live(words: str, **settings: Any) -> int:
-        monkeypatch.setattr(cli, "_make_env", lambda _config: ToyBody(**settings))
-        return horde(words)
-
     monkeypatch.chdir(tmp_path)
-    return live
+    return lambda words, **body: in_toy_body(words, monkeypatch, **body)
 
 
 def test_a_robot_that_kept_moving_learns_from_its_recording_and_continues_after_a_gap(toy: Callable[..., int]) -> None:
@@ -262,7 +249,7 @@ def test_a_robot_that_kept_moving_learns_from_its_recording_and_continues_after_
     assert toy(f"learn --steps 300 {settings}") == 0
     kept = Path(shutil.copytree("a/checkpoint", "kept"))
     assert toy("resume a --steps 500") == 0
-    stopped = json.loads(Path("a/summary.json").read_text())
+    stopped = summary_of("a")
     shutil.rmtree("a/checkpoint")
     shutil.copytree(kept, "a/checkpoint")
     rows = read(Path("a/log/life.rec")).rows
@@ -271,7 +258,7 @@ def test_a_robot_that_kept_moving_learns_from_its_recording_and_continues_after_
     assert again[: len(rows)].tobytes() == rows.tobytes()
     assert again["flags"][len(rows)] & Flag.GAP
     assert rows["phase"][-1] == Phase.END
-    summary = json.loads(Path("a/summary.json").read_text())
+    summary = summary_of("a")
     assert summary["learning_steps"] - stopped["learning_steps"] in (0, 1, 2)
     assert summary["n_excursions"] == stopped["n_excursions"]
 
@@ -282,12 +269,11 @@ def test_gaps_before_and_after_the_snapshot_are_counted(toy: Callable[..., int])
     assert toy(f"learn --steps 300 {settings}", faults={50: {"gap": 1}}) == 0
     kept = Path(shutil.copytree("a/checkpoint", "kept"))
     assert toy("resume a --steps 500", faults={50: {"gap": 1}}) == 0
-    gaps = [json.loads(Path("a/summary.json").read_text())["gaps"]]
+    gaps = [summary_of("a")["gaps"]]
     shutil.rmtree("a/checkpoint")
     shutil.copytree(kept, "a/checkpoint")
     assert toy("resume a --steps 502") == 0
-    gaps.append(json.loads(Path("a/summary.json").read_text())["gaps"])
-    assert gaps == [2, 2]
+    assert [*gaps, summary_of("a")["gaps"]] == [2, 2]
 
 
 # ---- signals ---------------------------------------------------------------------------------------------------------
@@ -355,7 +341,7 @@ def test_new_questions_are_learned_from_an_old_life(whole: Path, tmp_path: Path)
     more = tmp_path / "more.toml"
     more.write_text(MORE)
     assert horde(f"learn --backend replay --log {whole} --questions {more} --steps 400 --out {tmp_path / 'again'}") == 0
-    summary = json.loads((tmp_path / "again" / "summary.json").read_text())
+    summary = summary_of(tmp_path / "again")
     assert (summary["n_questions"], summary["steps"]) == (4, 400)
     assert 0.1 < summary["n_updated_per_step"] / 4 < 0.3, "one of five actions"
     assert (

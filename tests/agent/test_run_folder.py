@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import itertools
-import json
 import os
 import shutil
 import signal
@@ -24,8 +23,8 @@ from horde_agent import cli
 from horde_agent.runs.config import BadInput, LearnConfig, resolve
 from horde_agent.runs.jobs import session as jobs
 from horde_agent.runs.keeping.folder import RunFolder, read_curve, write_csv, write_json
+from tests.agent.commands import refused, summary_of
 from tests.agent.doubles import ToyBody
-from tests.agent.refusal import refused
 from tests.agent.test_ending import mounted
 
 NOBODY = 65534
@@ -242,7 +241,7 @@ def test_an_interrupted_log_is_scored(monkeypatch: pytest.MonkeyPatch) -> None:
     words = replay(99, monkeypatch)
     words[words.index("2")] = "1000"
     assert cli.main(words) == 130
-    summary = json.loads(Path("a/summary.json").read_text())
+    summary = summary_of("a")
     assert (summary["steps"], summary["stopped_early"], summary["learning_steps"]) == (99, True, 69 + 29)
     page = Path("a/report.html").read_text()
     assert "Stopped early, after 99 steps: SIGINT" in page
@@ -252,12 +251,12 @@ def test_an_interrupted_log_is_scored(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_log_whose_tables_are_gone_is_learned_from_again(monkeypatch: pytest.MonkeyPatch) -> None:
     assert cli.main(replay(200, monkeypatch)) == 0
-    before = json.loads(Path("a/summary.json").read_text())
+    before = summary_of("a")
     questions = Path("a/questions.csv").read_text()
     for table in ("summary.json", "questions.csv"):
         Path("a", table).unlink()
     assert cli.main(["report", "a"]) == 0
-    after = json.loads(Path("a/summary.json").read_text())
+    after = summary_of("a")
     timed = {"wall_s", "steps_per_s", "learn_ms", "stopped_early"}
     assert {k: v for k, v in after.items() if k not in timed} == {k: v for k, v in before.items() if k not in timed}
     assert Path("a/questions.csv").read_text() == questions

@@ -378,14 +378,6 @@ def test_a_controller_policy_normalises_as_vec_normalize_does(frozen: bool) -> N
     assert np.array_equal(probabilities(policy, states), before) is frozen
 
 
-def test_a_horde_learns_about_a_trained_controller() -> None:
-    frozen = ControllerPolicy(controller_of("PPO", Corridor()).learn(64))
-    horde, callback, _ = train(Corridor(), question=GVF("policy", frozen, Channel(0), 0.5))
-    assert callback.n_learned > 0
-    assert not horde.diverged
-    assert len(Interface.of(Corridor()).actions) == frozen.n_actions
-
-
 def test_predictions_are_appended_for_the_controller_only() -> None:
     """The wrapped observation is the own one and the prediction; the Horde learns from the own part alone."""
     horde, face = spy(), FACE

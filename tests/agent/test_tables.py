@@ -21,8 +21,8 @@ from horde_agent.questions import nexting
 from horde_agent.record import Flag, Phase, Recorder, Row, Stream
 from horde_agent.runs.config import LearnConfig
 from horde_agent.runs.ending import Cause, End
-from horde_agent.runs.jobs import curves, tables
-from horde_agent.runs.jobs.holdout import Holdout
+from horde_agent.runs.jobs import tables
+from horde_agent.runs.jobs.holdout import Holdout, shown_demons
 from horde_agent.runs.jobs.sources.source import NOT_RECORDED, Outcome
 from horde_agent.runs.jobs.tables import write_tables
 from horde_agent.runs.keeping.folder import RunFolder
@@ -165,11 +165,6 @@ def test_the_curve_leaves_out_questions_tested_once() -> None:
     assert column(lines, "mean_nmsre")[1:] == pytest.approx([1.0, 1.0])
 
 
-def test_variances_are_those_of_the_returns(errors: ReturnErrors) -> None:
-    found = tables.variances(policy_scores(errors.table), 4)
-    np.testing.assert_allclose(found, [8 / 3, 9.0, 2.0, NAN])
-
-
 @pytest.fixture
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
     """Six questions, the first of which has diverged."""
@@ -246,8 +241,8 @@ def trace_lines(n_excursions: int, last: int = HORIZON) -> list[dict[str, Any]]:
     starts = np.array([1 + k * (HORIZON + 1) for k in range(n_excursions)])
     course = PolicyScores(0, POLICY, starts, np.full(3, n_excursions), np.ones(3), np.zeros(3))
     horde: Any = SimpleNamespace(names=["age/0", "age/.5", "saw/.25"], n_demons=3, predict=lambda _: [1.0, 2.0, 3.0])
-    found = curves.excursion_traces(life(n_excursions, last), horde, Interface.of(ToyBody()), [course], HORIZON)
-    return [dict(zip(curves.COLUMNS, line, strict=True)) for line in found]
+    found = tables.excursion_traces(life(n_excursions, last), horde, Interface.of(ToyBody()), [course], HORIZON)
+    return [dict(zip(tables.TRACE_COLUMNS, line, strict=True)) for line in found]
 
 
 def test_the_last_excursion_is_shown_at_the_longest_time_scale() -> None:
@@ -282,19 +277,6 @@ def test_an_excursion_that_is_not_recorded_to_its_end_is_passed_over() -> None:
     assert trace_lines(1, last=5) == []
 
 
-def test_held_out_steps_are_shown_beside_the_logs_own_returns() -> None:
-    shown = {1: np.array([[0, 2.0, 20.0], [1, 5.0, 50.0]]), 2: np.array([[0, 3.0, 30.0], [1, 6.0, 60.0]])}
-    horde: Any = SimpleNamespace(names=["a0", "a8", "c5"])
-    found = curves.holdout_traces(shown, np.array([0, 0, 2]), horde, ["a", "b", "c"], 0.1)
-    panel = "held-out part of the log"
-    assert found == [
-        ["a8", "a", panel, 0.0, 2.0, 20.0],
-        ["a8", "a", panel, 0.1, 5.0, 50.0],
-        ["c5", "c", panel, 0.0, 3.0, 30.0],
-        ["c5", "c", panel, 0.1, 6.0, 60.0],
-    ]
-
-
 @pytest.mark.parametrize(
     ("channels", "channel", "shown"),
     [
@@ -307,4 +289,4 @@ def test_three_sensors_are_shown_those_that_can_be_pictured_first(
     channels: list[str], channel: list[int], shown: list[int]
 ) -> None:
     gamma = np.linspace(0.1, 0.2, len(channel))  # the last question about a channel has the longest time scale
-    assert curves.shown_demons(channels, np.array(channel), gamma) == shown
+    assert shown_demons(channels, np.array(channel), gamma) == shown

@@ -18,7 +18,7 @@ from horde_agent.life.timing import Durations
 from horde_agent.measures.return_errors import ReturnErrors
 from horde_agent.measures.returns import PolicyUnderTest, TestExcursion
 from horde_agent.record import Phase
-from tests.agent.doubles import N_ACTIONS, SpyHorde, ToyBody, horde_of, live, toy_life, toy_questions
+from tests.agent.doubles import SpyHorde, ToyBody, live, toy_questions
 
 
 def test_percentiles_are_in_milliseconds() -> None:
@@ -61,30 +61,6 @@ def test_a_diverged_demon_is_left_out_of_the_mean() -> None:
 
     taken = sample(5, 4, horde)  # type: ignore[arg-type]
     assert (taken.mspbe_scalar_mean, taken.n_diverged) == (2.0, 1)
-
-
-def test_an_estimate_is_valid_after_enough_updates_of_its_demon() -> None:
-    """At alpha 0.1 and ratio 0.5 it takes 20 updates with rho > 0; progress shows the number of valid ones."""
-    body = ToyBody()
-    horde = horde_of(toy_questions(), Interface.of(body), secondary_ratio=0.5)
-    watch, taken = MspbeWatch(horde), np.zeros(N_ACTIONS, dtype=int)
-    with toy_life(body, horde, 2, observers=[watch]) as life:
-        while life.student.learning_steps < 58:
-            before = life.student.learning_steps
-            life.run(1)
-            if life.student.learning_steps > before:
-                taken += horde.rho[:: horde.n_demons // N_ACTIONS] > 0
-    per_action = horde.n_demons // N_ACTIONS
-    assert watch.n_updates.tolist() == np.repeat(taken, per_action).tolist()
-    assert 0 < watch.is_valid.sum() < horde.n_demons
-    assert watch.is_valid.tolist() == (watch.n_updates >= 20).tolist()
-    assert watch.facts()["n_valid"] == watch.is_valid.sum()
-    assert watch.facts()["scalar_mean_of_valid"] == pytest.approx(horde.mspbe_scalar[watch.is_valid].mean())
-
-    progress = Progress(None, 0.1, Console(file=io.StringIO()))
-    progress.watch = watch
-    shown_as = dict(progress.facts(100, 1.0, horde, None))["mean MSPBE (online)"]
-    assert f"({watch.is_valid.sum()} of {horde.n_demons} valid yet)" in shown_as
 
 
 def test_an_estimate_is_valid_from_exactly_20_updates_on_and_never_of_a_diverged_demon() -> None:

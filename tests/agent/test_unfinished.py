@@ -17,14 +17,12 @@ from rich.console import Console
 from horde_agent import cli
 from horde_agent.life.life import Life
 from horde_agent.life.observers import Sampler
-from horde_agent.measures.excursion_table import FORMAT as EXCURSIONS
-from horde_agent.record import FORMAT, Phase, Recorder, Stream, read, snapshots
+from horde_agent.record import FORMAT, Phase, Recorder, read, snapshots
 from horde_agent.record.segments import read_segment, record_files, sealed
 from horde_agent.runs.jobs import session
-from horde_agent.runs.jobs.sources import replay, source
 from horde_agent.runs.keeping.folder import RunFolder
 from horde_agent.runs.keeping.snapshot_writer import SnapshotWriter
-from tests.agent.doubles import ToyBody
+from tests.agent.commands import summary_of, toy
 from tests.agent.test_keeping import keep_each
 
 TIMED = {"wall_s", "steps_per_s", "learn_ms", "cycle_ms", "deadlines_missed", "crc_errors", "stopped_early"}
@@ -54,8 +52,7 @@ def _often() -> Iterator[None]:
 def lived(path: Path, words: str, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Live in a toy body that breaks now and then, and return the run's folder."""
     faults: dict[int, dict[str, Any]] = {100: {"gap": 1}, 300: {"applied": 0}, 500: {"stale": 1, "gap": 1}}
-    monkeypatch.setattr(cli, "_make_env", lambda _config: ToyBody(faults=faults))
-    assert cli.main([*f"learn --steps 700 --horizon 8 --seed 1 {words} --out".split(), str(path)]) == 0
+    assert toy(f"learn --steps 700 --horizon 8 --seed 1 {words} --out {path}", monkeypatch, faults=faults) == 0
     return path
 
 
@@ -76,14 +73,9 @@ def without_tables(run: Path, tmp_path: Path) -> Path:
     return tmp_path / "cut"
 
 
-def summary(run: Path) -> dict[str, Any]:
-    table: dict[str, Any] = json.loads((run / "summary.json").read_text())
-    return table
-
-
 def known(run: Path) -> dict[str, Any]:
     """Return the values of a summary that a log determines."""
-    return {key: value for key, value in summary(run).items() if key not in TIMED}
+    return {key: value for key, value in summary_of(run).items() if key not in TIMED}
 
 
 def test_the_tables_of_a_life_that_was_killed_are_made_from_its_log(
@@ -92,9 +84,9 @@ def test_the_tables_of_a_life_that_was_killed_are_made_from_its_log(
     assert cli.main(["report", str(cut)]) == 0
 
     assert known(cut) == known(life)
-    assert summary(cut)["gaps"] == 2  # the body's, not those of drives and resets
-    assert summary(cut)["stopped_early"] is True
-    assert summary(cut)["wall_s"] is summary(cut)["crc_errors"] is None
+    assert summary_of(cut)["gaps"] == 2  # the body's, not those of drives and resets
+    assert summary_of(cut)["stopped_early"] is True
+    assert summary_of(cut)["wall_s"] is summary_of(cut)["crc_errors"] is None
     for table in ("questions.csv", "learning_curve.csv", "mspbe_curve.csv", "traces.csv"):
         assert (cut / table).read_text() == (life / table).read_text(), table
     page = (cut / "report.html").read_text()
@@ -184,13 +176,8 @@ def kill_after(run: Path, n_rows: int) -> None:
                 opened.truncate(segment.header["offset"] + n * segment.records.itemsize)
 
 
-def where(rows: np.ndarray, known: int, what: str) -> int:
-    """Return after how many rows a life is killed; `known` of them were there when its snapshot was kept."""
-    if what == "with it":
-        return known
-    phase = {"a step later": Phase.BEHAVE, "in a drive": Phase.CENTRE, "in an excursion": Phase.EXCURSION}[what]
-    if phase is Phase.BEHAVE:
-        return known + 1
+def n_within(rows: np.ndarray, known: int, phase: Phase) -> int:
+    """Return the number of rows up to the middle of a drive or an excursion, at least 90 rows after `known`."""
     within = np.flatnonzero((rows["phase"][known + 90 :] == phase) & (rows["phase"][known + 89 : -1] == phase))
     return known + 90 + int(within[0]) + 1
 
@@ -201,72 +188,21 @@ def tables_of(run: Path) -> dict[str, str]:
     return {table: (run / table).read_text() for table in TABLES}
 
 
-@pytest.mark.parametrize("killed", ["with it", "a step later", "in a drive", "in an excursion"])
+@pytest.mark.parametrize("killed", [None, Phase.CENTRE, Phase.EXCURSION])
 def test_learning_from_a_snapshot_and_from_the_beginning_gives_the_same_tables(
-    in_files: Path, tmp_path: Path, killed: str
+    in_files: Path, tmp_path: Path, killed: Phase | None
 ) -> None:
-    """Both results are those at the last recorded row."""
+    """Both results are those at the last recorded row: of the snapshot, or within a drive or an excursion after it."""
     runs = [without_tables(in_files, tmp_path / name) for name in "ab"]
-    n = where(read(in_files / "log" / "life.rec").rows, n_known(in_files), killed)
+    n = n_known(in_files)
+    if killed is not None:
+        n = n_within(read(in_files / "log" / "life.rec").rows, n, killed)
     for run in runs:
         kill_after(run, n)
     shutil.rmtree(runs[1] / "checkpoint")
     one, other = (tables_of(run) for run in runs)
     for table in TABLES:
         assert one[table] == other[table], table
-
-
-def test_only_the_files_since_the_snapshot_are_learned_from(
-    in_files: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """What a month had recorded before is neither read nor learned from; from the beginning, a file at a time is."""
-    run, given = without_tables(in_files, tmp_path), []
-    of_files = source.read_in_parts
-
-    def spy(*words: Any) -> Iterator[Stream]:
-        for part in of_files(*words):
-            given.append(int(part.header.get("first", 0)))
-            yield part
-
-    monkeypatch.setattr(source, "read_in_parts", spy)
-    tables_of(run)
-    known = n_known(in_files)
-    assert set(given) == {first for first in range(0, 720, 90) if first > known - 90}
-    assert len(set(given)) < 6
-    given.clear()
-    for table in TABLES:
-        (run / table).unlink()
-    shutil.rmtree(run / "checkpoint")
-    tables_of(run)
-    assert set(given) == set(range(0, 720, 90))
-
-
-def test_learning_from_a_log_does_not_change_it(
-    in_files: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The run may continue meanwhile: rows it appends stay, and are not in the tables."""
-    killed, alive = (without_tables(in_files, tmp_path / name) for name in "ab")
-    rows, n = read(in_files / "log" / "life.rec").rows, n_known(in_files) + 50
-    for run in (killed, alive):
-        kill_after(run, n)
-    excursions = alive / "log" / "excursions.rec"
-    later = {
-        record_files(alive / "log" / "life.rec")[-1]: rows[n : n + 20],
-        excursions: read_segment(excursions, EXCURSIONS).records[-1:],
-    }
-    before = {path: path.read_bytes() for path in (alive / "log").iterdir()}
-    tables, learn = tables_of(killed), replay.replay_rows
-
-    def replay_rows(*words: Any) -> None:
-        for file, records in later.items():
-            with file.open("ab") as opened:
-                opened.write(records.tobytes())
-            before[file] += records.tobytes()
-        learn(*words)
-
-    monkeypatch.setattr(replay, "replay_rows", replay_rows)
-    assert tables_of(alive) == tables
-    assert {path: path.read_bytes() for path in (alive / "log").iterdir()} == before
 
 
 def test_reports_of_a_running_life_have_its_steps_and_do_not_change_its_files(
@@ -281,17 +217,16 @@ def test_reports_of_a_running_life_have_its_steps_and_do_not_change_its_files(
             before = (run / "log" / "excursions.rec").read_bytes()
             assert cli.main(["report", str(run)]) == 0
             assert (run / "log" / "excursions.rec").read_bytes() == before
-            steps.append(summary(run)["steps"])
+            steps.append(summary_of(run)["steps"])
             assert f"cut off after {steps[-1]} of 700 steps" in (run / "report.html").read_text()
 
-    monkeypatch.setattr(cli, "_make_env", lambda _config: ToyBody(on_step=report))
-    words = "learn --steps 700 --horizon 8 --seed 1 --snapshot-every 1s --out"
-    assert cli.main([*words.split(), str(run)]) == 0
+    words = f"learn --steps 700 --horizon 8 --seed 1 --snapshot-every 1s --out {run}"
+    assert toy(words, monkeypatch, on_step=report) == 0
     err = capsys.readouterr().err
     assert "has steps after its tables were written" in err
     assert re.search(r"from its snapshot at step \d+ on: \d+ rows", err)
     assert 150 <= steps[0] <= 300 < steps[1] <= 600  # steps on disk by then
-    assert summary(run)["steps"] == 700
+    assert summary_of(run)["steps"] == 700
     before = {table: (run / table).read_text() for table in TABLES}
     assert cli.main(["report", str(run)]) == 0
     assert {table: (run / table).read_text() for table in TABLES} == before
@@ -301,12 +236,10 @@ def test_reports_of_a_running_life_have_its_steps_and_do_not_change_its_files(
 def test_added_and_removed_questions_are_in_the_tables_of_a_killed_run(
     life: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cli, "_make_env", lambda _config: ToyBody())
     run, new = tmp_path / "run", tmp_path / "new.toml"
     new.write_text('[[family]]\npolicies = ["right"]\ngammas = [0.3]\n')
     shutil.copytree(life, run)
-    words = ["--steps", "900", "--add", str(new), "--remove", "left/g0/*"]
-    assert cli.main(["resume", str(run), *words]) == 0
+    assert toy(f"resume {run} --steps 900 --add {new} --remove left/g0/*", monkeypatch) == 0
     cut = without_tables(run, tmp_path)
     assert cli.main(["report", str(cut)]) == 0
     tables = [csv.DictReader((path / "questions.csv").read_text().splitlines()) for path in (run, cut)]
@@ -335,7 +268,7 @@ def test_without_a_suitable_snapshot_learning_starts_from_the_beginning(
     capsys.readouterr()
     assert cli.main(["report", str(cut)]) == 0
     assert "from its snapshot at" not in capsys.readouterr().err
-    assert summary(cut)["steps"] == read(log).rows["step"][-1]
+    assert summary_of(cut)["steps"] == read(log).rows["step"][-1]
     assert (known(cut) == known(life)) == (n_lost == 0)
     for table in ("questions.csv", "learning_curve.csv", "mspbe_curve.csv", "traces.csv") if not n_lost else ():
         assert (cut / table).read_text() == (life / table).read_text(), table
@@ -348,8 +281,8 @@ def test_a_log_that_ends_in_the_middle_of_a_row_is_learned_from_up_to_there(life
     (cut / "log" / "life.rec").write_bytes(whole[: len(whole) - 300 * rows.itemsize - 11])
 
     assert cli.main(["report", str(cut)]) == 0
-    assert summary(cut)["steps"] == rows["step"][-302]
-    assert summary(cut)["weights_sha256"] != summary(life)["weights_sha256"]
+    assert summary_of(cut)["steps"] == rows["step"][-302]
+    assert summary_of(cut)["weights_sha256"] != summary_of(life)["weights_sha256"]
     page = (cut / "report.html").read_text()
     assert f"cut off after {rows['step'][-302]} of 700 steps" in page
     assert f"{rows.itemsize - 11} bytes of a row are left out" in page
@@ -376,7 +309,7 @@ def test_weights_of_another_version_are_noted(life: Path, tmp_path: Path) -> Non
     run = tmp_path / "run"
     shutil.copytree(life, run)
     (run / "questions.csv").unlink()
-    (run / "summary.json").write_text(json.dumps(summary(life) | {"weights_sha256": "0" * 64, "version": "0.0.9"}))
+    (run / "summary.json").write_text(json.dumps(summary_of(life) | {"weights_sha256": "0" * 64, "version": "0.0.9"}))
 
     assert cli.main(["report", str(run)]) == 0
     assert "which version 0.0.9 wrote" in (run / "report.html").read_text()
@@ -419,4 +352,4 @@ def test_learning_again_ends_at_an_invalid_row(
         reached = rows["step"][k - 1]
         said = f"is damaged after step {reached}, and learned from up to there"
         assert said in (run / "report.html").read_text()
-        assert summary(run)["steps"] == reached
+        assert summary_of(run)["steps"] == reached

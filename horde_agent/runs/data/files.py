@@ -14,12 +14,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from horde_agent.runs.config import BadInput
+from horde_agent.runs.config import BadInput, imported
 from horde_agent.runs.data.columns import Columns
 from horde_agent.runs.data.tables import CHUNK_ROWS, Chunk, Table
 
 _READ_ROWS = 8192  # of a file at a time
 _BUFFER_BYTES = 1 << 20  # per column: without it, pyarrow reads whole columns of a row group
+NEEDS_PYARROW = "Parquet needs pyarrow: pip install -e '.[log]'"
 SUFFIXES = (".parquet", ".csv", ".csv.gz", ".npz")
 
 
@@ -79,10 +80,7 @@ def read_parquet(file: Path, names: Sequence[str]) -> Iterator[Chunk]:
         BadInput: If pyarrow or a column is missing.
         ValueError: If the file cannot be read.
     """
-    try:
-        from pyarrow import parquet
-    except ImportError:
-        raise BadInput("Parquet needs pyarrow: pip install -e '.[log]'") from None
+    parquet = imported("pyarrow.parquet", NEEDS_PYARROW)
     with parquet.ParquetFile(file, buffer_size=_BUFFER_BYTES) as opened:
         there = opened.schema_arrow.names
         wanted = [name if name in there else name.rpartition("_")[0] for name in names]

@@ -17,10 +17,10 @@ from typing import Any
 
 import numpy as np
 
-from horde_agent.runs.config import BadInput
+from horde_agent.runs.config import BadInput, imported
 from horde_agent.runs.data.columns import ChannelColumn, Columns, default_layout, unscaled
 from horde_agent.runs.data.episodes import Episode
-from horde_agent.runs.data.files import parquet_chunks, parquet_files
+from horde_agent.runs.data.files import NEEDS_PYARROW, parquet_chunks, parquet_files
 from horde_agent.runs.data.tables import Table
 
 STATE, ACTION = "observation.state", "action"
@@ -115,11 +115,7 @@ def write_lerobot(folder: Path, name: str, header: Mapping[str, Any], episodes: 
     Raises:
         BadInput: If pyarrow is missing, the folder is not empty, or there is no episode.
     """
-    try:
-        import pyarrow as pa
-        from pyarrow import parquet
-    except ImportError:
-        raise BadInput("LeRobot data sets need pyarrow: pip install -e '.[log]'") from None
+    pa, parquet = (imported(module, NEEDS_PYARROW) for module in ("pyarrow", "pyarrow.parquet"))
     if folder.exists() and any(folder.iterdir()):
         raise BadInput(f"{folder} is not empty; name a new folder")
     names, fps = [channel["name"] for channel in header["channels"]], 1.0 / header["period_s"]

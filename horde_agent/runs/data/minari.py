@@ -22,7 +22,7 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from horde_agent.runs.config import BadInput
+from horde_agent.runs.config import BadInput, imported
 from horde_agent.runs.data.columns import ChannelColumn, Columns, default_layout, unscaled
 from horde_agent.runs.data.episodes import Episode
 from horde_agent.runs.data.tables import Chunk, Table
@@ -63,10 +63,7 @@ def open_minari(data: Any, columns: Path | None = None) -> Table:
 
 
 def _loaded(name: str) -> Any:
-    try:
-        import minari
-    except ImportError:
-        raise BadInput(_NEEDS) from None
+    minari = imported("minari", _NEEDS)
     try:
         return minari.load_dataset(name)
     except (OSError, ValueError, KeyError, AssertionError, ImportError) as error:
@@ -143,11 +140,7 @@ def write_minari(root: Path, name: str, header: Mapping[str, Any], episodes: Ite
     Raises:
         BadInput: If the package is missing, the name is taken, or there is no episode.
     """
-    try:
-        import minari
-        from minari.data_collector import EpisodeBuffer
-    except ImportError:
-        raise BadInput(_NEEDS) from None
+    minari, collector = imported("minari", _NEEDS), imported("minari.data_collector", _NEEDS)
     low, high = (
         np.array([sign * np.inf if x is None else x for x in header[key]], dtype=np.float32)
         for key, sign in (("low", -1), ("high", 1))
@@ -165,7 +158,7 @@ def write_minari(root: Path, name: str, header: Mapping[str, Any], episodes: Ite
             n = len(episode.action)
             infos: dict[str, Any] = {"b": episode.b, "step": episode.step}
             infos |= {} if episode.predictions is None else {"predictions": episode.predictions}
-            buffer = EpisodeBuffer(
+            buffer = collector.EpisodeBuffer(
                 observations=episode.observation,
                 actions=episode.action,
                 rewards=np.zeros(n),

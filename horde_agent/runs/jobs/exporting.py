@@ -25,9 +25,10 @@ from rich.console import Console
 from horde_agent.life.student import predict_along
 from horde_agent.record import FORMAT, read_in_parts
 from horde_agent.record.segments import Segment, read_header, read_segment, record_files, started_files
-from horde_agent.runs.config import BadInput
+from horde_agent.runs.config import BadInput, imported
 from horde_agent.runs.data.columns import Columns
 from horde_agent.runs.data.episodes import Predict, episodes_of
+from horde_agent.runs.data.files import NEEDS_PYARROW
 from horde_agent.runs.data.lerobot import write_lerobot
 from horde_agent.runs.data.minari import write_minari
 from horde_agent.runs.jobs.session import one_horde, recorded_facts, restored_run
@@ -73,11 +74,7 @@ def _columns_of(segment: Segment) -> dict[str, NDArray[Any]]:
 
 def _to_parquet(folder: RunFolder, out: Path) -> Path:
     """Write each file of the recording into the folders of its days, unless a newer export of it exists."""
-    try:
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-    except ImportError:
-        raise BadInput("Parquet needs pyarrow: pip install -e '.[log]'") from None
+    pa, pq = (imported(name, NEEDS_PYARROW) for name in ("pyarrow", "pyarrow.parquet"))
     out.mkdir(parents=True, exist_ok=True)
     for left in out.glob(f"day=*/.{folder.life.stem}*"):  # by a process that was killed
         left.unlink(missing_ok=True)
@@ -116,14 +113,11 @@ def _write_days(segment: Segment, out: Path, began: datetime) -> None:
 
 
 def _to_mcap(folder: RunFolder, out: Path) -> Path:
-    try:
-        from mcap.writer import Writer
-    except ImportError:
-        raise BadInput("MCAP needs the package mcap: pip install mcap") from None
+    mcap = imported("mcap.writer", "MCAP needs the package mcap: pip install mcap")
     path = out if out.suffix == ".mcap" else out / "life.mcap"
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("wb") as file:
-        writer, channel = Writer(file), None
+        writer, channel = mcap.Writer(file), None
         writer.start(profile="", library="horde-gvf")
         for segment in (read_segment(file, FORMAT) for file in started_files(folder.life)):
             columns = {name: values.tolist() for name, values in _columns_of(segment).items()}
@@ -138,7 +132,7 @@ def _to_mcap(folder: RunFolder, out: Path) -> Path:
                 at = round(values["step"] * period_s * 1e9)
                 message = {name: value if np.isfinite(value) else None for name, value in values.items()}
                 writer.add_message(channel, log_time=at, publish_time=at, data=json.dumps(message).encode())
-        writer.finish()  # type: ignore[no-untyped-call,unused-ignore]
+        writer.finish()
     return path
 
 

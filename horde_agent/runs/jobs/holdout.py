@@ -8,7 +8,7 @@ Source: Modayil, White & Sutton (2014), multi-timescale nexting: on-policy predi
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, pairwise
 from typing import Any, NamedTuple
 
@@ -22,15 +22,16 @@ from horde_agent.life.observers import RowObserver
 from horde_agent.life.robot import UNKNOWN_POSE, RobotInfo
 from horde_agent.life.student import Student, predict_along, relearn
 from horde_agent.measures.nmsre import normalise
-from horde_agent.measures.returns import is_sum_of_channel, returns_along
+from horde_agent.measures.returns import NO_CHANNEL, is_sum_of_channel, returns_along
 from horde_agent.record import Flag, Phase, Recorder, Row, Stream
 from horde_agent.runs.config import BadInput
-from horde_agent.runs.jobs.curves import shown_demons
 from horde_agent.types import Bools, Floats, Integers
 
 LEARNED_SHARE = 0.7
 LEAST_ROWS = 11
 MOST_ROWS = 4096  # of a part
+SHOWN = ("light_0", "ir_distance_0", "rotational_velocity")
+"""Sensors that a reader of the report can picture: a lamp, a wall, a turn."""
 
 
 class Holdout(NamedTuple):
@@ -134,6 +135,16 @@ def score(rows: Iterable[Stream], student: Student) -> Holdout:
         nmsre_of_mean=normalise(of_mean.mean, variance),
         shown={i: np.concatenate(pieces) for i, pieces in shown.items()},
     )
+
+
+def shown_demons(channels: Sequence[str], channel: Integers, gamma: Floats) -> list[int]:
+    """Return up to three questions to show, at the longest time scale: about channels in `SHOWN`, then others.
+
+    `channel` and `gamma` are those of the questions, shape (n,); `channels` are the names.
+    """
+    preferred = [channels.index(name) for name in SHOWN if name in channels and channels.index(name) in channel]
+    others = [c for c in dict.fromkeys(channel.tolist()) if c not in preferred and c != NO_CHANNEL]
+    return [int(np.argmax(np.where(channel == c, gamma, -np.inf))) for c in [*preferred, *others][:3]]
 
 
 class Moments:

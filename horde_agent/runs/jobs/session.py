@@ -39,9 +39,7 @@ from horde_agent.runs.data.lerobot import is_lerobot, open_lerobot
 from horde_agent.runs.data.minari import open_minari
 from horde_agent.runs.data.tables import Table
 from horde_agent.runs.ending import Cause, Ended, SignalHandler
-from horde_agent.runs.jobs.sources.data_set import DataSet
-from horde_agent.runs.jobs.sources.log import Log
-from horde_agent.runs.jobs.sources.replay import Replay
+from horde_agent.runs.jobs.sources.recorded import DataSet, Log, Replay
 from horde_agent.runs.jobs.sources.source import Recording, Source, import_table, new_life, restore
 from horde_agent.runs.jobs.tables import write_tables
 from horde_agent.runs.jobs.warm import CompileNotice, warm_up

@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from horde_agent.cluster import AnyHorde
 from horde_agent.gvf import GVF, Prediction
+from horde_agent.interface import Interface
 from horde_agent.life.feed import shards_of
 from horde_agent.life.observers import MspbeWatch, Sample, sample, sound_demons
-from horde_agent.life.student import Student
+from horde_agent.life.student import Student, predict_along
 from horde_agent.measures.nmsre import NO_VARIANCE, are_nearly_constant, nmsre_text, quantisation_steps
 from horde_agent.measures.passes import PolicyScores, final_nmsre, nmsre_along, policy_scores
 from horde_agent.measures.return_errors import ReturnErrors
+from horde_agent.measures.returns import returns_along
 from horde_agent.policies import Behaviour
-from horde_agent.record import A_DAY, read
-from horde_agent.runs.jobs import curves as traces
+from horde_agent.record import A_DAY, Phase, Stream, read
 from horde_agent.runs.jobs import holdout
 from horde_agent.runs.jobs.sources.source import Outcome
 from horde_agent.runs.keeping.folder import own_version, write_csv, write_json
@@ -40,7 +41,10 @@ QUESTION_COLUMNS = (
 """Columns of questions.csv. mspbe_valid: 0 while w has had too few updates. nearly_constant: see `measures.nmsre`,
 empty if unknown."""
 
+TRACE_COLUMNS = ("question", "channel", "panel", "t_s", "prediction", "actual")
 CURVE_COLUMNS = ("excursion", "step", "robot_time_s", "policy", "mean_nmsre", "mean_nmsre_online", "median_nmsre")
+
+_NEGLIGIBLE = 0.05  # maximum share of a shown return beyond the end of the excursion
 
 
 def write_tables(run: Run, student: Student, outcome: Outcome, wall_s: float | None) -> dict[str, Any]:
@@ -81,8 +85,8 @@ def _tests(run: Run, student: Student, outcome: Outcome) -> _Results:
     write_csv(folder.mspbe_curve, Sample._fields, [*outcome.samples, last])
     followed = [course for course in tested if not course.policy.is_behaviour]
     if followed:
-        shown = traces.excursion_traces(read(folder.life, newest=A_DAY), horde, interface, followed, student.horizon)
-        write_csv(folder.traces, traces.COLUMNS, shown)
+        shown = excursion_traces(read(folder.life, newest=A_DAY), horde, interface, followed, student.horizon)
+        write_csv(folder.traces, TRACE_COLUMNS, shown)
     n_on_policy = sum(len(course.step) for course in tested if course.policy.is_behaviour)
     details = {
         "n_discarded": errors.n_discarded,
@@ -104,8 +108,8 @@ def _held_out(run: Run, score: holdout.Holdout, passes: float) -> _Results:
     lines = [[*line, float(of_mean)] for line, of_mean in zip(lines, score.nmsre_of_mean, strict=True)]
     write_csv(run.folder.questions, [*QUESTION_COLUMNS, "nmsre_of_mean_predictor"], lines)
     names, period_s = run.interface.names, run.interface.period_s
-    shown = traces.holdout_traces(score.shown, score.channel, horde, names, period_s)
-    write_csv(run.folder.traces, traces.COLUMNS, shown)
+    shown = holdout_traces(score.shown, score.channel, horde, names, period_s)
+    write_csv(run.folder.traces, TRACE_COLUMNS, shown)
     better = float((score.nmsre < score.nmsre_of_mean)[sound].mean()) if sound.any() else None
     details = {
         "notes": [_how_a_log_is_scored(passes, score, of_mean, better), *run.notes],
@@ -249,3 +253,51 @@ def curve_lines(
         known = latest[counted & ~np.isnan(latest)]
         mean, median = (float(known.mean()), float(np.median(known))) if len(known) else (np.nan, np.nan)
         yield [k, step, step * period_s, course.policy.label(actions), mean, online, median]
+
+
+def excursion_traces(
+    stream: Stream,
+    horde: AnyHorde,
+    interface: Interface,
+    tested: Sequence[PolicyScores],
+    horizon: int,
+) -> list[list[object]]:
+    """Return the final predictions and the returns along each policy's last complete excursion.
+
+    Nothing is learned in an excursion, so these observations are new to the Horde. The longest time scale is shown. An
+    excursion that is not fully recorded, for example because the disk was full, is skipped.
+    """
+    lines: list[list[object]] = []
+    channels = [channel.name for channel in interface.channels]
+    for course in tested:
+        policy, first = course.policy, _last_whole(stream, course, horizon)
+        if first is None:
+            continue
+        observations = stream.rows["observation"][first : first + horizon + 1]
+        predictions = predict_along(stream[first : first + horizon], horde, interface)
+        for k in holdout.shown_demons(channels, policy.channel, policy.gamma):
+            demon, channel, gamma = int(policy.demons[k]), int(policy.channel[k]), float(policy.gamma[k])
+            actual = returns_along(observations[:, channel].astype(np.float64), gamma)[:-1]
+            n_shown = len(actual) - (0 if gamma == 0.0 else int(np.log(_NEGLIGIBLE) / np.log(gamma)))
+            for t in range(max(n_shown, 0)):
+                facts = (t * interface.period_s, float(predictions[t, demon]), float(actual[t]))
+                lines.append([horde.names[demon], channels[channel], policy.label(interface.actions), *facts])
+    return lines
+
+
+def _last_whole(stream: Stream, course: PolicyScores, horizon: int) -> int | None:
+    """Return the first row of a policy's last fully recorded excursion; None if there is none."""
+    is_begun = np.isin(stream.rows["step"], course.step) & (stream.rows["phase"] == Phase.EXCURSION)
+    whole = np.flatnonzero(is_begun[: max(len(stream) - horizon, 0)])
+    return int(whole[-1]) if whole.size else None
+
+
+def holdout_traces(
+    shown: Mapping[int, Floats], channel: Integers, horde: AnyHorde, channels: Sequence[str], period_s: float
+) -> list[list[object]]:
+    """Return the predictions and the returns of `Holdout.shown`; `channel` is of each demon, shape (n_demons,)."""
+    return [
+        [horde.names[demon], channels[channel[demon]], "held-out part of the log", t * period_s, prediction, actual]
+        for demon, rows in shown.items()
+        for t, prediction, actual in rows.tolist()
+    ]

@@ -22,7 +22,7 @@ from horde_agent.measures.nmsre import nmsre_text
 from horde_agent.measures.passes import MOST_DOTS, PolicyScores, curves, dots, policy_scores
 from horde_agent.record import A_DAY, Stream, read
 from horde_agent.runs.config import BadInput
-from horde_agent.runs.jobs.curves import shown_demons
+from horde_agent.runs.jobs.holdout import shown_demons
 from horde_agent.runs.jobs.session import complete, has_gone_on, missing_tables
 from horde_agent.runs.keeping.folder import RunFolder, read_csv, read_json, read_lines, write_whole
 from horde_agent.runs.showing import html

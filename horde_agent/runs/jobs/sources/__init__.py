@@ -1,1 +1,1 @@
-"""Sources of a run, one per file: a robot, recorded rows, a data set, or a log."""
+"""Sources of a run: a robot, or recorded rows."""

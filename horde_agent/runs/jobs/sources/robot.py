@@ -21,7 +21,7 @@ from horde_agent.record.rows import FORMAT
 from horde_agent.record.segments import read_header, started_files
 from horde_agent.runs.config import BadInput, seconds
 from horde_agent.runs.ending import Cause, End
-from horde_agent.runs.jobs.sources.replay import replay_rows
+from horde_agent.runs.jobs.sources.recorded import replay_rows
 from horde_agent.runs.jobs.sources.source import NOT_RECORDED, Outcome, Source, new_life, new_recorder, restore
 from horde_agent.runs.keeping.events import Alarms, Events
 from horde_agent.runs.keeping.folder import unwritable

@@ -1,14 +1,28 @@
-"""A command that is refused."""
+"""Commands in a toy body's place, what they left, and refusals."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from horde_agent import cli
 from horde_agent.runs.jobs.warm import COMPILING
+from tests.agent.doubles import ToyBody
+
+
+def toy(words: str, patch: pytest.MonkeyPatch, **body: Any) -> int:
+    """Run a command with a toy body in the robot's place, and return the exit code."""
+    patch.setattr(cli, "_make_env", lambda _config: ToyBody(**body))
+    return cli.main(words.split())
+
+
+def summary_of(run: Path | str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((Path(run) / "summary.json").read_text())
+    return found
 
 
 def files() -> dict[Path, bytes | None]:
