@@ -232,13 +232,9 @@ def squashed_share(mean: float, std: float, action: int, n: int) -> float:
 
 
 class ChoiceByNumber(gymnasium.ActionWrapper[Any, Any, Any]):
-    """Wrapper with which a controller with real-valued actions, such as SAC, chooses a discrete one (`choice`).
+    """Wrapper with which a controller with real-valued actions, such as SAC, chooses one of `n_choices` (`choice`).
 
-    Args:
-        env: An environment with Discrete actions from 0; create the Horde's interface from it.
-
-    Attributes:
-        n_choices: Number of actions.
+    The environment has Discrete actions from 0; create the Horde's interface from it.
 
     Raises:
         ValueError: If the actions are not Discrete from 0.
@@ -261,11 +257,8 @@ class BatchVecEnv(VecEnv):
 
     Steps, ends of episodes and infos are those of `DummyVecEnv` over the same environments.
 
-    Args:
-        env: A vector environment in autoreset mode SAME_STEP.
-
     Raises:
-        ValueError: If it has another autoreset mode.
+        ValueError: If its autoreset mode is not SAME_STEP.
     """
 
     def __init__(self, env: VectorEnv[Any, Any, Any]) -> None:
@@ -347,9 +340,6 @@ class ControllerPolicy:
         frozen: True to copy the controller's current weights, and the statistics of its `VecNormalize` if it has one.
             Otherwise the target policy changes when the controller learns, and the predictions lag behind.
 
-    Attributes:
-        n_actions: Number of actions.
-
     Raises:
         ValueError: If the controller's actions are not discrete, or it is another algorithm.
     """
@@ -399,16 +389,8 @@ def _frozen(model: Any) -> Any:
 class PredictiveObservation(gymnasium.ObservationWrapper[Any, Any, Any]):
     """Wrapper that appends a Horde's current predictions to the observation, as features of a controller.
 
-    The Horde learns by a `HordeCallback` with the interface of `env`.
-
-    Args:
-        env: The environment.
-        horde: The Horde.
-        interface: `Interface.of(env)`.
-        names: Names of the questions, in the order in which their predictions are appended.
-
-    Attributes:
-        n_predictions: Number of appended predictions.
+    The Horde learns by a `HordeCallback` with the interface of `env`. The predictions of the questions `names` are
+    appended in this order; there are `n_predictions`.
 
     Raises:
         ValueError: If a question is unknown, `names` is empty, or the Horde does not fit the interface.

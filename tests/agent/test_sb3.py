@@ -464,14 +464,6 @@ def streams_of(order: list[int], n_steps: int = 50) -> Horde:
     return hordes[0]
 
 
-def test_the_order_of_the_streams_changes_only_rounding() -> None:
-    ours, theirs = streams_of([0, 1, 2]), streams_of([2, 0, 1])
-    for a, b in zip(ours.weights(), theirs.weights(), strict=True):
-        assert np.abs(a).max() > 1e-4
-        np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-14)
-    np.testing.assert_allclose(ours.mspbe_scalar, theirs.mspbe_scalar, rtol=1e-9)
-
-
 def test_a_step_of_several_streams_is_the_mean_of_their_changes() -> None:
     """From the same weights, by hand: one learner for each stream, then theta + mean of the changes."""
     merged = streams_of([0, 1, 2], 1).weights()
@@ -559,27 +551,6 @@ def test_a_vector_environment_steps_as_separate_ones() -> None:
     assert n_ended > 3
     assert ours.get_attr("num_envs", [0, 2]) == [3, 3]
     assert not ours.has_attr("n_predictions")
-
-
-def test_ppo_and_a_horde_learn_in_a_vector_environment() -> None:
-    """A truncated episode is a gap: three robots, 32 steps each, an end after every 10."""
-    env = gym.make_vec(
-        "horde_env:CritterbotPen-v0", 3, "vector_entry_point", physics="planar", task="light", max_episode_steps=10,
-        autoreset_mode="SameStep",
-    )  # fmt: skip
-    interface = Interface.of(gym.make("horde_env:CritterbotPen-v0", physics="planar"))
-    gvfs = [GVF("light", ConstantAction(0, 5), Channel("light_0"), 0.9)]
-    coder = interface.coder
-    horde = Horde(
-        gvfs, n_features=coder.n_features, n_active=coder.n_active, channels=interface.names,
-        config=LearnerConfig(engine="plain"),
-    )  # fmt: skip
-    callback = HordeCallback(horde, interface)
-    model = stable_baselines3.PPO("MlpPolicy", BatchVecEnv(env), n_steps=32, batch_size=32, n_epochs=1, seed=0)
-    model.learn(96, callback=callback)
-    assert callback.n_learned == 96
-    assert callback.n_gaps == 3 + 3 * 3
-    assert np.abs(horde.predictions).sum() > 0.0
 
 
 def test_another_autoreset_mode_is_refused() -> None:

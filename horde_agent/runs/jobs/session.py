@@ -49,11 +49,7 @@ from horde_agent.runs.keeping.run import GIVEN_IN_PYTHON, IN_PYTHON, HeaderEnv, 
 
 
 class Unwritten(Exception):
-    """The tables were not written, but the log was.
-
-    Attributes:
-        why: The error or signal that ended writing.
-    """
+    """The tables were not written, but the log was; `why` is the error or signal that ended writing."""
 
     def __init__(self, why: OSError | Ended) -> None:
         self.why = why
@@ -64,15 +60,9 @@ class Unwritten(Exception):
 
 
 class Session:
-    """Learns from a source and writes the tables of the run.
+    """Learns from a source and writes the tables of the run, with durations if it `is_timed`.
 
-    Args:
-        run: The Horde and the folder for the results.
-        source: The stream to learn from.
-        console: For progress.
-        signals: Handles the signals of the command; None leaves them alone.
-        notice: Prints that kernels are being compiled; a new one when None.
-        is_timed: False to leave the durations out of the tables.
+    `signals` handles the signals of the command; None leaves them alone. `notice` announces that kernels are compiled.
     """
 
     def __init__(

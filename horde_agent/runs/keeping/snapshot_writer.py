@@ -18,7 +18,9 @@ from horde_agent.cluster import ShardedHorde, ShardLost
 from horde_agent.life.life import Life, LifeHooks
 from horde_agent.life.observers import Sampler
 from horde_agent.record import Recorder, RecordLost, snapshots
+from horde_agent.runs.config import seconds
 from horde_agent.runs.keeping.folder import digests, own_version, versions
+from horde_agent.runs.keeping.resume import Resumption
 from horde_agent.runs.keeping.run import Run
 from horde_agent.saving import State, nested
 
@@ -36,7 +38,7 @@ _log = logging.getLogger(__name__)
 
 
 class SnapshotWriter(LifeHooks):
-    """Write snapshots of a life to the run's folder, every `every_s` seconds and at the end.
+    """Write snapshots of a life to the run's folder, every `snapshot_every` of its settings and at the end.
 
     Attributes:
         changes: Questions added and removed since the start of the run.
@@ -44,20 +46,13 @@ class SnapshotWriter(LifeHooks):
         pending: Adds and removes questions and returns the changes; called after the replay of a resumed run.
     """
 
-    def __init__(
-        self,
-        run: Run,
-        recorder: Recorder,
-        sampler: Sampler,
-        every_s: float | None,
-        changes: list[dict[str, Any]],
-        lived_s: float = 0.0,
-    ) -> None:
-        self._run, self._recorder, self._sampler, self._every_s = run, recorder, sampler, every_s
-        self.changes = changes
+    def __init__(self, run: Run, recorder: Recorder, sampler: Sampler, resumed: Resumption | None) -> None:
+        self._run, self._recorder, self._sampler = run, recorder, sampler
+        self._every_s = seconds(run.config.snapshot_every)
+        self.changes = resumed.changes if resumed else []
         self._version, self._versions = own_version(), versions()  # at the start: an upgrade may follow
         self.pending: Callable[[], list[dict[str, Any]]] | None = None
-        self._began, self.lived_before_s = time.monotonic(), lived_s
+        self._began, self.lived_before_s = time.monotonic(), resumed.lived_s if resumed else 0.0
         self._taken_at = self._began
         self._thread: threading.Thread | None = None
         self._has_said_late = False

@@ -22,7 +22,7 @@ from horde_agent.measures.return_errors import ReturnErrors
 from horde_agent.record import DRIVES, Flag, Phase, Recorder, Stream, read_end
 from horde_agent.record.rows import FORMAT
 from horde_agent.record.segments import read_header, started_files
-from horde_agent.runs.config import LOG_PASSES, BadInput, seconds
+from horde_agent.runs.config import LOG_PASSES, BadInput
 from horde_agent.runs.ending import Cause, End
 from horde_agent.runs.jobs import holdout
 from horde_agent.runs.jobs.sources.source import (
@@ -166,8 +166,7 @@ class DataSet(Replay):
         Feed(folder.path, run.interface, run.horde).close()  # the live page does not show a data set
         self._position = Recorder(len(run.interface.channels))  # counts the rows that were learned from; holds none
         self._position.n_rows = n_known
-        every_s, lived_s = seconds(config.snapshot_every), resumed.lived_s if resumed else 0.0
-        self.snapshot_writer = SnapshotWriter(run, self._position, self.sampler, every_s, [], lived_s)
+        self.snapshot_writer = SnapshotWriter(run, self._position, self.sampler, resumed)
 
     def _replay(self, observe: RowObserver) -> None:
         """Learn from each row, and take snapshots between two rows."""

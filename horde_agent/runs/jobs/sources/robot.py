@@ -19,7 +19,7 @@ from horde_agent.life.student import relearn
 from horde_agent.record import Recorder, read_in_parts
 from horde_agent.record.rows import FORMAT
 from horde_agent.record.segments import read_header, started_files
-from horde_agent.runs.config import BadInput, seconds
+from horde_agent.runs.config import BadInput
 from horde_agent.runs.ending import Cause, End
 from horde_agent.runs.jobs.sources.recorded import replay_rows
 from horde_agent.runs.jobs.sources.source import NOT_RECORDED, Outcome, Source, new_life, new_recorder, restore
@@ -62,9 +62,8 @@ class Robot(Source):
         else:
             self.recorder = self._continued_recorder(resumed)
         self.life.observers.append(Events(run.folder, self.recorder))
-        changes, lived_s = ([], 0.0) if resumed is None else (resumed.changes, resumed.lived_s)
-        every_s, picture = seconds(config.snapshot_every), self.life.body.metadata.get("picture")
-        self.snapshot_writer = SnapshotWriter(run, self.recorder, self.sampler, every_s, changes, lived_s)
+        self.snapshot_writer = SnapshotWriter(run, self.recorder, self.sampler, resumed)
+        picture = self.life.body.metadata.get("picture")
         pages: dict[str, Any] = {"picture": picture, "total": config.steps, "ask_to_stop": self._stop_for_the_page}
         self.feed = Feed(run.folder.path, interface, run.horde, **pages)
         self._is_closed = False
