@@ -276,10 +276,9 @@ class Life:
         """True if the student has observed the current observation."""
         return self._is_observed
 
-    def set_position(self, step: int, n_gaps: int) -> None:
-        """Set step and gap counters from the recording, for a robot that kept moving after the snapshot."""
+    def set_position(self, step: int) -> None:
+        """Set the step counter from the recording, for a robot that kept moving after the snapshot."""
         self.steps, self._is_observed = step, True
-        self.gaps += n_gaps
 
     def begin(self) -> None:
         """Reset the environment for the first observation, unless it was done; `run` calls this."""

@@ -180,6 +180,7 @@ def test_a_score_on_a_log_is_of_the_questions_that_are_sound(run: Run) -> None:
         channel=np.array([0, 1, 2, 0, 1, 2]),
         gamma=np.array([0.0, 0.0, 0.0, 0.5, 0.5, 0.5]),
         n_steps=60,
+        n_gaps=3,
         n_learned=40,
         n_scored=2,
         shown={},

@@ -38,6 +38,7 @@ class Holdout(NamedTuple):
     """Scores of the predictions on the held-out part of a log."""
 
     n_steps: int  # number of steps of the log
+    n_gaps: int  # how many of them led to a gap
     n_learned: int  # number of rows of the part that was learned from
     n_scored: int  # number of scored rows: the held-out ones with a next row
     channel: Integers  # cumulant of each question, shape (n_demons,)
@@ -93,7 +94,7 @@ def learn(rows: Iterable[Stream], student: Student, passes: int, observer: RowOb
         ValueError: If a question's return cannot be computed from it.
     """
     known_returns(student.horde)
-    n_learned, _ = _split(rows)
+    n_learned, *_ = _split(rows)
     for part in (_between(rows, 0, n_learned), _between(rows, n_learned, None)):
         if not any(are_followed(extended["flags"]).any() for extended, _ in _with_next(part)):
             raise BadInput("a part of the log has no two consecutive rows, so it cannot be learned from or scored")
@@ -106,7 +107,7 @@ def score(rows: Iterable[Stream], student: Student) -> Holdout:
     """Score the predictions on the last 30 % of a log. Rows without a next row are not scored."""
     horde, interface = student.horde, student.interface
     channel, gamma = known_returns(horde)
-    (n_learned, n_steps), k = _split(rows), 0
+    (n_learned, n_steps, n_gaps), k = _split(rows), 0
     mean = Moments(horde.n_demons)
     for _, follows, returns in _with_returns(rows, 0, n_learned, channel, gamma):
         mean.add(returns[follows])
@@ -126,6 +127,7 @@ def score(rows: Iterable[Stream], student: Student) -> Holdout:
     variance = actual.variance()
     return Holdout(
         n_steps=n_steps,
+        n_gaps=n_gaps,
         n_learned=n_learned,
         n_scored=actual.n,
         channel=channel,
@@ -168,18 +170,20 @@ class Moments:
         return self._squares / self.n
 
 
-def _split(rows: Iterable[Stream]) -> tuple[int, int]:
-    """Return the number of rows to learn from, and the number of steps of the log."""
-    n_rows, first, last = 0, None, 0
+def _split(rows: Iterable[Stream]) -> tuple[int, int, int]:
+    """Return the number of rows to learn from, the number of steps of the log, and how many led to a gap."""
+    n_rows, n_gaps, first, last, phase = 0, 0, None, 0, int(Phase.END)
     for part in rows:
         if len(part):
             first, last = part.rows["step"][0] if first is None else first, part.rows["step"][-1]
+        *before, phase = phase, *part.rows["phase"].tolist()
+        n_gaps += int(np.count_nonzero((np.array(before) == Phase.BEHAVE) & ((part.rows["flags"] & Flag.GAP) > 0)))
         n_rows += len(part)
     if n_rows < LEAST_ROWS:
         raise BadInput(
             f"a log of {max(n_rows - 1, 0)} steps is too short to learn from and to score; {LEAST_ROWS - 1} are needed"
         )
-    return round(LEARNED_SHARE * n_rows), int(last - (first or 0))
+    return round(LEARNED_SHARE * n_rows), int(last - (first or 0)), n_gaps
 
 
 def _between(rows: Iterable[Stream], begin: int, end: int | None) -> Iterator[Stream]:

@@ -149,9 +149,12 @@ def _table(
     """Return the table of `learn_from`; `names` are arrays or names of columns, `facts` other attributes of columns."""
     chunks: Callable[[], Iterable[Chunk]]
     if isinstance(observations, np.ndarray | list | tuple) and not _are_tables(observations):
-        chunks, named = _of_arrays(observations, names), {k: k for k, v in names.items() if v is not None}
-        n = np.asarray(observations).shape[-1]
-        described = [(f"observation_{i}", f"obs_{i}" if channels is None else channels[i]) for i in range(n)]
+        named = {k: k for k, v in names.items() if v is not None}
+        arrays = {"observation": np.asarray(observations), **{k: np.asarray(names[k]) for k in named}}
+        if len(shape := arrays["observation"].shape) != 2:
+            raise BadInput(f"observations must have the shape (n_rows, n_channels), not {shape}")
+        chunks = lambda: chunks_of([arrays])  # noqa: E731
+        described = [(f"observation_{i}", f"obs_{i}" if channels is None else channels[i]) for i in range(shape[1])]
     else:
         chunks, first = _of_tables(observations)
         named = {key: str(name) for key, name in names.items() if name is not None}
@@ -172,14 +175,6 @@ def _settings(settings: Mapping[str, Any], questions: str, out: str | Path | Non
 
 def _are_tables(things: Any) -> bool:
     return isinstance(things, list | tuple) and bool(things) and is_table(things[0])
-
-
-def _of_arrays(observations: Any, others: Mapping[str, Any]) -> Callable[[], Iterable[Chunk]]:
-    table = {"observation": np.asarray(observations)}
-    table |= {name: np.asarray(values) for name, values in others.items() if values is not None}
-    if table["observation"].ndim != 2:
-        raise BadInput(f"observations must have the shape (n_rows, n_channels), not {table['observation'].shape}")
-    return lambda: chunks_of([table])
 
 
 def _of_tables(tables: Any) -> tuple[Callable[[], Iterable[Chunk]], Chunk]:

@@ -86,32 +86,25 @@ class RunFolder:
         Raises:
             BadInput: If the folder contains a run or cannot be written.
         """
-        asked, made = _question_file(config), list[Path]()
+        questions, known, made, is_claimed = _question_file(config), versions(), list[Path](), False
         try:
             folder = cls(_next_free(config.backend, made) if config.out is None else _made(config.out, made))
             folder._made = made
-            folder._begin(replace(config, out=folder.path), asked)
-        except FileExistsError:
-            raise BadInput(f"--out {config.out} already contains a run; name a new folder") from None
+            with folder.config.open("x", encoding="utf-8") as file:
+                is_claimed = True
+                file.write(to_toml(asdict(replace(config, out=folder.path)), known))
+            folder.log.mkdir(exist_ok=True)
+            if questions is not None:
+                folder.question_file.write_bytes(questions)
+            folder.seal()
         except OSError as error:
+            if is_claimed:
+                folder.give_back()
+            elif isinstance(error, FileExistsError):
+                raise BadInput(f"--out {config.out} already contains a run; name a new folder") from None
             _remove_empty(made)
             raise BadInput(unwritable(config.out or Path("runs"), error)) from None
         return folder
-
-    def _begin(self, config: LearnConfig, questions: bytes | None) -> None:
-        """Write config.toml, which claims the folder, and the question file; on failure remove only what it wrote."""
-        text = to_toml(asdict(config), versions())
-        with self.config.open("x", encoding="utf-8") as file:
-            try:
-                file.write(text)
-                file.flush()
-                self.log.mkdir(exist_ok=True)
-                if questions is not None:
-                    self.question_file.write_bytes(questions)
-                self.seal()
-            except OSError:
-                self.give_back()
-                raise
 
     @contextmanager
     def locked(self) -> Iterator[None]:

@@ -11,7 +11,6 @@ from contextlib import suppress
 from typing import Any
 
 import gymnasium
-import numpy as np
 from rich.console import Console
 
 from horde_agent.life.feed import Feed
@@ -32,7 +31,6 @@ from horde_agent.runs.jobs.sources.source import (
     Recording,
     Source,
     Stopped,
-    count_broken,
     new_life,
     new_recorder,
     restore,
@@ -71,7 +69,6 @@ class Replay(Source):
         super().__init__(run, self.life.student, console)
         self._rows, self._end, self.total = rows, End.of(end), total
         self._has_tests = bool(header.get("tests_excursions"))
-        self._n_before = self.life.gaps, self.life.n_not_applied  # with the first row
         self._reached = 0
 
     def learn(self, progress: Progress) -> None:
@@ -89,7 +86,9 @@ class Replay(Source):
             self._replay(observe)
 
     def _replay(self, observe: RowObserver) -> None:
-        replay_rows(self.life, self._announced(), observe)
+        # The snapshot of a data set is one between two rows; that of a robot has received the next row.
+        is_first_counted = self.run.config.backend != "data"
+        replay_rows(self.life, self._announced(), observe, is_first_counted=is_first_counted)
 
     def _announced(self) -> Iterator[Stream]:
         for part in self._rows:
@@ -102,7 +101,7 @@ class Replay(Source):
         self.life.close()
 
     def finish(self, fault: BaseException | None) -> Outcome:
-        """Count the steps that were not learned from; after an invalid row, those before it have been learned from."""
+        """Return what the tables need; after an invalid row, those before it have been learned from."""
         notes: list[str] = []
         if isinstance(fault, ValueError | LookupError | RuntimeError):
             if not self.student.learning_steps:
@@ -111,21 +110,22 @@ class Replay(Source):
             notes = [f"{where}, and learned from up to there: {fault}."]
         elif fault is not None:
             raise fault
-        n_gaps, n_not_applied = np.add(self._n_before, count_broken(self._rows, self._reached)).tolist()
         return Outcome(
             steps=self._reached,
             end=self._end,
-            robot=NOT_RECORDED | {"gaps": n_gaps},
-            details={"n_not_applied": n_not_applied, "notes": notes},
+            robot=NOT_RECORDED | {"gaps": self.life.gaps},
+            details={"n_not_applied": self.life.n_not_applied, "notes": notes},
             samples=self.sampler.samples,
             has_tests=self._has_tests,
         )
 
 
-def replay_rows(life: Life, since: Iterable[Stream], observer: RowObserver) -> None:
-    """Learn from the rows since the snapshot from which a life was restored, and set its position after the last."""
-    student, n_gaps, reached = life.student, 0, None
-    robots: set[int] = set()
+def replay_rows(life: Life, since: Iterable[Stream], observer: RowObserver, *, is_first_counted: bool = True) -> None:
+    """Learn from the rows since the snapshot from which a life was restored, and set its position after the last.
+
+    Gaps and actions that were not applied are counted in the life, which has counted those of each robot's first row.
+    """
+    student, reached, robots = life.student, None, set[int]()
     last = student.phase
     for observation, action, b, phase, flags, step, policy, robot in rows_of(since):
         student.select_robot(robot)
@@ -134,12 +134,14 @@ def replay_rows(life: Life, since: Iterable[Stream], observer: RowObserver) -> N
             if not (reached is None and life.is_observed):
                 student.observe(observation, flags)
             student.set_action(Phase(phase), action, b, step, policy)
+        if last in STEPS and (robot in robots or not is_first_counted):
+            life.gaps += bool(flags & Flag.GAP)
+            life.n_not_applied += bool(flags & Flag.NOT_APPLIED)
         observer(student, step)
-        n_gaps += int(last in STEPS and bool(flags & Flag.GAP) and robot in robots)
         last, reached = Phase(phase), step
         robots.add(robot)
     if reached is not None:
-        life.set_position(reached + int(last in STEPS), n_gaps)
+        life.set_position(reached + int(last in STEPS))
 
 
 class DataSet(Replay):
@@ -186,10 +188,8 @@ class DataSet(Replay):
         self.snapshot_writer.at_end(self.life)
 
     def finish(self, fault: BaseException | None) -> Outcome:
-        """Write the last snapshot, and count the steps that were not learned from."""
-        config = self.run.config
+        """Write the last snapshot, and return what the tables need."""
         self.snapshot_writer.finish()
-        self._rows = Recording(self.run.folder.life, config.steps, passes=config.passes or 1)
         if self.stopped_by is not None:
             self._end = End.of(self.stopped_by)
         outcome = super().finish(fault)
@@ -197,7 +197,7 @@ class DataSet(Replay):
         if (estimate := self._header.get("b_estimate")) is not None:
             size = self.run.watch.effective_sample_size().mean()
             notes.append(_ESTIMATED.format(**estimate, size=size, n_steps=self.student.learning_steps))
-        details = {**outcome.details, "notes": notes, "passes": config.passes}
+        details = {**outcome.details, "notes": notes, "passes": self.run.config.passes}
         return outcome._replace(details=details, lived_before_s=self.snapshot_writer.lived_before_s)
 
 
@@ -255,11 +255,10 @@ class Log(Source):
         score = holdout.score(self._rows, self.student)
         asked = self.run.config.steps
         end = Cause.LOG_END if asked is None or score.n_steps < asked else Cause.STEPS
-        n_gaps, _ = count_broken(self._rows, score.n_steps)
         return Outcome(
             steps=score.n_steps,
             end=End.of(Cause.CUT_OFF if self.run.is_unfinished else self.stopped_by or end),
-            robot=NOT_RECORDED | {"gaps": n_gaps},
+            robot=NOT_RECORDED | {"gaps": score.n_gaps},
             score=score,
             passes=self._n_learned / score.n_learned,
         )

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import shutil
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -26,7 +26,7 @@ from horde_agent.life.student import Student
 from horde_agent.life.timing import Durations
 from horde_agent.life.worker import InPlace
 from horde_agent.policies import BehaviourPolicy, EpsilonGreedy, Follow, StickyRandom
-from horde_agent.record import Flag, Phase, Recorder, Stream, read_in_parts, row_dtype
+from horde_agent.record import Phase, Recorder, Stream, read_in_parts, row_dtype
 from horde_agent.runs.config import BadInput
 from horde_agent.runs.data.behaviour import Rows
 from horde_agent.runs.ending import Cause, End
@@ -227,18 +227,3 @@ class Recording:
                 yield part[n_skipped:]
                 n_skipped = max(n_skipped - len(part), 0)
             before = last
-
-
-def count_broken(rows: Iterable[Stream], up_to: int) -> tuple[int, int]:
-    """Return how many steps up to `up_to` led to a gap, and how many actions were not applied, but for drives."""
-    last, found = dict[int, int](), np.zeros(2, np.int64)
-    for part in rows:
-        known = part.rows[part.rows["step"] <= up_to]
-        robots = known["robot"] if "robot" in (known.dtype.names or ()) else np.zeros(len(known), dtype=int)
-        for robot in np.unique(robots).tolist():
-            own = known[robots == robot]
-            from_step = np.isin(np.append(last.get(robot, Phase.END), own["phase"])[:-1], STEPS)
-            flags = (Flag.GAP, Flag.NOT_APPLIED)
-            found += [np.count_nonzero(from_step & ((own["flags"] & flag) > 0)) for flag in flags]
-            last[robot] = int(own["phase"][-1])
-    return int(found[0]), int(found[1])
