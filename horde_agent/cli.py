@@ -341,7 +341,6 @@ def _learn(
 
 
 def _learn_data(config: LearnConfig, signals: SignalHandler) -> None:
-    """Learn from a data set; without questions, about other policies only if its action probabilities are known."""
     asked = resolve(config)
     with user_errors():
         table = opened(asked)

@@ -315,7 +315,6 @@ class Recorder:
         self._file, self._n_parts, self._rows_of_part = file, self._n_parts + 1, 0
 
     def _sync(self) -> None:
-        """Sync the file if the last sync is more than SYNC_S ago."""
         now = time.monotonic()
         if now - self._synced_at < SYNC_S or self._file is None:
             return
@@ -385,5 +384,4 @@ class Recorder:
 
 
 def _sync_data(file: BinaryIO) -> None:
-    """Sync a file's data to disk."""
     getattr(os, "fdatasync", os.fsync)(file.fileno())

@@ -199,7 +199,6 @@ def read_manifest(path: Path) -> dict[str, Any]:
 
 
 def _check(path: Path, entry: Mapping[str, Any]) -> None:
-    """Check the size and the SHA-256 of a file of a snapshot."""
     try:
         n_bytes = path.stat().st_size
         with path.open("rb") as file:

@@ -485,7 +485,6 @@ def _did_you_mean(name: str, known: Iterable[str]) -> str:
 
 
 def _check_folder(out: Path | None) -> None:
-    """Check that the folder is empty or does not exist."""
     if out is None:
         return
     try:

@@ -406,7 +406,6 @@ def export_scalars(
 
 
 def _curve_scalars(reader: RunReader) -> Iterator[Scalar]:
-    """Yield the points of the run's curves."""
     curves = reader.curves()
     for name in ("nmsre", "mspbe"):
         for step, value in zip(*curves[name], strict=True):
@@ -415,7 +414,6 @@ def _curve_scalars(reader: RunReader) -> Iterator[Scalar]:
 
 
 def _status_scalars(reader: RunReader, status: dict[str, Any]) -> Iterator[Scalar]:
-    """Yield the current values: measures of all demons, counts, times."""
     step = status.get("step") or 0
     if step <= 0:
         return

@@ -288,7 +288,6 @@ def serve(
 
 
 def _bound(host: str, port: int) -> socket.socket:
-    """Return a listening socket, or raise BadInput."""
     try:
         family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         found = socket.socket(family)

@@ -17,7 +17,7 @@ from horde_agent.record import Flag, Phase, Recorder, Row, Stream
 from horde_agent.runs.jobs import holdout
 from horde_agent.runs.jobs.holdout import LEARNED_SHARE, Holdout, known_returns, read_log, returns_of
 from horde_agent.runs.jobs.tables import holdout_traces
-from tests.agent.doubles import SpyHorde, ToyBody, age_of, horde_of
+from tests.agent.doubles import SpyHorde, ToyBody, age_of
 
 FACE = Interface.of(ToyBody())
 BROKEN = [Flag.GAP, Flag.NOT_APPLIED, Flag.STALE]
@@ -144,14 +144,6 @@ def test_memory_does_not_grow_with_the_log(monkeypatch: pytest.MonkeyPatch) -> N
         peaks.append(tracemalloc.get_traced_memory()[1])
         tracemalloc.stop()
     assert peaks[2] < 2.0 * peaks[1]  # 3.6 times if each part stayed
-
-
-def test_the_next_reading_is_learned() -> None:
-    """A sawtooth of 7 steps, gamma 0: its next reading is known from this one, in the part that was never seen."""
-    horde = horde_of(nexting(FACE, (0.0,)), FACE, step_size=0.2, secondary_ratio=0.0, dtype="float64")
-    score = learn_and_score(stream_of([(k % 7) / 7 for k in range(300)]), Student(horde, FACE), passes=20)
-    assert score.nmsre[1] < 0.01
-    assert score.nmsre_of_mean[1] == pytest.approx(1.0, abs=0.01)
 
 
 class Told(ToyBody):

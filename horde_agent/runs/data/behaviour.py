@@ -157,7 +157,6 @@ def _batches(rows: Iterable[Stream], interface: Interface) -> Iterator[tuple[NDA
 
 
 def _learn_batch(weights: Floats, squares: Floats, tiles: NDArray[np.int64], actions: Integers, rate: float) -> None:
-    """Take one step of AdaGrad on the log-loss of a batch."""
     error = _softmax(weights[tiles].sum(axis=1))
     error[np.arange(len(actions)), actions] -= 1.0
     for a in range(weights.shape[1]):
@@ -174,6 +173,5 @@ def _softmax(logits: Floats) -> Floats:
 
 
 def _log_loss(judged: list[tuple[Floats, Integers]], temperature: float) -> float:
-    """Return the mean of -log b(a) over batches of logits, shape (n, n_actions), and actions, shape (n,)."""
     losses = [-np.log(_softmax(x / temperature)[np.arange(len(a)), a]) for x, a in judged]
     return float(np.concatenate(losses).mean()) if losses else float("nan")

@@ -182,7 +182,6 @@ def channels(tables: Sequence[Mapping[str, Any]]) -> tuple[ChannelColumn, ...]:
 
 
 def _checked(key: str, value: Any, kind: str) -> Any:
-    """Return the value of a key of `Columns`."""
     match kind:
         case "tuple[ChannelColumn, ...]":
             if isinstance(value, list) and value and all(isinstance(one, dict) for one in value):

@@ -93,7 +93,6 @@ def read_parquet(file: Path, names: Sequence[str]) -> Iterator[Chunk]:
 
 
 def _read_csv(file: Path, names: Sequence[str]) -> Iterator[Chunk]:
-    """Yield columns of a CSV file in short parts, NaN for cells that are not numbers."""
     opened: Any = gzip.open if file.suffix == ".gz" else open
     with opened(file, "rt", newline="", encoding="utf-8-sig") as lines:
         reader = csv.DictReader(lines)

@@ -116,7 +116,6 @@ def _flattener(space: Any, where: str) -> Callable[[Any], NDArray[Any]]:
 
 
 def _flat_infos(infos: Mapping[str, Any], prefix: str = "") -> dict[str, NDArray[Any]]:
-    """Return nested infos with names such as "robot/x"."""
     found: dict[str, NDArray[Any]] = {}
     for name, values in infos.items():
         if isinstance(values, Mapping):

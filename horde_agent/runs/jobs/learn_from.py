@@ -201,7 +201,6 @@ def _of_tables(tables: Any) -> tuple[Callable[[], Iterable[Chunk]], Chunk]:
 
 
 def _channels(described: Sequence[tuple[str, str]], ranges: Any) -> list[dict[str, Any]]:
-    """Return `[[channel]]` tables of pairs of column and name."""
     tables: list[dict[str, Any]] = [{"column": column, "name": name} for column, name in described]
     if ranges is not None:
         bounds = np.asarray(ranges, dtype=np.float64)

@@ -378,7 +378,6 @@ def restored_run(
 
 
 def _rebuilt(folder: RunFolder, made: RunFolder, config: LearnConfig, header: dict[str, Any]) -> Run:
-    """Return a run with a new Horde that writes to `made`."""
     file = folder.question_file if str(config.questions).endswith(".toml") else None
     try:
         run = make_run(HeaderEnv(header), config, made, file)
@@ -434,7 +433,6 @@ def _end(folder: RunFolder) -> tuple[int, int]:
 
 @contextmanager
 def _as_bad_input(folder: RunFolder) -> Iterator[None]:
-    """Turn errors of reading a log into BadInput."""
     try:
         yield
     except BadInput:

@@ -70,7 +70,6 @@ class _Results(NamedTuple):
 
 
 def _tests(run: Run, student: Student, outcome: Outcome) -> _Results:
-    """Write the questions, curves and traces of a life."""
     horde, interface, folder, errors = run.horde, run.interface, run.folder, student.errors
     tested = policy_scores(errors.table)
     nmsre, variance = final_nmsre(tested, horde.n_demons), np.full(horde.n_demons, np.nan)

@@ -203,7 +203,6 @@ def _digest(file: Path) -> str:
 
 
 def _question_file(config: LearnConfig) -> bytes | None:
-    """Return the contents of the question file, or None without one."""
     if not str(config.questions).endswith(".toml"):
         return None
     try:

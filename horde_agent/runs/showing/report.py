@@ -213,7 +213,6 @@ def _pictures(
     stream: Stream | None,
     details: dict[str, Any],
 ) -> list[str]:
-    """Return a section for each picture that the run has data for."""
     try:
         from horde_agent.runs.showing import pictures
     except ImportError:  # matplotlib is an extra
@@ -330,7 +329,6 @@ def _mspbe_section(pictures: Any, folder: RunFolder, stream: Stream | None, fact
 
 
 def _validity(facts: dict[str, Any] | None) -> str:
-    """Return a sentence on how many estimates are valid."""
     if facts is None or facts["valid_after_updates"] is None:
         return ""
     not_yet = "none is" if not facts["n_not_yet_valid"] else f"{facts['n_not_yet_valid']:,} are"
