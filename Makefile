@@ -6,8 +6,7 @@ TORCH ?= torch==2.13.0
 VENV := .venv
 PART ?= kernels
 BIN := $(VENV)/bin
-# Tests of tests/agent that run beside the robot's, so that both parts take about as long; last, when the other part has
-# compiled what they need.
+# Tests of tests/agent that run with the robot's, so that both processors are busy to the end.
 MOVED := tests/agent/test_re*
 # Compiled kernels are kept between runs, keyed by the content of the sources; bounds-checked ones elsewhere, since numba
 # would take the one for the other.
@@ -47,9 +46,10 @@ check: $(VENV)/.dev  ## Lint, format, types, layering, spelling
 	$(BIN)/codespell
 
 # The interpreted subset finds what test-checked finds, an index that is too large, without compiling; test-all has both.
+# The robot's part begins when it is done: the learner's has then compiled most of what both need.
 test: $(VENV)/.dev  ## Compiled, in two parts; a small subset interpreted, with coverage
 	@echo "three parts, two at a time; each is shown when it is done, the longest after some eight minutes"
-	$(MAKE) --no-print-directory -j 2 --output-sync=target test-learner test-robot test-interpreted
+	$(MAKE) --no-print-directory -j 2 --output-sync=target test-learner test-interpreted test-robot
 
 test-learner: $(VENV)/.dev
 	$(COMPILED) $(BIN)/python -m pytest tests/agent horde_agent --ignore-glob '$(MOVED)'
@@ -61,7 +61,7 @@ test-checked: $(VENV)/.dev
 	$(CHECKED) $(BIN)/python -m pytest -m 'kernels and not slow'
 
 test-interpreted: $(VENV)/.dev
-	$(INTERPRETED) $(BIN)/python -m coverage run -m pytest -m 'kernels and not slow'
+	$(INTERPRETED) $(BIN)/python -m coverage run -m pytest -m 'kernels and not slow' $$(grep -rl --include="*.py" pytest.mark.kernels tests)
 	$(BIN)/python -m coverage report --include='horde_agent/kernels/*,horde_agent/tiles.py,horde_env/sim/*,horde_env/robots/critterbot/simulator/*'
 
 test-all: $(VENV)/.dev  ## Everything, the slow tests too

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from horde_agent.learning import plain
+
 ROOT = Path(__file__).resolve().parents[1]
 PRINTS = {
     "first_life.py": "median NMSRE",
@@ -37,6 +39,7 @@ def test_the_example_runs_and_prints_what_it_found(
 ) -> None:
     if name == "train_ppo.py":
         pytest.importorskip("stable_baselines3")
+    monkeypatch.setattr(plain, "SMALLEST_SHARED_WORK", 10**9)  # one thread: its kernels compile faster
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "argv", [name, "250", *options])
     runpy.run_path(str(ROOT / "examples" / name), run_name="__main__")

@@ -76,12 +76,14 @@ def test_a_clean_environment_with_the_wheel_alone_runs_the_simulator_and_the_com
     lines = metadata.read_text().splitlines()
     link_requirements((line.partition(": ")[2] for line in lines if line.startswith("Requires-Dist")), site)
 
+    interpreted = {**os.environ, "NUMBA_DISABLE_JIT": "1"}  # without compiling, which takes minutes
     script = FIND_THE_ASSETS.format(venv=str(home))
-    ran = subprocess.run([python, "-c", script], check=False, cwd=tmp_path, capture_output=True, text=True)
+    ran = subprocess.run(
+        [python, "-c", script], check=False, cwd=tmp_path, capture_output=True, text=True, env=interpreted
+    )
     assert ran.stdout.split("\n")[0] == "(57,) (57,)", ran.stderr
 
     life = [home / "bin" / "horde", "learn", "--steps", "5", "--questions", "nexting", "--out", tmp_path / "run"]
-    interpreted = {**os.environ, "NUMBA_DISABLE_JIT": "1"}  # without compiling, which takes minutes
     ran = subprocess.run(life, check=False, cwd=tmp_path, capture_output=True, text=True, env=interpreted)
     assert ran.returncode == 0, ran.stderr
     assert (tmp_path / "run" / "summary.json").exists()

@@ -18,6 +18,7 @@ from horde_agent.cluster import ClusterError, ShardedHorde, ShardLost
 from horde_agent.cluster.runtime import Cluster
 from horde_agent.gvf import GVF, Channel, Feature, Prediction
 from horde_agent.horde import Horde, LearnerConfig, Mode
+from horde_agent.learning import span
 from horde_agent.policies import Behaviour, ConstantAction, Gibbs, Greedy, PolicyFunction
 from tests.agent.cluster_double import LocalCluster, cluster
 
@@ -70,6 +71,12 @@ def control() -> list[GVF]:
     about = [GVF(f"seek{i}", Greedy(N_ACTIONS, "seek"), Channel(i % N_CHANNELS), 0.5) for i in range(60)]
     others = constant_questions(50)
     return [*others[:70], found[0], *about, *others[70:], found[1], GVF("shun0", Greedy(3, "shun"), Channel(2), 0.8)]
+
+
+@pytest.fixture
+def narrow(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make blocks of at most 48 lanes, whose kernels compile in a third of the time; single precision has wide ones."""
+    monkeypatch.setattr(span, "_WIDEST", 48)
 
 
 class Life:
@@ -125,9 +132,16 @@ def assert_same(one: Horde, many: ShardedHorde, life: Life) -> None:
     ],
 )
 def test_shards_learn_the_same_as_one_horde_to_the_bit(
-    cluster: LocalCluster, make: Callable[[], list[GVF]], config: LearnerConfig, shards: int, mode: Mode
+    request: pytest.FixtureRequest,
+    cluster: LocalCluster,
+    make: Callable[[], list[GVF]],
+    config: LearnerConfig,
+    shards: int,
+    mode: Mode,
 ) -> None:
     """No sum crosses a lane, and shards are divided between the flush groups of each rule."""
+    if config.dtype == "float64":
+        request.getfixturevalue("narrow")
     questions, life = make(), Life(140)
     one = Horde(questions, config=config, mode=mode, **KIND)
     life.teach(one)
@@ -205,6 +219,7 @@ def test_a_found_policy_and_the_questions_about_it_are_in_one_shard(cluster: Loc
                 call()
 
 
+@pytest.mark.usefixtures("narrow")
 @MODES
 def test_rules_that_are_added_in_shards_learn_as_in_one_horde(cluster: LocalCluster, mode: Mode) -> None:
     """Up to rounding; a rule may lose all its demons and return, and waiting processes its queued steps."""
@@ -390,6 +405,7 @@ def test_a_state_of_other_shards_is_refused(cluster: LocalCluster, tmp_path: Pat
 # ---- adding and removing demons -------------------------------------------------------------------------------------
 
 
+@pytest.mark.usefixtures("narrow")
 def test_added_and_removed_demons_change_the_rounding_of_others_only(cluster: LocalCluster) -> None:
     questions, life, config = constant_questions(), Life(600), LearnerConfig(dtype="float64")
     newcomers = [GVF(f"new{i}", ConstantAction(i % 3, 3), Channel(2), 0.7) for i in range(4)]

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from horde_agent import GVF, Behaviour, Channel, ConstantAction, Greedy, Horde, LearnerConfig, Prediction, Uniform, cli
 from horde_agent.kernels import rules
-from horde_agent.learning import PlainEngine, Signals
+from horde_agent.learning import PlainEngine, Signals, plain
 from horde_agent.record import Phase, read
 from tests.agent.test_rules import ONE, OneDemon, golden
 from tests.oracles.control import DenseControl
@@ -330,9 +330,10 @@ def horde(words: str) -> int:
 
 
 def test_a_life_that_follows_a_found_policy_records_the_true_b_and_resumes_to_the_bit(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Epsilon-greedy with epsilon 0.3: b is 0.06, plus 0.7 shared by the best actions."""
+    monkeypatch.setattr(plain, "SMALLEST_SHARED_WORK", 10**9)  # on one thread, whose kernel other tests compile
     (tmp_path / "q.toml").write_text(FILE)
     command = f"{LEARN} {tmp_path}/q.toml --behaviour greedy:lamp --epsilon 0.3"
     assert horde(f"{command} --steps 400 --out {tmp_path}/whole") == 0

@@ -24,7 +24,8 @@ from tests.agent.commands import summary_of
 from tests.agent.commands import toy as in_toy_body
 from tests.agent.kills import differences, lived_with_kills
 
-LIFE = "learn --questions {questions} --excursion-probability 0.05 --horizon 12 --seed 1 --snapshot-every never"
+WORDS = "learn --questions {questions} --excursion-probability 0.05 --horizon 12 --seed 1 --snapshot-every never"
+LIFE = f"{WORDS} --physics planar"  # without another process, which takes longer to start than the life
 
 OWN = """
 [[family]]
@@ -318,8 +319,8 @@ KILLS = [(1, 1200, 0.5), pytest.param(10, 6000, 1.0, marks=pytest.mark.slow)]
 def test_a_killed_and_resumed_run_equals_one_without_kills(
     kills: int, steps: int, span_s: float, own: Path, tmp_path: Path
 ) -> None:
-    """SIGKILL at random moments, to the agent or to the environment's process: see tests/agent/kills.py."""
-    words = [*LIFE.format(questions=own).replace("never", "1s").split()[1:], "--steps", str(steps)]
+    """SIGKILL at random moments, to the agent or to PyBullet's process: see tests/agent/kills.py."""
+    words = [*WORDS.format(questions=own).replace("never", "1s").split()[1:], "--steps", str(steps)]
     killed = lived_with_kills(tmp_path / "killed", words, np.random.default_rng(0), kills=kills, span_s=span_s)
     assert killed.n_kills >= (kills + 1) // 2
     assert horde("learn", " ".join(words), f"--out {tmp_path / 'whole'}") == 0

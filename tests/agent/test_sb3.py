@@ -34,6 +34,12 @@ from horde_agent.sb3 import (  # noqa: E402 - after importorskip
 )
 
 
+@pytest.fixture(autouse=True)
+def _one_thread() -> None:
+    """Use one thread in torch: numba's parallel loops set its number too, and two take ten times as long here."""
+    torch.set_num_threads(1)
+
+
 class Corridor(gym.Env[np.ndarray, int]):
     """Five places in a row; action 1 moves right, 0 stays. An episode has `length` steps, one of which may be faulty.
 
