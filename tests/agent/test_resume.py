@@ -56,10 +56,10 @@ def whole(tmp_path_factory: pytest.TempPathFactory, own: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def stopped(tmp_path_factory: pytest.TempPathFactory, own: Path) -> Path:
-    """The same life, asked for 500 steps alone; with two snapshots."""
+    """The same life, asked for 550 steps alone; with two snapshots."""
     run = tmp_path_factory.mktemp("runs") / "stopped"
     assert horde(LIFE.format(questions=own), f"--steps 230 --out {run}") == 0
-    assert horde(f"resume {run} --steps 500") == 0
+    assert horde(f"resume {run} --steps 550") == 0
     return run
 
 
@@ -82,7 +82,7 @@ pytestmark = pytest.mark.sim
 
 
 def test_a_run_extended_by_resume_equals_a_longer_run(run: Path, whole: Path) -> None:
-    """500 steps end within a drive: its other steps are not counted, and the resumed run repeats the drive."""
+    """550 steps end within a drive: its other steps are not counted, and the resumed run repeats the drive."""
     assert horde(f"resume {run} --steps 900") == 0
     assert differences(run, whole) == []
     assert summary_of(run)["steps"] == 900
@@ -178,7 +178,7 @@ def manifest_of(run: Path, **facts: Any) -> None:
 
 def test_another_version_and_processor_are_reported(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     manifest_of(run, version="0.0.7", processor="abacus")
-    assert horde(f"resume {run} --steps 501") == 0
+    assert horde(f"resume {run} --steps 551") == 0
     said = " ".join(capsys.readouterr().err.split())
     assert f"Resumed under version {own_version()} instead of 0.0.7" in said
     assert "instead of abacus" in said
