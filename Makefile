@@ -7,7 +7,7 @@ VENV := .venv
 PART ?= kernels
 BIN := $(VENV)/bin
 # Tests of tests/agent that run with the robot's, so that both processors are busy to the end.
-MOVED := tests/agent/test_re*
+MOVED := tests/agent/test_re*.py tests/agent/test_[u-z]*.py
 # Compiled kernels are kept between runs, keyed by the content of the sources; bounds-checked ones elsewhere, since numba
 # would take the one for the other.
 COMPILED = NUMBA_CACHE_DIR=$(CURDIR)/.build/numba/compiled OMP_NUM_THREADS=1
@@ -52,10 +52,10 @@ test: $(VENV)/.dev  ## Compiled, in two parts; a small subset interpreted, with 
 	$(MAKE) --no-print-directory -j 2 --output-sync=target test-learner test-interpreted test-robot
 
 test-learner: $(VENV)/.dev
-	$(COMPILED) $(BIN)/python -m pytest tests/agent horde_agent --ignore-glob '$(MOVED)'
+	$(COMPILED) $(BIN)/python -m pytest tests/agent horde_agent $(foreach glob,$(MOVED),--ignore-glob '$(glob)')
 
 test-robot: $(VENV)/.dev
-	$(COMPILED) $(BIN)/python -m pytest tests/env tests/test_*.py tests/bench tests/oracles horde_env tests/agent --ignore-glob 'tests/agent/test_[!r]*' --ignore-glob 'tests/agent/test_r[!e]*'
+	$(COMPILED) $(BIN)/python -m pytest tests/env tests/test_*.py tests/bench tests/oracles horde_env $(MOVED)
 
 test-checked: $(VENV)/.dev
 	$(CHECKED) $(BIN)/python -m pytest -m 'kernels and not slow'
