@@ -6,7 +6,6 @@ Ctrl-C, 143 SIGTERM, 129 SIGHUP) after a signal, also if the run then ended in o
 
 from __future__ import annotations
 
-import functools
 import io
 import itertools
 import json
@@ -18,6 +17,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, redirect_stderr, suppress
 from dataclasses import dataclass, replace
+from functools import partial, reduce
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -208,13 +208,13 @@ def _run(words: list[str], signals: SignalHandler) -> None:
             _export(command)
         case LearnConfig(backend="replay") if is_life(run_of(command.log)):
             asked, lived = recorded_settings(replace(command, log=run_of(command.log)))
-            _learn(resolve(asked), signals, lambda config, *into: relearning(config, lived, *into))
+            _learn(resolve(asked), signals, lambda config, into, console, _: relearning(config, lived, into, console))
         case LearnConfig() if command.data or command.minari or command.backend == "data":
             _learn_data(command, signals)
         case WatchConfig():
             watch(command)
         case _:
-            _learn(resolve(command), signals, lambda *new: _prepared(*new, signals))
+            _learn(resolve(command), signals, _prepared)
 
 
 def _doctor(command: DoctorConfig) -> None:
@@ -283,7 +283,7 @@ def _parse(words: list[str]) -> Any:
         default = replace(read_config(file), config=file)
     settings: dict[str, Any] = {"learn": {"default": default}}
     kinds: list[Any] = [Annotated[k, tyro.conf.subcommand(n, **settings.get(n, {}))] for n, k in _COMMANDS.items()]
-    any_of: Any = functools.reduce(operator.or_, kinds)
+    any_of: Any = reduce(operator.or_, kinds)
     errors = io.StringIO()
     try:
         with redirect_stderr(errors):
@@ -320,7 +320,9 @@ def _config_file(words: Sequence[str]) -> Path | None:
 
 
 def _learn(
-    config: LearnConfig, signals: SignalHandler, prepare: Callable[[LearnConfig, RunFolder, Console], Session]
+    config: LearnConfig,
+    signals: SignalHandler,
+    prepare: Callable[[LearnConfig, RunFolder, Console, SignalHandler], Session],
 ) -> None:
     """Learn in a new folder, by a session for it, and print a summary; without a step, no folder is left."""
     if config.watch:
@@ -330,7 +332,7 @@ def _learn(
     with folder.locked():
         try:
             with user_errors():
-                session = prepare(config, folder, Console(stderr=True))
+                session = prepare(config, folder, Console(stderr=True), signals)
                 session.begin()
             is_begun = True
             _finish(session, signals)
@@ -346,7 +348,7 @@ def _learn_data(config: LearnConfig, signals: SignalHandler) -> None:
         table = opened(asked)
     if config.questions is None and table.header["b_known"] and len(table.header["actions"]) > 1:
         asked = replace(asked, questions="excursions")
-    _learn(asked, signals, lambda *new: learning_from(table, *new, signals))
+    _learn(asked, signals, partial(learning_from, table))
 
 
 def _finish(session: Session, signals: SignalHandler) -> None:

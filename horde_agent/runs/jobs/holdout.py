@@ -176,8 +176,9 @@ def _split(rows: Iterable[Stream]) -> tuple[int, int, int]:
     for part in rows:
         if len(part):
             first, last = part.rows["step"][0] if first is None else first, part.rows["step"][-1]
-        *before, phase = phase, *part.rows["phase"].tolist()
-        n_gaps += int(np.count_nonzero((np.array(before) == Phase.BEHAVE) & ((part.rows["flags"] & Flag.GAP) > 0)))
+        phases = np.append(phase, part.rows["phase"])
+        phase = int(phases[-1])
+        n_gaps += int(np.count_nonzero((phases[:-1] == Phase.BEHAVE) & ((part.rows["flags"] & Flag.GAP) > 0)))
         n_rows += len(part)
     if n_rows < LEAST_ROWS:
         raise BadInput(

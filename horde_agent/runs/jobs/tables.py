@@ -230,11 +230,12 @@ def question_lines(
     horde: AnyHorde, nmsre: Floats, variance: Floats, n_tests: Integers, watch: MspbeWatch, steps: Floats
 ) -> list[list[object]]:
     """Return the lines of questions.csv; `steps` are the channels' quantisation steps, all of shape (n_demons,)."""
-    is_known, is_flat = ~np.isnan(variance) & ~np.isnan(steps), are_nearly_constant(variance, steps).astype(int)
+    is_known, is_flat = ~np.isnan(variance) & ~np.isnan(steps), are_nearly_constant(variance, steps)
+    flat = [int(one) if known else None for one, known in zip(is_flat, is_known, strict=True)]
     scores = (nmsre, variance, n_tests, np.asarray(horde.mspbe_scalar), np.asarray(horde.mspbe_vector()))
     facts = (~sound_demons(horde), watch.n_updates, watch.is_valid)
     columns = [*(of.tolist() for of in scores), *(of.astype(int).tolist() for of in facts)]
-    return [list(line) for line in zip(horde.names, *columns, np.where(is_known, is_flat, None), strict=True)]
+    return [list(line) for line in zip(horde.names, *columns, flat, strict=True)]
 
 
 def curve_lines(
