@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from abc import abstractmethod
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ from horde_env.emulation.lockstep import BATCH, LockstepClock
 from horde_env.errors import opened
 from horde_env.hardware.backend import PhysicalBody
 from horde_env.hardware.latch import EmergencyLatch
-from horde_env.hardware.settings import LinkSettings
+from horde_env.hardware.settings import LinkSettings, PortConfig
 from horde_env.robot import RobotSpec
 
 
@@ -67,11 +68,14 @@ class RelayClock:
 class EmulatedRobot(Backend):
     """A physical body connected to an emulated robot; each reset creates a new robot at a random pose.
 
+    A subclass names both, and further arguments of the body.
+
     Frames are those of the physical body, with the true pose (x_m, y_m, heading_rad) in `extras`, for pictures only.
 
     Args:
         spec: The robot.
         rates: Rates of random faults.
+        world: Further arguments of the emulator.
         speed: Seconds of the robot's time per second. When None, lockstep with the host: as fast as possible, and
             reproducible by the seed.
         seed: Added to the environment's seed, for other faults and noise with the same actions.
@@ -86,12 +90,16 @@ class EmulatedRobot(Backend):
         ValueError: If an argument is out of range.
     """
 
+    make_emulator: Callable[..., RobotEmulator]
+    make_body: type[PhysicalBody]
+    of_the_body: Mapping[str, Any] = MappingProxyType({})
     batch = BATCH  # in lockstep: ticks between two reads
 
     def __init__(
         self,
         spec: RobotSpec,
         rates: FaultRates,
+        world: dict[str, Any],
         *,
         speed: float | None = None,
         seed: int = 0,
@@ -107,31 +115,25 @@ class EmulatedRobot(Backend):
         self.period_s = self.spec.period_s
         self.clock = RelayClock()
         self._speed, self._seed, self._battery_scale = speed, seed, battery_scale
-        self._faults = rates
+        self._faults, self._world = rates, world
         self._settings = replace(settings or LinkSettings(), threaded=speed is not None)
         self._latch = latch
         self._emulator: RobotEmulator | None = None
         self._body: PhysicalBody | None = None
 
-    # ---- what a robot adds -------------------------------------------------------------------------------------------
-
-    @abstractmethod
     def switch_on(self, seed: int) -> RobotEmulator:
         """Return a new emulated robot."""
+        own = {"spec": self.spec, "battery_scale": self._battery_scale, "faults": self._faults}
+        return self.make_emulator(seed=seed, **own, **self._world)
 
-    @abstractmethod
     def connect(self, url: str, **time_arguments: Any) -> PhysicalBody:
         """Return the robot's physical body on the line `url`, with its arguments `monotonic`, `sleep` and `connect`."""
+        own: dict[str, Any] = {"settings": self._settings, "latch": self._latch, **self.of_the_body}
+        return self.make_body(PortConfig(url, parity="none"), self.clock, self.spec, **own, **time_arguments)
 
     def open_line(self, emulator: RobotEmulator) -> str:
         """Open a line and return its url."""
         return emulator.open_pty()
-
-    @abstractmethod
-    def pose(self) -> tuple[float, float, float]:
-        """Return the robot's true pose: metres and a heading in radians."""
-
-    # ------------------------------------------------------------------------------------------------------------------
 
     @property
     def emulator(self) -> RobotEmulator:
@@ -198,5 +200,5 @@ class EmulatedRobot(Backend):
         return self.connect(url, monotonic=fast.monotonic, sleep=fast.sleep)
 
     def _posed(self, frame: Frame) -> Frame:
-        x, y, heading = self.pose()
+        x, y, heading = self.emulator.robot.pose
         return replace(frame, extras={**frame.extras, "x_m": x, "y_m": y, "heading_rad": heading})

@@ -25,6 +25,10 @@ class RobotProgram(Protocol):
 
     n_cycles: int
 
+    @property
+    def pose(self) -> tuple[float, float, float]:
+        """The true pose: metres, and a heading in radians."""
+
     def receive(self, data: bytes, errors: int = 0) -> None:
         """Receive bytes from the line, and the error flags set by damage to them."""
 

@@ -145,15 +145,6 @@ def decode(data: bytes) -> Sensors:
     return Sensors(*_LAYOUT.unpack(data))
 
 
-def encode(sensors: Sensors) -> bytes:
-    """Return the 80 bytes of group 100.
-
-    Raises:
-        struct.error: If a number does not fit.
-    """
-    return _LAYOUT.pack(*sensors)
-
-
 def encode_packet(sensors: Sensors, number: int) -> bytes:
     """Return the bytes of a packet or group; b"" for an unknown number."""
     if number in GROUPS:

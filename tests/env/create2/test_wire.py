@@ -60,7 +60,7 @@ def test_the_checksum_includes_the_header() -> None:
 def test_groups_have_their_sizes(group: int, size: int) -> None:
     packet = wire.encode_packet(SAID, group)
     assert len(packet) == size
-    assert group > 6 or packet in wire.encode(SAID)
+    assert group > 6 or packet in wire.encode_packet(SAID, 100)
 
 
 def test_every_channel_comes_from_its_own_packet() -> None:

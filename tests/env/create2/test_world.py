@@ -55,7 +55,7 @@ def test_light_falls_with_the_distance_as_it_was_measured() -> None:
 
 def test_nothing_gets_into_a_wall_whatever_it_is_asked() -> None:
     """The centre keeps the radius from all segments; both switches close head-on, one for a contact on its side."""
-    segments, found, rng = load_room().segments(), np.zeros(4), np.random.default_rng(0)
+    segments, found, rng = load_room().segments(), np.zeros(3), np.random.default_rng(0)
     state = np.zeros(world.N_STATE)
     for _ in range(64 * 60):
         left, right = rng.uniform(-0.5, 0.5, 2)
@@ -72,7 +72,7 @@ def test_nothing_gets_into_a_wall_whatever_it_is_asked() -> None:
 
 def test_wheels_take_their_speed_at_two_metres_per_second_squared() -> None:
     """0 to 0.189 m/s in seven ticks; the way is the speed's integral, and the encoders count it."""
-    state, found = np.zeros(world.N_STATE), np.zeros(4)
+    state, found = np.zeros(world.N_STATE), np.zeros(3)
     speeds = []
     for _ in range(64):
         world.move(state, 0.199, 0.199, np.zeros(2), 0.0, 0, WALL + np.array([10, 0, 10, 0, 0, 0]), found)
@@ -84,7 +84,7 @@ def test_wheels_take_their_speed_at_two_metres_per_second_squared() -> None:
 
 
 def driven(start: tuple[float, float, float], speed: float) -> tuple[np.ndarray, np.ndarray]:
-    """Return states and contacts after each tick of four seconds at a speed (m/s), shapes (256, 13) and (256, 4)."""
+    """Return states and contacts after each tick of four seconds at a speed (m/s), shapes (256, 13) and (256, 3)."""
     machine = Machine()
     machine.place(*start, np.random.default_rng(0))
     states, found = [], []
@@ -111,7 +111,6 @@ def test_an_obstacle_ahead_stops_the_robot_while_its_wheels_turn(
     assert states[-1, :2] == pytest.approx(end, abs=3e-3)
     is_dock = end[0] == 0.0
     assert found[-64:, world.BUMP_L].all() == found[-64:, world.BUMP_R].all() == (not is_dock)
-    assert found[-64:, world.AT_DOCK].all() == is_dock
     assert np.abs(found[-64:, world.AHEAD]).max() < 3e-4
     assert states[-1, world.AMP_L] > 0.45
     assert (np.diff(states[-64:, world.COUNT_L]) > 0).all()

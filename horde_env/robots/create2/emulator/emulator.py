@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,6 @@ from numpy.random import Generator
 from horde_env.emulation.emulated import EmulatedRobot
 from horde_env.emulation.emulator import RobotEmulator
 from horde_env.emulation.faults import FaultRates, LineFaults
-from horde_env.hardware.settings import PortConfig
 from horde_env.robot import RobotSpec, create2
 from horde_env.robots.create2.body import CreateBody
 from horde_env.robots.create2.place import Room, load_room
@@ -156,6 +156,8 @@ class EmulatedCreate(EmulatedRobot):
         ValueError: If an argument is out of range.
     """
 
+    make_emulator, make_body = CreateEmulator, CreateBody
+    of_the_body = MappingProxyType({"may_stand_on_dock": True})
     batch = 1
     notes = CreateBody.notes
     obedience = CreateBody.obedience
@@ -170,35 +172,7 @@ class EmulatedCreate(EmulatedRobot):
         physics: str | None = None,
         **common: Any,
     ) -> None:
-        super().__init__(create2() if spec is None else spec, CreateFaultRates.parse(faults), **common)
-        self.room: Room = load_room(layout) if room is None else room
         check_physics(physics)
-
-    def switch_on(self, seed: int) -> CreateEmulator:
-        """Return a new emulated robot."""
-        assert isinstance(self._faults, CreateFaultRates)
-        return CreateEmulator(
-            seed=seed,
-            spec=self.spec,
-            room=self.room,
-            battery_scale=self._battery_scale,
-            faults=self._faults,
-        )
-
-    def connect(self, url: str, **time_arguments: Any) -> CreateBody:
-        """Return the physical body on the line `url`."""
-        config = PortConfig(url, parity="none")
-        return CreateBody(
-            config,
-            self.clock,
-            self.spec,
-            settings=self._settings,
-            latch=self._latch,
-            may_stand_on_dock=True,
-            **time_arguments,
-        )
-
-    def pose(self) -> tuple[float, float, float]:
-        """Return the robot's true pose: metres and a heading in radians."""
-        pose: tuple[float, float, float] = self.emulator.robot.machine.pose
-        return pose
+        self.room: Room = load_room(layout) if room is None else room
+        rates, world = CreateFaultRates.parse(faults), {"room": self.room}
+        super().__init__(create2() if spec is None else spec, rates, world, **common)

@@ -39,6 +39,9 @@ class SimulatedCreate(Backend):
         battery_scale: Factor on the battery's capacity, which by default lasts four hours of wandering.
         physics: "planar" or None: it has no other engine.
 
+    Attributes:
+        machine: The robot's body in its room.
+
     Raises:
         ValueError: If `battery_scale` is not positive, or `physics` names another engine.
     """
@@ -58,25 +61,12 @@ class SimulatedCreate(Backend):
         self.room: Room = load_room(layout) if room is None else room
         self.period_s = self.spec.period_s
         check_physics(physics)
-        self._battery_scale = battery_scale
-        self._machine: Machine | None = self._make_machine()
+        self.machine = Machine(self.spec, self.room, battery_scale=battery_scale)
         self.pilot = Pilot(self.spec)
         self._request = self.spec.group("last_request")
         self._firmware: Firmware | None = None
         self._state: CreateState | None = None
         self._raw = np.zeros((MOST_TICKS, self.spec.n_channels))
-
-    def _make_machine(self) -> Machine:
-        return Machine(self.spec, self.room, battery_scale=self._battery_scale)
-
-    @property
-    def machine(self) -> Machine:
-        """The robot's body in its room.
-
-        Raises:
-            BackendUnavailable: After close.
-        """
-        return opened(self._machine, "the simulated body is closed")
 
     @property
     def firmware(self) -> Firmware:
@@ -89,8 +79,6 @@ class SimulatedCreate(Backend):
 
     def reset(self, rng: Generator) -> Frame:
         """Place the robot, just switched on, at a random pose with room around it, and return its first frame."""
-        if self._machine is None:
-            self._machine = self._make_machine()
         self.machine.place_freely(rng)
         firmware = self._firmware = Firmware(self.machine, rng)
         self._supervisor, self._stop_reason = CreateSupervisor(self.spec), ""
@@ -132,8 +120,8 @@ class SimulatedCreate(Backend):
         self.pilot.charge(enabled)
 
     def close(self) -> None:
-        """Free the simulation. Closing twice does nothing."""
-        self._firmware = self._machine = None
+        """Switch the robot off. Closing twice does nothing."""
+        self._firmware = None
 
     @property
     def _t(self) -> float:

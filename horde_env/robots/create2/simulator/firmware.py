@@ -107,6 +107,11 @@ class Firmware:
         return self.mode in (SAFE, FULL) and any(self.requested)
 
     @property
+    def pose(self) -> tuple[float, float, float]:
+        """The robot's true pose: metres, and a heading in radians."""
+        return self.machine.pose
+
+    @property
     def is_hung(self) -> bool:
         """True while it boots after `hang`; bytes are lost meanwhile."""
         return self.n_cycles < self._reboot_until

@@ -27,9 +27,8 @@ SLEW_M_S = 2.0 * TICK_S  # change of a wheel's speed in one tick
 X, Y, HEADING, LEFT, RIGHT, COUNT_L, COUNT_R, AMP_L, AMP_R, HELD_L, HELD_R, SIGN_L, SIGN_R = range(13)
 N_STATE = 13
 
-# Output of `move`: bumps left and right (0 or 1), distance moved forward in the tick (m), contact with the dock's face.
-BUMP_L, BUMP_R, AHEAD, AT_DOCK = range(4)
-N_FOUND = 4
+# Output of `move`: bumps left and right (0 or 1), distance moved forward in the tick (m).
+BUMP_L, BUMP_R, AHEAD, N_FOUND = range(4)
 
 # Steady speed by encoders against the request, m/s: slow requests are exceeded, fast ones nearly reached.
 ASKED = np.array([0.0, 0.028, 0.050, 0.078, 0.100, 0.149, 0.199, 0.500])
@@ -101,7 +100,7 @@ def move(
         drag: Additional current of each wheel by the floor, A.
         stuck: 1 if the left wheel is blocked, 2 the right one, 0 neither.
         segments: The obstacles (`Room.segments`).
-        found: Receives the contacts, shape (4,); see above.
+        found: Receives the contacts, shape (3,); see above.
     """
     turn_wheels(state, left, right, noise, stuck)
     vx, vy, yaw_rate = wanted(state)
@@ -109,7 +108,7 @@ def move(
     state[X] += vx * TICK_S
     state[Y] += vy * TICK_S
     state[HEADING] += yaw_rate * TICK_S
-    found[BUMP_L] = found[BUMP_R] = found[AT_DOCK] = 0.0
+    found[BUMP_L] = found[BUMP_R] = 0.0
     _push_out(state, segments, found)
     feel(state, left, right, drag, stuck, before_x, before_y, before_heading, found)
 
@@ -197,9 +196,7 @@ def _push_out(state: Floats, segments: Floats, found: Floats) -> None:
             is_free = False
             state[X] = px + dx / distance * RADIUS_M
             state[Y] = py + dy / distance * RADIUS_M
-            if segments[k, 5] > 0.0:
-                found[AT_DOCK] = 1.0
-            else:
+            if segments[k, 5] == 0.0:  # not the dock's face
                 press(state, px, py, found)
         if is_free:
             return

@@ -18,7 +18,6 @@ from numpy.random import Generator
 from horde_env.emulation.emulated import EmulatedRobot
 from horde_env.emulation.emulator import RobotEmulator
 from horde_env.emulation.faults import FaultRates, LineFaults
-from horde_env.hardware.settings import PortConfig
 from horde_env.robot import RobotSpec, critterbot
 from horde_env.robots.critterbot.body import DropsBody, SerialBody
 from horde_env.robots.critterbot.emulator.driver import DropsLine
@@ -180,6 +179,7 @@ class EmulatedBody(EmulatedRobot):
         ValueError: If an argument is out of range.
     """
 
+    make_emulator = Emulator
     obedience = SerialBody.obedience
 
     def __init__(
@@ -194,34 +194,12 @@ class EmulatedBody(EmulatedRobot):
     ) -> None:
         if link not in BODIES:
             raise ValueError(f"link must be {' or '.join(BODIES)}, not {link!r}")
-        super().__init__(critterbot() if spec is None else spec, FaultRates.parse(faults), **common)
-        self.pen = load_pen() if pen is None else pen
-        self.notes = BODIES[link].notes
-        self._link = link
-        self.physics = resolve_physics(physics)
-
-    def switch_on(self, seed: int) -> Emulator:
-        """Return a new emulated robot."""
-        return Emulator(
-            seed=seed,
-            spec=self.spec,
-            pen=self.pen,
-            battery_scale=self._battery_scale,
-            physics=self.physics,
-            faults=self._faults,
-        )
+        self.pen, self.physics = load_pen() if pen is None else pen, resolve_physics(physics)
+        rates, world = FaultRates.parse(faults), {"pen": self.pen, "physics": self.physics}
+        super().__init__(critterbot() if spec is None else spec, rates, world, **common)
+        self._link, self.make_body, self.notes = link, BODIES[link], BODIES[link].notes
 
     def open_line(self, emulator: RobotEmulator) -> str:
         """Open a line and return its url."""
         assert isinstance(emulator, Emulator)
         return emulator.open_pty() if self._link == "serial" else emulator.listen_drops()
-
-    def connect(self, url: str, **time_arguments: Any) -> SerialBody:
-        """Return the physical body on the line `url`."""
-        config, kind = PortConfig(url, parity="none"), BODIES[self._link]
-        return kind(config, self.clock, self.spec, settings=self._settings, latch=self._latch, **time_arguments)
-
-    def pose(self) -> tuple[float, float, float]:
-        """Return the robot's true pose: metres and a heading in radians."""
-        m = self.emulator.robot.machine.body.motion
-        return m.x, m.y, float(np.pi - (np.pi - m.heading) % (2.0 * np.pi))

@@ -90,6 +90,12 @@ class Microcontroller:
         self._look()
 
     @property
+    def pose(self) -> tuple[float, float, float]:
+        """The robot's true pose: metres, and a heading in radians."""
+        m = self.machine.body.motion
+        return m.x, m.y, float(np.pi - (np.pi - m.heading) % (2.0 * np.pi))
+
+    @property
     def is_hung(self) -> bool:
         """True while the ARM hangs (`hang`)."""
         return bool(self.machine.firmware.arm[HUNG])
