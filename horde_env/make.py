@@ -169,6 +169,10 @@ def _is_whole(value: Any, least: int) -> bool:
     return not isinstance(value, bool) and isinstance(value, Integral) and int(value) >= least
 
 
+def _is_sequence(value: Any) -> bool:
+    return isinstance(value, Sequence | np.ndarray) and not isinstance(value, str | bytes)
+
+
 _FLAG = Expected(lambda v: isinstance(v, bool | np.bool_), "True or False")
 _POSITIVE = Expected(_is_positive, "a positive, finite number")
 _TEXT = Expected(lambda v: isinstance(v, str), "a string")
@@ -182,14 +186,8 @@ _EXPECTED: dict[str, Expected] = {
     "layout": _PATH._replace(may_be_none=True),
     "seed": Expected(lambda v: _is_whole(v, 0), "a whole number from 0 on"),
     "baudrate": Expected(lambda v: _is_whole(v, 1), "a positive whole number of bits per second", may_be_none=True),
-    "lamp_moves": Expected(
-        lambda v: isinstance(v, Sequence | np.ndarray) and not isinstance(v, str | bytes),
-        "a sequence of (seconds, name of a lamp, (x, y, z) in metres)",
-    ),
-    "friction_changes": Expected(
-        lambda v: isinstance(v, Sequence | np.ndarray) and not isinstance(v, str | bytes),
-        "a sequence of (seconds, 'clockwise' or 'counterclockwise', factor)",
-    ),
+    "lamp_moves": Expected(_is_sequence, "a sequence of (seconds, name of a lamp, (x, y, z) in metres)"),
+    "friction_changes": Expected(_is_sequence, "a sequence of (seconds, 'clockwise' or 'counterclockwise', factor)"),
     "signs": Expected(
         lambda v: isinstance(v, Mapping) and all(isinstance(n, str) and sign in (1, -1) for n, sign in v.items()),
         "a mapping from channel names to 1 or -1",

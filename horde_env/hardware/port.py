@@ -77,6 +77,11 @@ class Port:
         fill: Bytes that complete any partial packet at the robot. If empty, an interrupted write loses the port.
         connect: Opens the port; `serial_for_url` by default.
 
+    Attributes:
+        first_bytes: First 256 bytes or more received, to identify the device.
+        counts: Bytes and packets so far.
+        lost: Why the port is lost; "" if it is open.
+
     Raises:
         BackendUnavailable: If the port cannot be opened, with the reason and the remedy.
     """
@@ -93,10 +98,8 @@ class Port:
         self.config, self.parser = config, parser
         self._monotonic, self._fill = monotonic, fill
         self._readings: deque[Reading] = deque(maxlen=N_KEPT)
-        self._first_bytes = bytearray()
-        self._counts = Counts()
+        self.first_bytes, self.counts, self.lost = b"", Counts(), ""
         self._skipped_told = 0  # skipped bytes before the last reading
-        self._lost = ""
         self._torn = self._cut = False
         self._changed = threading.Condition()
         self._writing = threading.Lock()
@@ -111,24 +114,6 @@ class Port:
 
     # ---- reading -----------------------------------------------------------------------------------------------------
 
-    @property
-    def counts(self) -> Counts:
-        """Bytes and packets so far."""
-        with self._changed:
-            return self._counts
-
-    @property
-    def lost(self) -> str:
-        """Why the port is lost; "" if it is open."""
-        with self._changed:
-            return self._lost
-
-    @property
-    def first_bytes(self) -> bytes:
-        """First 256 bytes or more received, to identify the device."""
-        with self._changed:
-            return bytes(self._first_bytes)
-
     def readings(self, after: int = 0) -> tuple[Reading, ...]:
         """Return the readings with a number greater than `after`, older first; no more than the last 32."""
         with self._changed:
@@ -141,7 +126,7 @@ class Port:
             PortLost: If the port is lost and no such reading came before.
         """
         with self._changed:
-            self._changed.wait_for(lambda: self._newest_number() > after or bool(self._lost), timeout_s)
+            self._changed.wait_for(lambda: self._newest_number() > after or bool(self.lost), timeout_s)
             if self._newest_number() > after:
                 return self._readings[-1]
             self._raise_if_lost()
@@ -151,8 +136,8 @@ class Port:
         return self._readings[-1].number if self._readings else 0
 
     def _raise_if_lost(self) -> None:
-        if self._lost:
-            raise PortLost(self.config.url, self._lost)
+        if self.lost:
+            raise PortLost(self.config.url, self.lost)
 
     def _read_until_closed(self) -> None:
         """Run the reader thread."""
@@ -175,8 +160,8 @@ class Port:
         parser = self.parser
         states = parser.feed(data)
         with self._changed:
-            if len(self._first_bytes) < 256:
-                self._first_bytes += data[:256]
+            if len(self.first_bytes) < 256:
+                self.first_bytes += data[:256]
             for state in states:
                 skipped = parser.skipped_bytes - self._skipped_told
                 # Counters can be unwrapped over one lost packet, not over more.
@@ -185,13 +170,13 @@ class Port:
                 level = parser.unwrap(state)
                 self._readings.append(Reading(state, t, self._newest_number() + 1, skipped, level))
                 self._skipped_told = parser.skipped_bytes
-            n_bytes = self._counts.n_bytes + len(data)
-            self._counts = Counts(n_bytes, parser.packets, parser.crc_errors, parser.skipped_bytes)
+            n_bytes = self.counts.n_bytes + len(data)
+            self.counts = Counts(n_bytes, parser.packets, parser.crc_errors, parser.skipped_bytes)
             self._changed.notify_all()
 
     def _lose(self, error: Exception) -> None:
         with self._changed:
-            self._lost = self._lost or _reason_of(error, self.config)
+            self.lost = self.lost or _reason_of(error, self.config)
             self._changed.notify_all()
 
     # ---- writing -----------------------------------------------------------------------------------------------------
@@ -208,7 +193,7 @@ class Port:
         """
         with self._writing:
             if self._torn or self._closing.is_set():
-                raise PortLost(self.config.url, self._lost or "it was closed")
+                raise PortLost(self.config.url, self.lost or "it was closed")
             try:
                 self._put(data)
             except PORT_ERRORS as error:
@@ -253,7 +238,7 @@ class Port:
             if connection is not None:
                 connection.close()
             with self._changed:
-                self._lost = self._lost or "it was closed"
+                self.lost = self.lost or "it was closed"
                 self._changed.notify_all()
 
     def __enter__(self) -> Port:

@@ -39,66 +39,6 @@ _WRONG_MODE = (
 )
 
 
-class Compliance:
-    """Checks each step's newest state; a fault holds until a state refutes it.
-
-    Attributes:
-        refusal: The fault, in two sentences; "" while the robot follows its commands.
-    """
-
-    def __init__(self) -> None:
-        self.refusal = ""
-        self._n_deaf = self._n_wrong_mode = 0  # steps
-        self._echo: Wheels | None = None
-        self._cause: tuple[int, bool] | None = None
-
-    def judge(self, state: CreateState, mode: int, asked: Wheels | None, n_since: int, *, is_excused: bool) -> str:
-        """Return `refusal` after a step.
-
-        Args:
-            state: The newest state.
-            mode: The mode that was set.
-            asked: The newest speeds sent; None without any.
-            n_since: Frames since they were sent.
-            is_excused: True if another mode has a known reason.
-        """
-        if state.mode != mode:
-            return self._judge_mode(state, mode, is_excused=is_excused)
-        self._n_wrong_mode, self._cause = 0, None
-        if mode != SAFE or asked is None:
-            self.refusal = ""
-        elif n_since >= ECHO_FRAMES:
-            self._judge_echo(Wheels(state.sensors.requested_right, state.sensors.requested_left), asked)
-        return self.refusal
-
-    def _judge_mode(self, state: CreateState, mode: int, *, is_excused: bool) -> str:
-        self._n_deaf, self._echo = 0, None  # a return to `mode` will show that it receives
-        cause = state.mode, is_held_up(state.sensors)
-        self._n_wrong_mode = 0 if is_excused or cause != self._cause else self._n_wrong_mode + 1
-        self._cause = cause
-        if is_excused:
-            self.refusal = ""
-        elif self._n_wrong_mode >= MODE_STEPS:
-            reported = MODES[state.mode] if 0 <= state.mode < len(MODES) else f"an unknown ({state.mode})"
-            wrong_mode = _WRONG_MODE.format(MODE_STEPS / 10, reported, MODES[mode])
-            self.refusal = _DROPPED if is_held_up(state.sensors) else wrong_mode
-        return self.refusal
-
-    def _judge_echo(self, echo: Wheels, asked: Wheels) -> None:
-        if echo != asked:
-            self._n_deaf += 1
-        elif echo != self._echo:
-            self._n_deaf, self.refusal = 0, ""
-        self._echo = echo
-        if self._n_deaf == DEAF_STEPS:
-            self.refusal = _DEAF.format(DEAF_STEPS, *echo)
-
-
-def is_held_up(sensors: Sensors) -> bool:
-    """Return whether a wheel has dropped."""
-    return bool(sensors.bumps & 12)
-
-
 GONE_S, AGAIN_S = 0.5, 1.0
 TRIES_AT_DOCK = 2  # of Safe, before Full
 FULL_S = 2.0
@@ -111,7 +51,7 @@ class Verdict(NamedTuple):
     Attributes:
         applied: Whether the robot executes the request.
         came_back: Whether it has just returned to Safe, so that the frame is a gap.
-        refusal: Why it ignores its commands (`Compliance`); "" unless that lasts.
+        refusal: Why it ignores its commands, in two sentences; "" unless that lasts.
     """
 
     applied: bool
@@ -145,7 +85,10 @@ class Pilot:
         self._full_t = -math.inf
         self._was_safe = True
         self._is_low = False
-        self._compliance = Compliance()
+        self._refusal = ""  # holds until a state refutes it
+        self._n_deaf = self._n_wrong_mode = 0  # steps
+        self._echo: Wheels | None = None
+        self._cause: tuple[int, bool] | None = None
 
     def charge(self, enabled: bool) -> None:
         """Start (or restart) docking, or leave the dock."""
@@ -186,17 +129,46 @@ class Pilot:
             n_since: Frames since it was sent.
             is_kept_still: Whether the supervisor or the latch keeps the robot still.
         """
-        is_safe = state.mode == SAFE
+        sensors, is_safe = state.sensors, state.mode == SAFE
         came_back, self._was_safe = is_safe and not self._was_safe, is_safe
-        echo = Wheels(state.sensors.requested_right, state.sensors.requested_left)
+        echo = Wheels(sensors.requested_right, sensors.requested_left)
         applied = is_safe and self.override is None and (echo == asked or n_since < ECHO_FRAMES)
         mode = PASSIVE if self.is_charging else SAFE
-        # A lifted robot reports cliffs too.
-        is_at_cliff = is_over_a_cliff(state.sensors) and not is_held_up(state.sensors)
-        is_excused = is_kept_still or is_at_cliff or bool(state.sensors.charging_sources & 2)
-        asked = asked if self.override is None else None
-        refusal = self._compliance.judge(state, mode, asked, n_since, is_excused=is_excused)
-        return Verdict(applied, came_back, refusal)
+        if state.mode != mode:
+            # A lifted robot reports cliffs too.
+            is_at_cliff = is_over_a_cliff(sensors) and not is_held_up(sensors)
+            is_excused = is_kept_still or is_at_cliff or bool(sensors.charging_sources & 2)
+            self._judge_mode(state, mode, is_excused=is_excused)
+        else:
+            self._n_wrong_mode, self._cause = 0, None
+            if not is_safe or asked is None or self.override is not None:
+                self._refusal = ""
+            elif n_since >= ECHO_FRAMES:
+                self._judge_echo(echo, asked)
+        return Verdict(applied, came_back, self._refusal)
+
+    def _judge_mode(self, state: CreateState, mode: int, *, is_excused: bool) -> None:
+        """Count the steps in another mode than `mode`; `is_excused` if that has a known reason."""
+        self._n_deaf, self._echo = 0, None  # a return to `mode` will show that it receives
+        cause = state.mode, is_held_up(state.sensors)
+        self._n_wrong_mode = 0 if is_excused or cause != self._cause else self._n_wrong_mode + 1
+        self._cause = cause
+        if is_excused:
+            self._refusal = ""
+        elif self._n_wrong_mode >= MODE_STEPS:
+            reported = MODES[state.mode] if 0 <= state.mode < len(MODES) else f"an unknown ({state.mode})"
+            wrong_mode = _WRONG_MODE.format(MODE_STEPS / 10, reported, MODES[mode])
+            self._refusal = _DROPPED if is_held_up(state.sensors) else wrong_mode
+
+    def _judge_echo(self, echo: Wheels, asked: Wheels) -> None:
+        """Count the steps in which the robot reports other speeds than were sent."""
+        if echo != asked:
+            self._n_deaf += 1
+        elif echo != self._echo:
+            self._n_deaf, self._refusal = 0, ""
+        self._echo = echo
+        if self._n_deaf == DEAF_STEPS:
+            self._refusal = _DEAF.format(DEAF_STEPS, *echo)
 
     def _may_ask(self, t: float) -> bool:
         if abs(t - self._asked_t) < AGAIN_S:
@@ -228,6 +200,11 @@ class Pilot:
             return b""
         self.override, self._tries = None, 0
         return drive_direct(HALT) + bytes([Op.SAFE])
+
+
+def is_held_up(sensors: Sensors) -> bool:
+    """Return whether a wheel has dropped."""
+    return bool(sensors.bumps & 12)
 
 
 def is_over_a_cliff(sensors: Sensors) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
 
 import numpy as np
 import pytest
@@ -42,17 +41,6 @@ class TestEmulatedCreate(BackendContract):
 
     def make_spec(self) -> RobotSpec:
         return SPEC
-
-
-@pytest.fixture
-def emulated() -> Iterator[tuple[PenEnv, EmulatedCreate]]:
-    body = EmulatedCreate()
-    env = PenEnv(body, body.clock, spec=SPEC)
-    env.reset(seed=3, options=STAY)
-    body.emulator.robot.machine.place(0.0, -0.3, 1.57, np.random.default_rng(0))
-    env.step(4)
-    yield env, body
-    env.close()
 
 
 def test_a_robot_without_a_drawing_of_its_own_cannot_be_drawn() -> None:
@@ -115,54 +103,35 @@ def test_speeds_that_are_not_echoed_are_not_applied(emulated: tuple[PenEnv, Emul
     assert [env.step(a)[4]["applied"] for a in (0, 2, 3, 0)] == [1, 0, 0, 1]
 
 
+LEFT = {
+    "off": "", "passive": "80", "safe": "80 83", "full": "80 84", "driving": "80 84 91 00 c7 00 c7",
+    "half a command": "80 83 8c 00 10 20", "one too high": "80 83", "one START is lost": "80 83 94 01 64",
+    "two STARTs are lost": "80 83 94 01 64",
+}  # fmt: skip
+
+
 @pytest.mark.hardware
-@pytest.mark.parametrize("state", ["off", "passive", "safe", "full", "driving", "half a command", "one too high"])
+@pytest.mark.parametrize("state", LEFT)
 def test_a_robot_is_found_in_whatever_state_it_was_left(state: str) -> None:
-    """It stands, in Safe, when the first frame comes."""
-    body = EmulatedCreate()
-    switch_on = body.switch_on
-    words = {
-        "off": "", "passive": "80", "safe": "80 83", "full": "80 84", "driving": "80 84 91 00 c7 00 c7",
-        "half a command": "80 83 8c 00 10 20", "one too high": "80 83",
-    }  # fmt: skip
+    """It stands, in Safe, when the first frame comes, and then follows.
 
-    def left(seed: int):
-        emulator = switch_on(seed)
-        emulator.robot.mode_offset = int(state == "one too high")
-        emulator.robot.receive(bytes.fromhex(words[state]))
-        return emulator
-
-    body.switch_on = left  # type: ignore[method-assign]
-    env = PenEnv(body, body.clock, spec=SPEC)
-    try:
-        _, info = env.reset(seed=0, options=STAY)
-        assert info["applied"] == 1
-        assert not body.emulator.robot.is_driven
-        assert env.step(0)[4]["applied"] == 1
-    finally:
-        env.close()
-
-
-@pytest.mark.hardware
-@pytest.mark.parametrize("n_lost", [0, 1, 2])
-def test_a_start_that_is_lost_is_not_taken_for_another_way_to_count_modes(n_lost: int) -> None:
-    """A robot that was left in Safe reports 2, as one in Passive does that reports each mode one too high.
-
-    Taken for that one it would be told Safe for ever, obeyed all that it was asked, and nothing of it were learned.
+    A robot that was left in Safe and misses START reports 2, as one in Passive does that reports each mode one too
+    high: taken for that one, it would be sent Safe for ever, and nothing would be learned.
     """
     body = EmulatedCreate()
     switch_on = body.switch_on
 
     def left(seed: int):
         emulator = switch_on(seed)
-        robot, lost = emulator.robot, 0
-        robot.receive(bytes.fromhex("80 83 94 01 64"))
+        robot, n_lost = emulator.robot, list(LEFT).index(state) - list(LEFT).index("one too high")
+        robot.mode_offset = int(state == "one too high")
+        robot.receive(bytes.fromhex(LEFT[state]))
         receive = robot.receive
 
         def deaf(data: bytes, errors: int = 0) -> None:
-            nonlocal lost
-            while lost < n_lost and b"\x80" in data:
-                data, lost = data.replace(b"\x80", b"", 1), lost + 1
+            nonlocal n_lost
+            while n_lost > 0 and b"\x80" in data:
+                data, n_lost = data.replace(b"\x80", b"", 1), n_lost - 1
             receive(data, errors)
 
         robot.receive = deaf
@@ -171,7 +140,9 @@ def test_a_start_that_is_lost_is_not_taken_for_another_way_to_count_modes(n_lost
     body.switch_on = left  # type: ignore[method-assign]
     env = PenEnv(body, body.clock, spec=SPEC)
     try:
-        env.reset(seed=0, options=STAY)
+        _, info = env.reset(seed=0, options=STAY)
+        assert info["applied"] == 1
+        assert not body.emulator.robot.is_driven
         assert [env.step(0)[4]["applied"] for _ in range(3)] == [1, 1, 1]
         assert body.emulator.robot.mode == SAFE
     finally:

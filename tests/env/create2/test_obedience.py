@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 import pytest
 
@@ -11,7 +9,7 @@ from horde_env.env import PenEnv
 from horde_env.make import make_env
 from horde_env.robot import create2
 from horde_env.robots.create2.emulator.emulator import EmulatedCreate
-from horde_env.robots.create2.pilot import Compliance, Pilot
+from horde_env.robots.create2.pilot import Pilot
 from horde_env.robots.create2.stream import CreateState
 from horde_env.robots.create2.wire import FULL, PASSIVE, SAFE, Sensors, Wheels
 
@@ -28,9 +26,10 @@ def state(echo: Wheels = STAND, mode: int = SAFE, **packets: int) -> CreateState
 
 def judged(*steps: tuple[Wheels | None, CreateState], told: int = SAFE, n_since: int = 6, **excuse: bool) -> str:
     """Return the fault after each step: d(eaf), l(ifted), m(ode), or "." for none."""
-    rule, found = Compliance(), ""
+    pilot, found = Pilot(SPEC), ""
+    pilot.is_charging = told == PASSIVE
     for asked, seen in steps:
-        refusal = rule.judge(seen, told, asked, n_since, is_excused=excuse.get("is_excused", False))
+        refusal = pilot.judge(seen, asked, n_since, is_kept_still=excuse.get("is_excused", False)).refusal
         kinds = {"m": "mode (packet 35)", "l": "a wheel has dropped", "d": "packets 41 and 42"}
         found += next((kind for kind, words in kinds.items() if words in refusal), ".")
     return found
@@ -95,18 +94,6 @@ def test_a_robot_that_is_sent_to_its_dock_must_leave_safe() -> None:
 
 
 # ---- as bytes --------------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def emulated(caplog: pytest.LogCaptureFixture) -> Iterator[tuple[PenEnv, EmulatedCreate]]:
-    body = EmulatedCreate()
-    env = PenEnv(body, body.clock, spec=SPEC)
-    env.reset(seed=3, options=STAY)
-    body.emulator.robot.machine.place(0.0, -0.3, 1.57, np.random.default_rng(0))
-    env.step(4)
-    caplog.clear()
-    yield env, body
-    env.close()
 
 
 def told(caplog: pytest.LogCaptureFixture) -> list[str]:
