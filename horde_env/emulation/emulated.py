@@ -22,21 +22,6 @@ from horde_env.hardware.settings import LinkSettings, PortConfig
 from horde_env.robot import RobotSpec
 
 
-class FastTime:
-    """Time that runs `speed` times as fast as real time."""
-
-    def __init__(self, speed: float) -> None:
-        self.speed = speed
-
-    def monotonic(self) -> float:
-        """Return the time in seconds."""
-        return self.speed * time.monotonic()
-
-    def sleep(self, seconds: float) -> None:
-        """Wait for seconds of this time."""
-        time.sleep(seconds / self.speed)
-
-
 class RelayClock:
     """The environment's clock: forwards to the clock of the current robot, which each reset replaces.
 
@@ -194,10 +179,14 @@ class EmulatedRobot(Backend):
             lockstep = LockstepClock(emulator, self.period_s, batch=self.batch)
             self.clock.clock = lockstep
             return self.connect(url, monotonic=lockstep.monotonic, sleep=lockstep.sleep, connect=lockstep.connect)
-        fast = FastTime(self._speed)
-        self.clock.clock = RealTimeClock(self.period_s, monotonic=fast.monotonic, sleep=fast.sleep)
-        emulator.start(self._speed)
-        return self.connect(url, monotonic=fast.monotonic, sleep=fast.sleep)
+        speed = self._speed
+        fast: dict[str, Any] = {
+            "monotonic": lambda: speed * time.monotonic(),
+            "sleep": lambda seconds: time.sleep(seconds / speed),
+        }
+        self.clock.clock = RealTimeClock(self.period_s, **fast)
+        emulator.start(speed)
+        return self.connect(url, **fast)
 
     def _posed(self, frame: Frame) -> Frame:
         x, y, heading = self.emulator.robot.pose

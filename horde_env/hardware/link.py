@@ -102,11 +102,16 @@ class KeepAlive:
 Steps = Generator[None, None, Port]
 
 
-def pause(duration_s: float, monotonic: Callable[[], float]) -> Generator[None, None, None]:
-    """Yield until `duration_s` has passed."""
-    end = monotonic() + duration_s
-    while monotonic() < end:
+def pause(
+    limit_s: float, monotonic: Callable[[], float], until: Callable[[], object] = lambda: False
+) -> Generator[None, None, bool]:
+    """Yield until a condition is true, for `limit_s` at most; return whether it is."""
+    end = monotonic() + limit_s
+    while not until():
+        if monotonic() >= end:
+            return False
         yield
+    return True
 
 
 # ---- the link --------------------------------------------------------------------------------------------------------

@@ -101,7 +101,7 @@ class Port:
         self.first_bytes, self.counts, self.lost = b"", Counts(), ""
         self._skipped_told = 0  # skipped bytes before the last reading
         self._torn = self._cut = False
-        self._changed = threading.Condition()
+        self._taking = threading.Lock()
         self._writing = threading.Lock()
         self._closing = threading.Event()
         self._serial = _open(config, connect)
@@ -116,24 +116,18 @@ class Port:
 
     def readings(self, after: int = 0) -> tuple[Reading, ...]:
         """Return the readings with a number greater than `after`, older first; no more than the last 32."""
-        with self._changed:
+        with self._taking:
             return tuple(reading for reading in self._readings if reading.number > after)
 
-    def wait(self, after: int, timeout_s: float) -> Reading | None:
-        """Return the newest reading as soon as its number exceeds `after`, or None after `timeout_s`.
+    def newest(self, after: int = 0) -> Reading | None:
+        """Return the newest reading if its number is greater than `after`, else None.
 
         Raises:
-            PortLost: If the port is lost and no such reading came before.
+            PortLost: If the port is lost and there is no such reading.
         """
-        with self._changed:
-            self._changed.wait_for(lambda: self._newest_number() > after or bool(self.lost), timeout_s)
-            if self._newest_number() > after:
-                return self._readings[-1]
+        if not (readings := self.readings(after)):
             self._raise_if_lost()
-            return None
-
-    def _newest_number(self) -> int:
-        return self._readings[-1].number if self._readings else 0
+        return readings[-1] if readings else None
 
     def _raise_if_lost(self) -> None:
         if self.lost:
@@ -159,7 +153,7 @@ class Port:
         """Convert the next bytes to readings."""
         parser = self.parser
         states = parser.feed(data)
-        with self._changed:
+        with self._taking:
             if len(self.first_bytes) < 256:
                 self.first_bytes += data[:256]
             for state in states:
@@ -168,16 +162,15 @@ class Port:
                 if skipped > parser.size or (self._readings and t - self._readings[-1].t > GAP_S):
                     parser.forget()
                 level = parser.unwrap(state)
-                self._readings.append(Reading(state, t, self._newest_number() + 1, skipped, level))
+                number = self._readings[-1].number + 1 if self._readings else 1
+                self._readings.append(Reading(state, t, number, skipped, level))
                 self._skipped_told = parser.skipped_bytes
             n_bytes = self.counts.n_bytes + len(data)
             self.counts = Counts(n_bytes, parser.packets, parser.crc_errors, parser.skipped_bytes)
-            self._changed.notify_all()
 
     def _lose(self, error: Exception) -> None:
-        with self._changed:
+        with self._taking:
             self.lost = self.lost or _reason_of(error, self.config)
-            self._changed.notify_all()
 
     # ---- writing -----------------------------------------------------------------------------------------------------
 
@@ -237,9 +230,7 @@ class Port:
                 self._serial.close()
             if connection is not None:
                 connection.close()
-            with self._changed:
-                self.lost = self.lost or "it was closed"
-                self._changed.notify_all()
+            self.lost = self.lost or "it was closed"
 
     def __enter__(self) -> Port:
         return self

@@ -120,7 +120,7 @@ def open_create(port: Port, dialect: Dialect, monotonic: Callable[[], float]) ->
         port.write(dialect.fill + bytes([Op.START]))
         yield from pause(MODE_S, monotonic)
         port.write(STREAM_ALL)
-        if (yield from _frame_comes(port, monotonic)):
+        if (yield from pause(ANSWER_S, monotonic, port.newest)):
             break
         if attempt == 1:
             port.pulse_rts()  # BRC, which newer cables wire to RTS; a pseudo terminal has none
@@ -130,9 +130,7 @@ def open_create(port: Port, dialect: Dialect, monotonic: Callable[[], float]) ->
     newest = port.readings()[-1].state
     if not newest.sensors.charging_sources & 2:
         port.write(bytes([Op.SAFE]))
-        end = monotonic() + ANSWER_S
-        while port.readings()[-1].state.mode != SAFE and monotonic() < end:
-            yield
+        yield from pause(ANSWER_S, monotonic, lambda: port.readings()[-1].state.mode == SAFE)
     yield from pause(MODE_S, monotonic)  # a second reading
     yield from _await_frames(port, 2, monotonic)
 
@@ -162,20 +160,8 @@ def _await_frames(port: Port, number: int, monotonic: Callable[[], float]) -> Ge
     Raises:
         BackendUnavailable: If it does not arrive in `ANSWER_S`.
     """
-    end = monotonic() + ANSWER_S
-    while port.wait(number - 1, 0.0) is None:
-        if monotonic() > end:
-            raise BackendUnavailable(f"{port.config.url} sent {number - 1} frames and then none for {ANSWER_S:g} s.")
-        yield
-
-
-def _frame_comes(port: Port, monotonic: Callable[[], float]) -> Generator[None, None, bool]:
-    end = monotonic() + ANSWER_S
-    while monotonic() < end:
-        if port.wait(0, 0.0) is not None:
-            return True
-        yield
-    return False
+    if not (yield from pause(ANSWER_S, monotonic, lambda: port.newest(number - 1))):
+        raise BackendUnavailable(f"{port.config.url} sent {number - 1} frames and then none for {ANSWER_S:g} s.")
 
 
 CREATE2 = Dialect(
@@ -337,6 +323,6 @@ def send_stop(
         sleep(APART_S)
         port.write(STOP_BYTES + bytes([Op.START]) + STREAM_ALL)
         sleep(ANSWER_S)
-        reading = port.wait(0, 0.0)
+        reading = port.newest()
         port.write(bytes([Op.PAUSE_STREAM, 0]))
     return None if reading is None else reading.state

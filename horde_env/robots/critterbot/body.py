@@ -135,11 +135,8 @@ def open_critterbot(port: Port, dialect: Dialect, monotonic: Callable[[], float]
     for control in [HALT] if is_original_simulator(port.parser) else [HALT, NO_CHARGING]:
         port.write(dialect.encode(control))
         yield from pause(dialect.alone_s, monotonic)
-    limit = monotonic() + PATIENCE_S
-    while port.wait(1, 0.0) is None:
-        if monotonic() > limit:
-            raise BackendUnavailable(f"{port.config.url} sent one packet and then none for {PATIENCE_S:g} s.")
-        yield
+    if not (yield from pause(PATIENCE_S, monotonic, lambda: port.newest(after=1))):
+        raise BackendUnavailable(f"{port.config.url} sent one packet and then none for {PATIENCE_S:g} s.")
 
 
 def start_packets(
@@ -149,8 +146,8 @@ def start_packets(
     wake: bytes = WAKE,
     listen_s: float = 0.1,
     patience_s: float = 1.0,
-) -> Generator[None, None, Reading]:
-    """Make the robot send state packets; yield while waiting, return a reading.
+) -> Generator[None, None, None]:
+    """Make the robot send state packets; yield while waiting, return when there is a reading.
 
     After a reset the robot's microcontroller shows a text console and sends no packets. Without a packet, `wake` is
     sent up to three times. No motor moves.
@@ -169,11 +166,8 @@ def start_packets(
     for data, limit_s in [(b"", listen_s), *[(wake, patience_s)] * 3]:
         if data:
             port.write(data)
-        end = monotonic() + limit_s
-        while (reading := port.wait(0, 0.0)) is None and monotonic() < end:
-            yield
-        if reading is not None:
-            return reading
+        if (yield from pause(limit_s, monotonic, port.newest)):
+            return
     raise BackendUnavailable(explain_silence(port.config, port.first_bytes, port.counts, bool(wake)))
 
 
@@ -321,7 +315,7 @@ def _stop(
     spec, sent_t = critterbot(), monotonic()
     while True:
         sleep(LOOK_S)
-        reading, waited_s = port.wait(0, 0.0), monotonic() - sent_t
+        reading, waited_s = port.newest(), monotonic() - sent_t
         state = None if reading is None else reading.state
         if state is None:
             limit_s = ANSWER_S

@@ -6,10 +6,8 @@ import os
 import time
 import tty
 from collections.abc import Callable
-from contextlib import suppress
 from typing import Any
 
-from horde_env.errors import PortLost
 from horde_env.hardware.port import Port
 from horde_env.hardware.settings import PortConfig
 from horde_env.hardware.stream import Reading
@@ -79,14 +77,12 @@ def until(condition: Callable[[], Any], limit_s: float = LIMIT_S) -> Any:
 
 
 def await_reading(p: Port, number: int) -> Reading:
-    reading = p.wait(number - 1, LIMIT_S)
-    assert reading is not None
+    reading: Reading = until(lambda: p.newest(number - 1))
     return reading
 
 
 def handshake(p: Port, **rest: Any) -> Reading:
     """Wait for a robot to be roused, and return a first reading."""
     for _ in start_packets(p, time.monotonic, **rest):
-        with suppress(PortLost):  # which the next step reports
-            p.wait(0, 0.01)
+        time.sleep(0.002)
     return p.readings()[0]

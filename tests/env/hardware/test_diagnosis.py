@@ -19,7 +19,7 @@ from horde_env.hardware.settings import PortConfig
 from horde_env.robots.critterbot.body import DROPS, SERIAL, explain_parting
 from horde_env.robots.critterbot.wire import STOP
 from tests.env.hardware.packets import GOLDEN
-from tests.env.hardware.peers import LIMIT_S, Terminal, Ticks, await_reading, config, open_port
+from tests.env.hardware.peers import LIMIT_S, Terminal, Ticks, await_reading, config, open_port, until
 
 pytestmark = pytest.mark.hardware
 
@@ -165,10 +165,10 @@ def test_an_unplugged_port_is_lost_for_all_who_use_it(terminal: Terminal) -> Non
     terminal.unplug()
 
     with pytest.raises(PortLost, match=r"was lost: the device disconnected"):
-        p.wait(1, LIMIT_S)
+        until(lambda: p.newest(1))
     with pytest.raises(PortLost, match="the device disconnected"):
         p.write(STOP)
-    assert p.wait(0, 0.0) is not None, "earlier readings stay readable"
+    assert p.newest() is not None, "earlier readings stay readable"
     p.close()
     p.close()
 
@@ -179,7 +179,7 @@ def test_a_port_without_room_is_lost_after_the_write_timeout(terminal: Terminal)
         with pytest.raises(PortLost, match=r"accepts no bytes.*\(waited 0\.05 s, twice\)"):
             p.write(STOP * 100_000)
         with pytest.raises(PortLost, match="accepts no bytes"):
-            p.wait(0, LIMIT_S)
+            until(lambda: p.newest(0))
         terminal.hear(4096)
         with pytest.raises(PortLost, match="accepts no bytes"):
             p.write(STOP)
@@ -228,7 +228,7 @@ def test_every_way_to_say_unplugged_is_the_same_loss(error: Exception, first: st
     if first == "read":
         broken.read_now.set()
     with pytest.raises(PortLost, match="the device disconnected"):
-        p.wait(0, LIMIT_S) if first == "read" else p.write(STOP)
+        until(lambda: p.newest(0)) if first == "read" else p.write(STOP)
     broken.read_now.set()
     p.close()
 
@@ -239,7 +239,7 @@ def test_an_error_that_nobody_foresaw_does_not_kill_the_reader_in_silence() -> N
     p = open_port(config("/dev/robot"), Ticks(), connect=lambda *_, **__: broken)
 
     with pytest.raises(PortLost, match="TypeError: 'NoneType' object"):
-        p.wait(0, LIMIT_S)
+        until(lambda: p.newest(0))
 
 
 def test_a_stop_still_goes_out_where_only_reading_failed() -> None:
@@ -247,7 +247,7 @@ def test_a_stop_still_goes_out_where_only_reading_failed() -> None:
     broken.read_now.set()
     p = open_port(config("/dev/robot"), Ticks(), connect=lambda *_, **__: broken)
     with pytest.raises(PortLost):
-        p.wait(0, LIMIT_S)
+        until(lambda: p.newest(0))
     p.write(STOP)
 
     assert broken.written == STOP

@@ -14,7 +14,7 @@ from horde_env.robots.critterbot.body import start_packets
 from horde_env.robots.critterbot.emulator.console import Receiver
 from horde_env.robots.critterbot.wire import STOP, Control, encode_control
 from tests.env.hardware.packets import GOLDEN, SPEC, packet_of
-from tests.env.hardware.peers import LIMIT_S, Terminal, Ticks, await_reading, config, open_port
+from tests.env.hardware.peers import Terminal, Ticks, await_reading, config, open_port, until
 
 pytestmark = pytest.mark.hardware
 
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.hardware
 
 def test_packets_become_readings_with_number_and_time() -> None:
     with open_port(config("loop://"), Ticks()) as p:
-        assert p.wait(0, 0.0) is None
+        assert p.newest() is None
         assert p.readings() == ()
         p.write(GOLDEN)
         first = await_reading(p, 1)
@@ -58,7 +58,7 @@ def test_the_same_over_a_socket() -> None:
             p.write(STOP)
             assert robot.recv(100) == STOP
         with pytest.raises(PortLost, match="the other side closed the connection"):
-            p.wait(3, LIMIT_S)
+            until(lambda: p.newest(3))
         p.close()
 
 
