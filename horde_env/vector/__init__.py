@@ -192,9 +192,11 @@ class PenVectorEnv(VectorEnv[Observation, Any, Any]):
     def _infos(self, mask: Bools) -> dict[str, Any]:
         """Return the infos of the robots in the mask, in Gymnasium's form."""
         assert self._fleet is not None
+        columns, masks = np.where(mask, self._fleet.numbers.T, 0.0), np.tile(mask, (len(self._fleet.names), 1))
+        whole = columns.astype(np.int64)
         infos: dict[str, Any] = {}
-        for name, column in zip(self._fleet.names, np.where(mask, self._fleet.numbers.T, 0.0), strict=True):
-            infos |= _masked(name, column if name in FRACTIONS else column.astype(np.int64), mask)
+        for k, name in enumerate(self._fleet.names):
+            infos[name], infos[f"_{name}"] = columns[k] if name in FRACTIONS else whole[k], masks[k]
         return infos
 
 

@@ -52,9 +52,10 @@ def crossing(x0: float, y0: float, x1: float, y1: float, segments: Floats, i: in
     if determinant == 0.0:
         return math.inf
     ax, ay = segments[i, 0] - x0, segments[i, 1] - y0
-    along, across = (ax * ey - ay * ex) / determinant, (ax * dy - ay * dx) / determinant
-    # Without branches, of which a processor would guess every second one wrong.
-    return float(along if (along >= 0.0) & (across >= 0.0) & (across <= 1.0) else math.inf)
+    along, across = (ax * ey - ay * ex) / determinant, (ax * dy - ay * dx) * math.copysign(1.0, determinant)
+    # Whether across / |determinant| is within 0..1, without a second division. No branches, of which a processor would
+    # guess every second one wrong.
+    return float(along if (along >= 0.0) & (across >= 0.0) & (across <= abs(determinant)) else math.inf)
 
 
 @kernel
@@ -88,13 +89,11 @@ def length(ex: float, ey: float) -> float:
 
 
 @kernel
-def echo(x: float, y: float, c: float, s: float, segments: Floats, reflectances: Floats) -> float:
-    """Return the infrared signal of a ray along (c, s), 1 at half of full scale: reflectance cos(incidence) (D/d)^2."""
-    nearest, met = math.inf, -1
-    for i in range(reflectances.shape[0]):
-        d = crossing(x, y, x + c, y + s, segments, i)
-        if d < nearest:
-            nearest, met = d, i
+def echo(c: float, s: float, nearest: float, met: int, segments: Floats, reflectances: Floats) -> float:
+    """Return the infrared signal of a ray along (c, s), 1 at half of full scale: reflectance cos(incidence) (D/d)^2.
+
+    The ray meets segment `met` at the distance `nearest`, or none if that is -1.
+    """
     if met < 0:
         return 0.0
     ex, ey = segments[met, 2] - segments[met, 0], segments[met, 3] - segments[met, 1]
@@ -124,10 +123,19 @@ def ir_distance(
     c, s = math.cos(pose[2]), math.sin(pose[2])
     for k in range(out.shape[0]):
         x, y, ux, uy = placed(pose, c, s, sensors, k)
-        signal = 0.5 * echo(x, y, ux, uy, segments, reflectances)
-        for side in (-BEAM_RAD, BEAM_RAD):
-            angle = pose[2] + sensors[k, 2] + side
-            signal += 0.25 * echo(x, y, math.cos(angle), math.sin(angle), segments, reflectances)
+        left, right = pose[2] + sensors[k, 2] - BEAM_RAD, pose[2] + sensors[k, 2] + BEAM_RAD
+        cl, sl, cr, sr = math.cos(left), math.sin(left), math.cos(right), math.sin(right)
+        # The three rays together, because they share their start: the time is half of that of one after the other.
+        d0, d1, d2, met0, met1, met2 = math.inf, math.inf, math.inf, -1, -1, -1
+        for i in range(reflectances.shape[0]):
+            e0 = crossing(x, y, x + ux, y + uy, segments, i)
+            e1 = crossing(x, y, x + cl, y + sl, segments, i)
+            e2 = crossing(x, y, x + cr, y + sr, segments, i)
+            met0, met1, met2 = i if e0 < d0 else met0, i if e1 < d1 else met1, i if e2 < d2 else met2
+            d0, d1, d2 = min(d0, e0), min(d1, e1), min(d2, e2)
+        signal = 0.5 * echo(ux, uy, d0, met0, segments, reflectances)
+        signal += 0.25 * echo(cl, sl, d1, met1, segments, reflectances)
+        signal += 0.25 * echo(cr, sr, d2, met2, segments, reflectances)
         out[k] = ir_reading(signal, normal[k], uniform[0, k], uniform[1, k])
 
 
