@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from horde_agent.gvf import GVF, Channel, Feature, Prediction
+from horde_agent.tiles import check_keys
 from horde_agent.types import Floats, Integers
 
 _LARGEST = 1e300  # of a range's bounds, so that their difference is finite
@@ -141,13 +142,7 @@ def _unknown_range(gvf: GVF, reason: str) -> ValueError:
 
 def _chosen(table: Mapping[str, Any], where: str, by_name: Mapping[str, GVF]) -> list[str]:
     """Return the names that a [[feedback]] table selects, in the order of the questions."""
-    unknown = sorted(set(table) - {*_OWN_KEYS, *_LAYOUT_KEYS})
-    if unknown:
-        keys = ", ".join((*_OWN_KEYS, *_LAYOUT_KEYS))
-        raise ValueError(f"{where} has an unknown key {unknown[0]!r}; it may hold {keys}")
-    missing = [key for key in ("intervals", "tilings") if key not in table]
-    if missing:
-        raise ValueError(f"{where} lacks {missing[0]!r}")
+    check_keys(table, where, (*_OWN_KEYS, *_LAYOUT_KEYS), _LAYOUT_KEYS[:2])
     patterns = table.get("questions")
     if not isinstance(patterns, list) or not patterns or not all(isinstance(p, str) for p in patterns):
         raise ValueError(f"{where} needs 'questions', a list of names or patterns that is not empty")

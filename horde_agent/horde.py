@@ -16,7 +16,6 @@ Source: Sutton et al. (2011), Horde; White, Modayil & Sutton (2012).
 from __future__ import annotations
 
 import hashlib
-import logging
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Literal
@@ -25,21 +24,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from horde_agent.gvf import GVF, named
-from horde_agent.kernels import checks
-from horde_agent.kernels.checks import TAIL_TOO_LONG, Signals
-from horde_agent.kernels.rules import rule
-from horde_agent.learning.engine import DROP_BELOW, Engine, check_weights, restored_streams, streams_state
-from horde_agent.learning.layout import NEWCOMER, DemonMapping, ShardContext
-from horde_agent.learning.mixed import MixedEngine
+from horde_agent.kernels.checks import Signals
+from horde_agent.learning.demons import Demons
+from horde_agent.learning.engine import check_weights
+from horde_agent.learning.layout import NEWCOMER, ShardContext
 from horde_agent.learning.plain import PlainEngine
-from horde_agent.learning.rules import PAPER_CONFIG, LearnerConfig, config_of, rules_of, with_parameters, with_rules
-from horde_agent.learning.signals import SignalMaker
-from horde_agent.learning.soundness import Soundness
-from horde_agent.learning.span import LARGEST_TAIL, BatchOptions, SpanEngine, is_too_long, trace_length
-from horde_agent.learning.values import largest_decay, refuse_misfits
+from horde_agent.learning.rules import (
+    PAPER_CONFIG,
+    LearnerConfig,
+)
+from horde_agent.learning.span import SpanEngine
+from horde_agent.learning.values import refuse_misfits
 from horde_agent.measures.online import RUPEE, rupee_config
-from horde_agent.policies import Greedy, whole_number
-from horde_agent.saving import State, inner, nested, text, untext
+from horde_agent.policies import whole_number
 from horde_agent.types import Floats, Integers, Tiles
 
 __all__ = ["Horde", "LearnerConfig", "Mode"]
@@ -49,10 +46,8 @@ Mode = Literal["eager", "deferred"]
 
 _BATCHES = {"eager": 1, "deferred": 64}  # steps
 
-_log = logging.getLogger(__name__)
 
-
-class Horde:
+class Horde(Demons):
     """The demons that answer `questions` from shared tiles.
 
     Args:
@@ -107,69 +102,12 @@ class Horde:
         if real_valued and config.engine == "span":
             raise ValueError('engine="span" does not support real-valued features: omit engine, or choose "plain"')
         config = replace(config, engine="plain") if real_valued else config
-        self._real_valued = real_valued
         if mode not in ("eager", "deferred"):
             raise ValueError(f'mode must be "eager" or "deferred", not {mode!r}')
         if not 1 <= n_active <= n_features:
             raise ValueError(f"n_active must be in 1..n_features, not {n_active} of {n_features}")
-        self.config, self.n_features, self.n_active = config, n_features, n_active
-        self._channels, self._batch, self._share = tuple(channels), _BATCHES[mode], share
-        resolved = named(questions, self._channels)
-        self._set_questions(resolved, np.zeros(len(resolved), dtype=np.int64))
-        self._state: tuple[NDArray[Any], Tiles] | None = None  # the state that the next transition starts from
-        self._states: dict[int, tuple[NDArray[Any], Tiles] | None] = {}  # of the streams that are not selected
-        self.stream = 0
-        self._made_plain: set[str] = set()  # update rules that changed to the plain engine
-        self._engine = self._new_engine()
-        self._soundness = Soundness(self.names)
-        self._unchecked = self.questions  # questions with policies that were never evaluated
-
-    def _set_questions(self, questions: tuple[GVF, ...], cohort: Integers) -> None:
-        """Set the questions, or raise ValueError and change nothing; `cohort` is as in `SignalMaker`."""
-        dtype, is_real = np.dtype(self.config.dtype), self._real_valued
-        n_gibbs = self._share.n_gibbs if self._share else 0
-        questions = with_rules(questions, self.config, self.action_values)
-        args = (questions, cohort, self.n_features, self.n_active, dtype)
-        self._maker = SignalMaker(*args, real_valued=is_real, n_gibbs=n_gibbs)
-        self.questions, self.names, self.n_demons = questions, [q.name for q in questions], len(questions)
-        self._largest_decay = max(largest_decay(questions), self._share.largest_decay if self._share else 0.0)
-        self._algorithms = rules_of(questions, self.config)
-
-    def _new_engine(self, *, is_mixed: bool = False) -> Engine:
-        """Return an engine without weights, or one for each update rule that the questions name."""
-        of, algorithm = self._maker, self._algorithms
-        mapping = self._mapping(np.full(self.n_demons, NEWCOMER))
-        if len(set(algorithm)) == 1 and not is_mixed and not (self._share and len(self._share.layouts) > 1):
-            return self._engine_of_rule(algorithm[0], mapping)
-        mixed = self._mixed({}, (), of.cumulant)
-        mixed.rearrange(mapping)
-        return mixed
-
-    def _mixed(self, engines: dict[str, Engine], algorithm: Sequence[str], cumulant: Integers) -> MixedEngine:
-        """Return an engine for several rules, at the current state."""
-        states = {**self._states, self.stream: self._state}
-        tiles = {k: state[1] for k, state in states.items() if state is not None}
-        return MixedEngine(engines, algorithm, cumulant, self._engine_of_rule, self._step_sizes_of, tiles)
-
-    def _engine_of_rule(self, algorithm: str, mapping: DemonMapping) -> Engine:
-        """Return an engine without weights for the demons of a rule: the fast one if it is wanted and able."""
-        config, decay = config_of(self.config, algorithm), self._largest_decay
-        is_long = is_too_long(decay, config)
-        if is_long and not config.needs_plain_engine:
-            n_steps = trace_length(decay, DROP_BELOW[config.dtype])
-            self._warn_of_plain_engine(f"traces with gamma lambda = {decay:g} reach back {n_steps:,} steps")
-        of: dict[str, Any] = {"policy": mapping.policy, "cumulant": mapping.cumulant}
-        args = (mapping.group, self.n_features, *self._step_sizes_of(algorithm), config)
-        if is_long or config.needs_plain_engine or algorithm in self._made_plain:
-            n_actions = self._maker.states.n_actions if rule(config.algorithm).FINDS_POLICY else 1
-            return PlainEngine(*args, **of, n_actions=n_actions)
-        pace = BatchOptions(batch=self._batch, share=self._share.layouts.get(algorithm) if self._share else None)
-        return SpanEngine(*args, **of, largest_decay=decay, **pace)
-
-    def _mapping(self, old_index: Integers) -> DemonMapping:
-        of, algorithm = self._maker, self._algorithms
-        sizes = self._step_sizes_of(algorithm[0])
-        return DemonMapping(old_index, of.group, of.policy, *sizes, of.cumulant, algorithm, self._largest_decay)
+        args = questions, n_features, n_active, config, _BATCHES[mode], channels
+        super().__init__(*args, real_valued=real_valued, share=share)
 
     def new_rupee(self, beta0: float, step: float = 5.0) -> RUPEE:
         """Return a RUPEE of these demons with alpha_h = `step` alpha, which the caller updates on each step.
@@ -183,18 +121,9 @@ class Horde:
             raise ValueError("RUPEE does not support questions that find policies: use a Horde without them")
         config, of = rupee_config(self.config, beta0), self._maker
         kind = PlainEngine if config.needs_plain_engine else SpanEngine
-        args = (of.group, self.n_features, 0.0, step * self._step_sizes_of(with_parameters(self.config))[0], config)
+        alpha = self.config.step_size / self.n_active
+        args = (of.group, self.n_features, 0.0, step * alpha, config)
         return RUPEE(kind(*args, policy=of.policy), config)
-
-    @staticmethod
-    def _warn_of_plain_engine(why: str) -> None:
-        _log.warning("%s, but the fast engine stores %d: switching to the slower plain engine", why, LARGEST_TAIL)
-
-    def _step_sizes_of(self, algorithm: str) -> tuple[float, float]:
-        """Return the step sizes alpha and alpha_w of an update rule."""
-        config = config_of(self.config, algorithm)
-        alpha = config.step_size / self.n_active
-        return alpha, config.secondary_ratio * alpha
 
     # ---- learning and predicting -------------------------------------------------------------------------------------
 
@@ -220,7 +149,7 @@ class Horde:
         if self._engine.flags:
             self._handle_flags()
         self._state = state
-        return self._engine.latest.copy()
+        return self._engine.read(lambda engine: engine.latest.copy())
 
     def learn(
         self, action: int, probability: float, observation: NDArray[Any], tiles: Tiles, *, terminated: bool = False
@@ -248,10 +177,8 @@ class Horde:
         action, probability = maker.states.action(action, probability)
         state = maker.states.copied(observation, tiles)
         soundness.begin_step()
-        if self._share and isinstance(self._engine, MixedEngine):
+        if self._share:
             self._engine.catch_up(self._share.predicted)
-        elif self._share and self._share.predicted:
-            self._engine.catch_up()
         found = maker.make(action, probability, self._state, state, self._prediction_of, terminated=terminated)
         self._freeze_all(maker.misfits(), soundness.n_steps + 1)
         if found:
@@ -263,7 +190,7 @@ class Horde:
         if soundness.somebody_skips:
             maker.clear_non_finite_ratios()
         self._state = None if terminated else state
-        return self._engine.latest.copy()
+        return self._engine.read(lambda engine: engine.latest.copy())
 
     def select_stream(self, stream: int) -> None:
         """Learn from another stream of experience from now on, such as another robot's: `begin` and `learn` go there.
@@ -300,17 +227,6 @@ class Horde:
         if self._engine.flags:
             self._handle_flags()
 
-    @property
-    def n_waiting(self) -> int:
-        """Number of queued steps."""
-        return self._engine.n_waiting
-
-    def catch_up(self) -> None:
-        """Process the queued steps; in eager mode there are none."""
-        self._engine.catch_up()
-        if self._engine.flags:
-            self._handle_flags()
-
     def predict(self, tiles: Tiles) -> Floats:
         """Return the predictions of all demons at `tiles`, float64, shape (n_demons,), without learning.
 
@@ -318,25 +234,7 @@ class Horde:
             ValueError: If `tiles` has a wrong shape or type, or is out of range.
         """
         tiles = self._maker.states.tiles(tiles)
-        self.catch_up()
-        return self._engine.predict(tiles)
-
-    def action_values(self, name: str, tiles: Tiles) -> Floats:
-        """Return the action values of a question that finds a policy, at `tiles`, float64, shape (n_actions,).
-
-        Args:
-            name: Name of the question.
-            tiles: Active features, shape (n_active,); not checked, because policies read this on every step.
-
-        Raises:
-            ValueError: If no question of this name finds a policy.
-        """
-        demon = self.names.index(name) if name in self.names else -1
-        if demon < 0 or not self.questions[demon].finds_policy:
-            found = ", ".join(q.name for q in self.questions if q.finds_policy) or "none"
-            raise ValueError(f"no question finds the policy {name!r}: there are {found}")
-        assert isinstance(self._engine, PlainEngine | MixedEngine)
-        return self._engine.action_values(demon, tiles)
+        return self._read(lambda engine: engine.predict(tiles))
 
     def reset_weights(self, theta: NDArray[Any] | None = None) -> None:
         """Set theta, (n_demons, n_features), by default to zero; w, traces and estimates do not change.
@@ -359,14 +257,12 @@ class Horde:
     @property
     def predictions(self) -> Floats:
         """Predictions of all demons at the latest state, float64, shape (n_demons,)."""
-        self.catch_up()
-        return self._engine.latest
+        return self._read(lambda engine: engine.latest)
 
     @property
     def td_error(self) -> Floats:
         """TD errors of the last step, shape (n_demons,)."""
-        self.catch_up()
-        return self._engine.td_error
+        return self._read(lambda engine: engine.td_error)
 
     @property
     def signals(self) -> Signals:
@@ -396,8 +292,7 @@ class Horde:
     @property
     def max_traces(self) -> Floats:
         """Largest |e| so far of each demon, shape (n_demons,)."""
-        self.catch_up()
-        return self._engine.max_trace
+        return self._read(lambda engine: engine.max_trace)
 
     @property
     def diverged(self) -> list[str]:
@@ -434,8 +329,7 @@ class Horde:
     @property
     def mspbe_scalar(self) -> Floats:
         """Scalar MSPBE estimates s, signed, shape (n_demons,): s += (delta (e.w) - s) / tau."""
-        self.catch_up()
-        return self._engine.mspbe_scalar
+        return self._read(lambda engine: engine.mspbe_scalar)
 
     def mspbe_vector(self) -> Floats:
         """Return the vector MSPBE estimates m.w, shape (n_demons,): m += (delta e - m) / tau.
@@ -443,8 +337,7 @@ class Horde:
         Raises:
             ValueError: If `config.vector_mspbe` is False.
         """
-        self.catch_up()
-        return self._engine.mspbe_vector()
+        return self._read(lambda engine: engine.mspbe_vector())
 
     def mspbe_trace(self) -> NDArray[Any]:
         """Return a copy of m, the trace of delta e in the vector estimate, (n_demons, n_features), the learner's dtype.
@@ -476,49 +369,18 @@ class Horde:
         Raises:
             ValueError: If the Horde's rule has one step size for all weights, or its questions name several rules.
         """
-        if not isinstance(self._engine, PlainEngine):
+        engines = list(self._engine.engines.values())
+        if len(engines) > 1 or not isinstance(engines[0], PlainEngine):
             raise ValueError(f"algorithm {self.config.algorithm!r} has no step size per weight: use swift_td or tidbd")
-        return self._engine.step_sizes()
+        return engines[0].step_sizes()
 
     def weights_sha256(self) -> str:
         """Return the SHA-256 of theta, then w: little-endian, C order (demon, feature), in the learner's dtype."""
-        digest, engine = hashlib.sha256(), self._engine
-        parts = [self.weights(run) for run in (engine.runs() if isinstance(engine, MixedEngine) else [None])]
+        digest = hashlib.sha256()
+        parts = [self.weights(run) for run in self._engine.runs()]
         for array in (of_part[which] for which in (0, 1) for of_part in parts):
             digest.update(np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("<")).tobytes())
         return digest.hexdigest()
-
-    # ---- saving and restoring --------------------------------------------------------------------------
-
-    def state(self) -> State:
-        """Return copies of the complete state, as arrays by name; queued steps stay queued."""
-        there = _named_state(self._state)
-        others = {stream: _named_state(state) for stream, state in self._states.items()}
-        return nested(
-            engine=self._engine.state(),
-            signals=self._maker.state(),
-            soundness=self._soundness.state(),
-            there={name: array.copy() for name, array in there.items()},
-            streams=streams_state(self.stream, others),
-            own={"made_plain": text(sorted(self._made_plain)), "unasked": text([q.name for q in self._unchecked])},
-        )
-
-    def restore(self, state: State) -> None:
-        """Restore a state of a Horde with the same arguments and the same calls of `add` and `remove`.
-
-        Learning continues bit for bit, with any number of threads.
-        """
-        if (made_plain := set(untext(state["own/made_plain"]))) != self._made_plain:
-            self._made_plain = made_plain
-            self._engine = self._new_engine(is_mixed=isinstance(self._engine, MixedEngine))
-        self._engine.restore(inner(state, "engine"))
-        self._maker.restore(inner(state, "signals"))
-        self._soundness.restore(inner(state, "soundness"))
-        there, unasked = inner(state, "there"), set(untext(state["own/unasked"]))
-        self._state = (there["observation"].copy(), there["tiles"].copy()) if there else None
-        self.stream, others = restored_streams(inner(state, "streams"))
-        self._states = {stream: (of["observation"], of["tiles"]) for stream, of in others.items()}
-        self._unchecked = tuple(q for q in self.questions if q.name in unasked)
 
     # ---- adding and removing demons ----------------------------------------------------------------------------------
 
@@ -561,20 +423,6 @@ class Horde:
         if gone:
             unasked = tuple(q for q in self._unchecked if q.name not in gone)
             self._change(old_index, tuple(self.questions[i] for i in old_index), unasked)
-
-    def _change(self, old_index: Integers, questions: tuple[GVF, ...], unasked: tuple[GVF, ...]) -> None:
-        """Continue with other questions; `old_index` is as in `DemonMapping`."""
-        self.catch_up()
-        before, is_new, algorithm = self._maker, old_index == NEWCOMER, self._algorithms[0]
-        self._set_questions(questions, np.where(is_new, int(before.cohort.max()) + 1, before.cohort[old_index]))
-        self._unchecked, of = unasked, self._maker
-        self._share = self._share and self._share._replace(layouts={})
-        of.copy_state_from(before, old_index)
-        if not isinstance(self._engine, MixedEngine) and set(self._algorithms) != {algorithm}:
-            self._engine = self._mixed({algorithm: self._engine}, [algorithm] * before.cohort.size, before.cumulant)
-        self._engine.rearrange(self._mapping(old_index))
-        self._engine.set_bounds(of.bound)
-        self._soundness.rearrange(old_index, self.names)
 
     # ---- several streams --------------------------------------------------------------------------------------------
 
@@ -625,60 +473,11 @@ class Horde:
 
     @staticmethod
     def _plain_engines(hordes: Sequence[Horde]) -> list[PlainEngine]:
-        engines = [horde._engine for horde in hordes if isinstance(horde._engine, PlainEngine)]
-        if len(engines) < len(hordes):
+        engines = [engine for horde in hordes for engine in horde._engine.engines.values()]
+        plain = [engine for engine in engines if isinstance(engine, PlainEngine)]
+        if not len(engines) == len(plain) == len(hordes):
             raise ValueError(
                 "several streams need separate traces, which only the plain engine stores: create the Horde with "
                 'config=LearnerConfig(engine="plain")'
             )
-        return engines
-
-    def _share_divergence(self, others: Sequence[Horde]) -> None:
-        """Synchronise diverged demons and weight bounds across Hordes."""
-        alike = (self, *others)
-        reasons = {name: why for horde in reversed(alike) for name, why in horde._soundness.reasons.items()}
-        for horde in alike:
-            for name, why in reasons.items():
-                if horde._soundness.mark_diverged(demon := self.names.index(name), why):
-                    horde._engine.freeze(demon)
-        self._maker.share_bounds([horde._maker for horde in others])
-        for horde in alike:
-            horde._engine.set_bounds(horde._maker.bound)
-
-    # ---- skips and divergence ---------------------------------------------------------------------------------------
-
-    def _prediction_of(self, demon: int, tiles: Tiles) -> float:
-        """Return a demon's prediction at `tiles`, NaN if it diverged."""
-        return np.nan if self._soundness.is_aside[demon] else self._engine.predict_one(demon, tiles)
-
-    def _handle_findings(self, found: int) -> None:
-        """Process the bits of `checks.finish_signals`: mark demons that skip the step, raise bounds."""
-        if found & checks.BROKEN:
-            beyond = self._maker.mark_skips(self._soundness)
-            reasons = {i: f"{why}, which {self.config.dtype} cannot hold" for i, why in beyond.items()}
-            self._freeze_all(reasons, self._soundness.n_steps + 1)
-        if found & checks.BOUND_RISES:
-            self._engine.set_bounds(self._maker.bound)
-
-    def _handle_flags(self) -> None:
-        """Freeze the demons that the engine flagged; switch to the plain engine if a trace is too long."""
-        self._freeze_all(self._engine.pop_flagged(), self._soundness.n_steps)
-        if self._engine.flags & TAIL_TOO_LONG:
-            self._warn_of_plain_engine(f"a trace reaches back more than {LARGEST_TAIL:,} steps")
-            self._engine = engine = self._engine.to_plain()
-            self._made_plain |= engine.plain_rules if isinstance(engine, MixedEngine) else set(self._algorithms)
-
-    def _freeze_all(self, reasons: dict[int, str], step: int) -> None:
-        """Freeze demons, and those about a policy that one of them finds; keep the first reason and step of each."""
-        for demon, why in reasons.items():
-            if self._soundness.mark_diverged(demon, f"{why} (learning step {step:,})"):
-                self._engine.freeze(demon)
-                if self.questions[demon].finds_policy:
-                    name, policies = self.names[demon], [q.target_policy for q in self.questions]
-                    about = [i for i, of in enumerate(policies) if isinstance(of, Greedy) and of.of == name]
-                    self._freeze_all(dict.fromkeys(about, f"{name!r}, which finds its policy, diverged"), step)
-
-
-def _named_state(state: tuple[NDArray[Any], Tiles] | None) -> State:
-    """Return the arrays of a state by name; none if the stream has not begun or has ended."""
-    return {} if state is None else {"observation": state[0], "tiles": state[1]}
+        return plain

@@ -26,6 +26,7 @@ from horde_agent.policies import (
     real_number,
     whole_number,
 )
+from horde_agent.tiles import check_keys
 
 PAPER_GAMMAS = (0.0, 0.5, 0.8)
 PAPER_LAMBDA = 0.9
@@ -172,18 +173,9 @@ def _read(path: Path) -> dict[str, Any]:
     return table
 
 
-def _check_keys(entry: Mapping[str, Any], where: str, known: Sequence[str]) -> None:
-    unknown = sorted(set(entry) - set(known))
-    if unknown:
-        raise ValueError(f"{where} has an unknown key {unknown[0]!r}; it may hold {', '.join(known)}")
-
-
 def _control(entry: Mapping[str, Any], number: int, interface: Interface) -> GVF:
     where = f"[[control]] number {number}"
-    _check_keys(entry, where, _CONTROL_KEYS)
-    for key in ("name", "channel", "gamma"):
-        if key not in entry:
-            raise ValueError(f"{where} needs {key!r}")
+    check_keys(entry, where, _CONTROL_KEYS, _CONTROL_KEYS[:3])
     channels = {channel.name: i for i, channel in enumerate(interface.channels)}
     channel = Channel(channels[_known(where, "sensor", entry["channel"], channels)])
     algorithm, tested = entry.get("algorithm"), entry.get("tested", True)
@@ -201,10 +193,7 @@ def _control(entry: Mapping[str, Any], number: int, interface: Interface) -> GVF
 
 def _family(entry: Mapping[str, Any], number: int, interface: Interface, found: Sequence[str]) -> list[GVF]:
     where, n_actions = f"[[family]] number {number}", len(interface.actions)
-    _check_keys(entry, where, _FAMILY_KEYS)
-    for key in ("policies", "gammas"):
-        if key not in entry:
-            raise ValueError(f"{where} needs {key!r}, a list that is not empty")
+    check_keys(entry, where, _FAMILY_KEYS, _FAMILY_KEYS[:2])
     choices = {name: ConstantAction(a, n_actions) for a, name in enumerate(interface.actions)}
     known: dict[str, Policy] = {**choices, "uniform": Uniform(n_actions), "behaviour": Behaviour()}
     known |= {f"greedy:{name}": Greedy(n_actions, name) for name in found}

@@ -6,7 +6,6 @@ A state is a flat dict of arrays of numbers and texts; names of nested states ar
 from __future__ import annotations
 
 import json
-from collections.abc import Collection
 from typing import Any
 
 import numpy as np
@@ -14,8 +13,6 @@ from numpy.random import Generator
 from numpy.typing import NDArray
 
 State = dict[str, NDArray[Any]]
-
-_PLAIN = bool | int | float | str | np.generic
 
 
 def attributes(thing: object, *names: str) -> State:
@@ -71,43 +68,3 @@ def restore_generator(rng: Generator, state: State) -> None:
         ValueError: If it is of another kind.
     """
     rng.bit_generator.state = untext(state["text"])
-
-
-# ---- objects with many arrays ----------------------------------------------------------------------------------------
-
-
-def gathered(thing: Any, without: Collection[str]) -> State:
-    """Return copies of all numbers and arrays in an object's attributes, and in the named tuples among these.
-
-    Args:
-        thing: The object.
-        without: Names of attributes, and of items of named tuples, to leave out.
-    """
-    out: State = {}
-    for name, value in (thing._asdict() if _is_named_tuple(thing) else vars(thing)).items():
-        if name in without:
-            continue
-        if _is_named_tuple(value):
-            out |= nested(**{name: gathered(value, without)})
-        elif isinstance(value, np.ndarray | _PLAIN):
-            out[name] = np.array(value)
-    return out
-
-
-def scattered(thing: object, state: State) -> None:
-    """Restore what `gathered` returned in an object made in the same way; its arrays are replaced."""
-    for name, value in vars(thing).items():
-        setattr(thing, name, _restored(value, name, state))
-
-
-def _restored(value: Any, path: str, state: State) -> Any:
-    if _is_named_tuple(value):
-        items = value._asdict().items()
-        return value._replace(**{name: _restored(item, f"{path}/{name}", state) for name, item in items})
-    if path not in state:
-        return value
-    return np.array(state[path]) if isinstance(value, np.ndarray) else state[path].tolist()
-
-
-def _is_named_tuple(value: object) -> bool:
-    return isinstance(value, tuple) and hasattr(value, "_fields")

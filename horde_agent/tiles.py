@@ -169,6 +169,15 @@ class TileCoder:
         return out
 
 
+def check_keys(table: Mapping[str, Any], where: str, known: Sequence[str], needed: Sequence[str] = ()) -> None:
+    """Raise ValueError if a table, called `where`, has an unknown key or lacks one that it needs."""
+    unknown, missing = sorted(set(table) - set(known)), [key for key in needed if key not in table]
+    if unknown:
+        raise ValueError(f"{where} has an unknown key {unknown[0]!r}; it may hold {', '.join(known)}")
+    if missing:
+        raise ValueError(f"{where} needs {missing[0]!r}")
+
+
 def _numbered(tables: Sequence[object]) -> list[str]:
     return [f"[[tiling]] number {number}" for number in range(1, len(tables) + 1)]
 
@@ -177,12 +186,7 @@ def _tilings(
     table: Mapping[str, Any], groups: Sequence[str], where: str
 ) -> list[tuple[tuple[int, int], tuple[int, int], float]]:
     """Expand one [[tiling]] table to (channels, intervals, offset) of each of its tilings."""
-    unknown = sorted(set(table) - set(_KEYS))
-    if unknown:
-        raise ValueError(f"{where} has an unknown key {unknown[0]!r}; it may hold {', '.join(_KEYS)}")
-    missing = [key for key in _KEYS[:3] if key not in table]
-    if missing:
-        raise ValueError(f"{where} lacks {missing[0]!r}")
+    check_keys(table, where, _KEYS, _KEYS[:3])
     members = [i for i, group in enumerate(groups) if group == table["group"]]
     if not members:
         known = ", ".join(dict.fromkeys(groups))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import importlib.util
 import json
-import mmap
 import platform
 import subprocess
 import sys
@@ -28,6 +27,7 @@ from horde_agent.cluster import ShardedHorde
 from horde_agent.gvf import GVF
 from horde_agent.horde import Mode
 from horde_agent.policies import StickyRandom
+from horde_agent.processes import resident_bytes
 from horde_agent.runs.config import BadInput
 from horde_agent.runs.keeping.folder import unwritable, writable
 
@@ -155,19 +155,18 @@ class Bench:
 
     def w1(self) -> Answer:
         """Time the paper's 795 questions: five constant actions, three time scales, 53 sensors."""
-        questions, n = workload.constant_action_questions(), self.effort.n_steps
+        questions = workload.constant_action_questions()
         hordes = {
             "float32": Learning(questions, self.stream),
             "float64": Learning(questions, self.stream, dtype="float64"),
             "float32, every-step": Learning(questions, self.stream, w_rule="every-step"),
         }
-        quick, slow = (of_constant_actions(questions, self.stream, n, dtype) for dtype in ("float32", "float64"))
-        times = self._measure("w1", hordes, quick, slow)
-        self._note_ratio("w1_f64_vs_numpy_f64", _best(times, slow) / times["float64"].mean)
+        yardsticks = of_constant_actions(questions, self.stream, self.effort.n_steps)
+        times = self._measure("w1", hordes, yardsticks)
         return {
             "w1_ms": times["float32"].mean,
             "w1_f64_ms": times["float64"].mean,
-            "w1_vs_numpy": _best(times, quick) / times["float32"].mean,
+            "w1_vs_numpy": _best(times, yardsticks) / times["float32"].mean,
             "w1_every_step_ms": times["float32, every-step"].mean,
         }
 
@@ -180,11 +179,9 @@ class Bench:
             "float32, deferred": Learning(questions, self.stream, "deferred"),
             "float64": Learning(questions, self.stream, dtype="float64"),
         }
-        quick, slow = (of_own_policies(questions, self.stream, rho, dtype) for dtype in ("float32", "float64"))
-        times = self._measure("w2", hordes, quick, slow)
-        best = _best(times, [name for name in quick if name.startswith("NumPy")])
-        self._note_ratio("w2_f64_vs_numpy_f64", _best(times, slow) / times["float64"].mean)
-        self._note_ratio("w2_deferred_vs_numpy", best / times["float32, deferred"].mean)
+        yardsticks = of_own_policies(questions, self.stream, rho)
+        times = self._measure("w2", hordes, yardsticks)
+        best = _best(times, [name for name in yardsticks if name.startswith("NumPy")])
         return {
             "w2_ms": times["float32"].mean,
             "w2_f64_ms": times["float64"].mean,
@@ -320,14 +317,12 @@ class Bench:
         name: str,
         hordes: Mapping[str, Step],
         yardsticks: Mapping[str, Step] | None = None,
-        slow: Mapping[str, Step] | None = None,
     ) -> dict[str, Times]:
         """Measure competitors, and note their times."""
-        yardsticks, slow = yardsticks or {}, slow or {}
-        steps = {**hordes, **yardsticks, **slow}
+        yardsticks = yardsticks or {}
+        steps = {**hordes, **yardsticks}
         self.say(f"{name}: {'; '.join(steps)}")
         efforts = dict.fromkeys(yardsticks, self.effort.of_yardstick())
-        efforts |= dict.fromkeys(slow, self.effort.of_yardstick(is_slow=True))
         gc.collect()  # no garbage collection of earlier objects within a timed step
         times = measure(steps, self.effort, efforts)
         self.details[name] = {who: spent._asdict() for who, spent in times.items()}
@@ -337,19 +332,13 @@ class Bench:
         """Measure n demons about Gibbs policies, eager, and the memory that they take."""
         Learning(self._gibbs(_FEW), self.stream)(0)  # compile before measuring memory
         gc.collect()
-        before, began = _resident(), time.perf_counter()
+        before, began = resident_bytes(), time.perf_counter()
         hordes = {"float32": Learning(self._gibbs(n), self.stream)}
         made_s = time.perf_counter() - began
         times = self._measure(name, hordes)
-        after = _resident()
-        taken = None if before is None or after is None else (after - before) / n
+        taken = (resident_bytes() - before) / n if before else None
         self.details[name]["float32"] |= {"bytes_per_demon": taken, "made_s": made_s}
         return times["float32"]
-
-    def _note_ratio(self, name: str, ratio: float) -> None:
-        """Record a ratio that has no key in the result."""
-        self.details.setdefault("ratios", {})[name] = ratio
-        self.say(f"{name} {ratio:.4g}")
 
     def _most_by_memory(self) -> int:
         """Return how many demons there is memory for, a multiple of 1,000."""
@@ -373,15 +362,6 @@ def _best(times: Mapping[str, Times], names: Collection[str]) -> float:
 def _as_many(n: int, worst_ms: float) -> int:
     """Return how many demons would take 95 ms in their slowest step, where n take `worst_ms`; a multiple of 1,000."""
     return max(_PROBE, int(n * 0.95e3 * STEP_S / worst_ms) // 1_000 * 1_000)
-
-
-def _resident() -> int | None:
-    """Return the bytes of memory that this process has in use, or None if the system does not report it."""
-    try:
-        pages = Path("/proc/self/statm").read_text().split()[1]
-    except OSError:
-        return None
-    return int(pages) * mmap.PAGESIZE
 
 
 def available_memory() -> int | None:

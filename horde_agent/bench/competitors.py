@@ -26,42 +26,44 @@ from horde_agent.learning.signals import SignalMaker
 from horde_agent.types import Reals, Tiles
 
 Order = Literal["C", "F"]
+LAMBDA, STEP_SIZE, RATIO, TAU = 0.9, 0.1, 0.001, 10_000.0
+LAYOUTS: dict[str, Order] = {"learner-major": "F", "feature-major": "C"}
+
+
+class Rates(NamedTuple):
+    """Numbers that all demons share."""
+
+    alpha: np.float32
+    alpha_w: np.float32
+    lam: np.float32
+    tau: np.float32
+
+    @classmethod
+    def of(cls, stream: Stream) -> Rates:
+        """Return the numbers for a stream."""
+        alpha = STEP_SIZE / stream.n_active
+        return cls(*map(np.float32, (alpha, RATIO * alpha, LAMBDA, TAU)))
 
 
 class SharedTraces:
-    """Demons start[g]..start[g + 1] share the trace of group g. theta and w have shape (n_features, n_demons).
+    """Demons start[g]..start[g + 1] share the trace of group g. theta and w have shape (n_features, n_demons), float32.
 
     Args:
         start: First demon of each group, and the number of demons, shape (n_groups + 1,).
         gamma: Of each group, shape (n_groups,).
         n_features: Number of features.
-        lam: Trace decay.
-        alpha: Primary step size.
-        alpha_w: Secondary step size.
+        rates: Step sizes, trace decay, and the time constant of the estimate.
         order: "C" stores the weights of a feature together, "F" those of a demon.
-        dtype: "float32" or "float64".
     """
 
-    def __init__(
-        self,
-        start: Tiles,
-        gamma: Reals,
-        n_features: int,
-        lam: float,
-        alpha: float,
-        alpha_w: float,
-        *,
-        order: Order,
-        dtype: str = "float32",
-    ) -> None:
-        self.start, self.order, number = start, order, np.dtype(dtype).type
-        self.gamma, self.lam_t = gamma.astype(dtype), np.full(gamma.size, lam, dtype=dtype)
+    def __init__(self, start: Tiles, gamma: Reals, n_features: int, rates: Rates, order: Order) -> None:
+        self.start, self.order, self.rates = start, order, rates
+        self.gamma, self.lam_t = gamma.astype(np.float32), np.full(gamma.size, rates.lam)
         self.gamma_demon = np.repeat(self.gamma, np.diff(start))
-        self.lam, self.alpha, self.alpha_w, self.tau = number(lam), number(alpha), number(alpha_w), number(10_000)
         n_demons = int(start[-1])
-        self.theta, self.w = (np.zeros((n_features, n_demons), dtype=dtype, order=order) for _ in range(2))
-        self.e = np.zeros((gamma.size, n_features), dtype=dtype)
-        self.v, self.s = np.zeros((2, n_demons), dtype=dtype)
+        self.theta, self.w = (np.zeros((n_features, n_demons), dtype=np.float32, order=order) for _ in range(2))
+        self.e = np.zeros((gamma.size, n_features), dtype=np.float32)
+        self.v, self.s = np.zeros((2, n_demons), dtype=np.float32)
 
     def learn(self, tiles_t: Tiles, tiles_tp1: Tiles, rho: Reals, c: Reals) -> Reals:
         """Learn from one transition.
@@ -81,19 +83,20 @@ class SharedTraces:
         self.e *= (self.gamma * self.lam_t)[:, None]
         self.e[:, tiles_t] += 1
         self.e *= rho[:, None]
-        self.lam_t = np.where(rho > 1, self.lam / np.maximum(rho, 1), self.lam).astype(self.gamma.dtype)
-        self.s -= self.s / self.tau
+        alpha, alpha_w, lam, tau = self.rates
+        self.lam_t = np.where(rho > 1, lam / np.maximum(rho, 1), lam)
+        self.s -= self.s / tau
         for g in np.flatnonzero(rho):
             of = slice(self.start[g], self.start[g + 1])
             e = self.e[g]
             step = np.outer(delta[of], e).T if self.order == "F" else np.outer(e, delta[of])  # laid out as the weights
             y = e @ self.w[:, of]
             decay = rho[g] * self.w[tiles_t, of].sum(0)
-            self.theta[:, of] += self.alpha * step
-            self.theta[tiles_tp1, of] -= self.alpha * self.gamma[g] * (1 - self.lam_t[g]) * y
-            self.w[:, of] += self.alpha_w * step
-            self.w[tiles_t, of] -= self.alpha_w * decay
-            self.s[of] += delta[of] * y / self.tau
+            self.theta[:, of] += alpha * step
+            self.theta[tiles_tp1, of] -= alpha * self.gamma[g] * (1 - self.lam_t[g]) * y
+            self.w[:, of] += alpha_w * step
+            self.w[tiles_t, of] -= alpha_w * decay
+            self.s[of] += delta[of] * y / tau
             v_tp1[of] = self.theta[tiles_tp1, of].sum(0)
         self.v = v_tp1
         return v_tp1
@@ -102,38 +105,28 @@ class SharedTraces:
 class OwnTraces:
     """A trace for each demon. Arguments as of `SharedTraces`, gamma of each demon."""
 
-    def __init__(
-        self,
-        gamma: Reals,
-        n_features: int,
-        lam: float,
-        alpha: float,
-        alpha_w: float,
-        *,
-        order: Order,
-        dtype: str = "float32",
-    ) -> None:
-        number, shape = np.dtype(dtype).type, (n_features, gamma.size)
-        self.gamma, self.lam_t = gamma.astype(dtype), np.full(gamma.size, lam, dtype=dtype)
-        self.lam, self.alpha, self.alpha_w, self.tau = number(lam), number(alpha), number(alpha_w), number(10_000)
-        self.theta, self.w, self.e, self._step = (np.zeros(shape, dtype=dtype, order=order) for _ in range(4))
-        self.v, self.s = np.zeros((2, gamma.size), dtype=dtype)
+    def __init__(self, gamma: Reals, n_features: int, rates: Rates, order: Order) -> None:
+        shape, self.rates = (n_features, gamma.size), rates
+        self.gamma, self.lam_t = gamma.astype(np.float32), np.full(gamma.size, rates.lam)
+        self.theta, self.w, self.e, self._step = (np.zeros(shape, dtype=np.float32, order=order) for _ in range(4))
+        self.v, self.s = np.zeros((2, gamma.size), dtype=np.float32)
 
     def learn(self, tiles_t: Tiles, tiles_tp1: Tiles, rho: Reals, c: Reals) -> Reals:
         """Learn from one transition, as `SharedTraces` does; rho of each demon, shape (n_demons,)."""
+        alpha, alpha_w, lam, tau = self.rates
         delta = c + self.gamma * self.theta[tiles_tp1].sum(0) - self.v
         q = self.w[tiles_t].sum(0)
         self.e *= rho * self.gamma * self.lam_t
         self.e[tiles_t] += rho
-        self.lam_t = np.where(rho > 1, self.lam / np.maximum(rho, 1), self.lam).astype(self.gamma.dtype)
+        self.lam_t = np.where(rho > 1, lam / np.maximum(rho, 1), lam)
         y = np.einsum("ij,ij->j", self.e, self.w)
-        np.multiply(self.e, self.alpha * delta, out=self._step)
+        np.multiply(self.e, alpha * delta, out=self._step)
         self.theta += self._step
-        self.theta[tiles_tp1] -= self.alpha * self.gamma * (1 - self.lam_t) * y
-        self._step *= self.alpha_w / self.alpha
+        self.theta[tiles_tp1] -= alpha * self.gamma * (1 - self.lam_t) * y
+        self._step *= alpha_w / alpha
         self.w += self._step
-        self.w[tiles_t] -= self.alpha_w * rho * q
-        self.s += (delta * y - self.s) / self.tau
+        self.w[tiles_t] -= alpha_w * rho * q
+        self.s += (delta * y - self.s) / tau
         self.v = self.theta[tiles_tp1].sum(0)
         return self.v
 
@@ -154,19 +147,8 @@ class DenseState(NamedTuple):
     gamma: Reals
 
 
-class DenseRates(NamedTuple):
-    """Numbers that all demons share."""
-
-    alpha: np.float32
-    alpha_w: np.float32
-    lam: np.float32
-    tau: np.float32
-
-
 @_fused  # type: ignore[untyped-decorator]
-def dense_one(
-    i: int, state: DenseState, rates: DenseRates, tiles_t: Tiles, tiles_tp1: Tiles, rho: Reals, c: Reals
-) -> None:
+def dense_one(i: int, state: DenseState, rates: Rates, tiles_t: Tiles, tiles_tp1: Tiles, rho: Reals, c: Reals) -> None:
     """Update demon `i` from one transition; the active features' own part is added after the pass.
 
     Args:
@@ -208,31 +190,25 @@ def dense_one(
 
 
 @parallel_kernel  # type: ignore[untyped-decorator]
-def dense_step(state: DenseState, rates: DenseRates, tiles_t: Tiles, tiles_tp1: Tiles, rho: Reals, c: Reals) -> None:
+def dense_step(state: DenseState, rates: Rates, tiles_t: Tiles, tiles_tp1: Tiles, rho: Reals, c: Reals) -> None:
     """Update every demon from one transition; the shapes are those of `dense_one`."""
     for i in prange(rho.shape[0]):
         dense_one(i, state, rates, tiles_t, tiles_tp1, rho, c)
 
 
 class DenseFused:
-    """A trace for each demon, float32. Arguments as of `OwnTraces`."""
+    """A trace for each demon. Arguments as of `OwnTraces`."""
 
-    def __init__(self, gamma: Reals, n_features: int, lam: float, alpha: float, alpha_w: float) -> None:
-        n = gamma.size
+    def __init__(self, gamma: Reals, n_features: int, rates: Rates) -> None:
+        n, self.rates = gamma.size, rates
         theta, w, e = (np.zeros((n, n_features), dtype=np.float32) for _ in range(3))
         v, s = np.zeros((2, n), dtype=np.float32)
-        self.state = DenseState(theta, w, e, v, s, np.full(n, lam, dtype=np.float32), gamma.astype(np.float32))
-        self.rates = DenseRates(np.float32(alpha), np.float32(alpha_w), np.float32(lam), np.float32(10_000.0))
+        self.state = DenseState(theta, w, e, v, s, np.full(n, rates.lam), gamma.astype(np.float32))
 
     def learn(self, tiles_t: Tiles, tiles_tp1: Tiles, rho: Reals, c: Reals) -> Reals:
         """Learn from one transition, as `SharedTraces` does; rho and c of each demon, shape (n_demons,), float32."""
         dense_step(self.state, self.rates, tiles_t, tiles_tp1, rho, c)
         return self.state.v.copy()
-
-
-LAMBDA, STEP_SIZE, RATIO = 0.9, 0.1, 0.001  # the first and the last two over the active features make alpha and alpha_w
-DTypes = Literal["float32", "float64"]
-LAYOUTS: dict[str, Order] = {"learner-major": "F", "feature-major": "C"}
 
 
 class Learning:
@@ -279,36 +255,27 @@ def ratios(questions: Sequence[GVF], stream: Stream, n_steps: int) -> Any:
     return found
 
 
-def of_constant_actions(questions: Sequence[GVF], stream: Stream, n_steps: int, dtype: DTypes) -> dict[str, Step]:
+def of_constant_actions(questions: Sequence[GVF], stream: Stream, n_steps: int) -> dict[str, Step]:
     """Return the NumPy versions of W1 in both layouts: five policies x three time scales share a trace each."""
-    alpha = STEP_SIZE / stream.n_active
     start, gamma = np.arange(0, 15 * N_SENSORS + 1, N_SENSORS), np.tile([0.0, 0.5, 0.8], 5)
-    rho = np.repeat(ratios(questions, stream, n_steps), 3, axis=1).astype(dtype)
-    c = np.tile(stream.sensors[:, :N_SENSORS], 15).astype(dtype)
-    rates = (stream.n_features, LAMBDA, alpha, RATIO * alpha)
+    rho = np.repeat(ratios(questions, stream, n_steps), 3, axis=1)
+    c, rates = np.tile(stream.sensors[:, :N_SENSORS], 15).astype(np.float32), Rates.of(stream)
     learners = {
-        f"NumPy {dtype}, {name}": SharedTraces(start, gamma, *rates, order=order, dtype=dtype)
-        for name, order in LAYOUTS.items()
+        f"NumPy, {name}": SharedTraces(start, gamma, stream.n_features, rates, order) for name, order in LAYOUTS.items()
     }
     return {name: _step(learner, stream, rho, c) for name, learner in learners.items()}
 
 
-def of_own_policies(questions: Sequence[GVF], stream: Stream, rho: Any, dtype: DTypes) -> dict[str, Step]:
-    """Return the NumPy versions of W2 in both layouts, and the dense pass where that is of this type."""
-    rho, c = rho.astype(dtype), stream.sensors[:, _channels(questions)].astype(dtype)
-    gamma, alpha = np.array([q.continuation for q in questions]), STEP_SIZE / stream.n_active
-    rates = (stream.n_features, LAMBDA, alpha, RATIO * alpha)
+def of_own_policies(questions: Sequence[GVF], stream: Stream, rho: Any) -> dict[str, Step]:
+    """Return the NumPy versions of W2 in both layouts, and the dense pass."""
+    channels: Any = [q.cumulant.index for q in questions]  # type: ignore[union-attr]
+    c, rates = stream.sensors[:, channels].astype(np.float32), Rates.of(stream)
+    gamma = np.array([q.continuation for q in questions])
     learners: dict[str, Any] = {
-        f"NumPy {dtype}, {name}": OwnTraces(gamma, *rates, order=order, dtype=dtype) for name, order in LAYOUTS.items()
+        f"NumPy, {name}": OwnTraces(gamma, stream.n_features, rates, order) for name, order in LAYOUTS.items()
     }
-    if dtype == "float32":
-        learners["dense pass"] = DenseFused(gamma, *rates)
+    learners["dense pass"] = DenseFused(gamma, stream.n_features, rates)
     return {name: _step(learner, stream, rho, c) for name, learner in learners.items()}
-
-
-def _channels(questions: Sequence[GVF]) -> list[int]:
-    """Return the channel that each question sums."""
-    return [q.cumulant.index for q in questions]  # type: ignore[union-attr, misc]
 
 
 def _step(learner: Any, stream: Stream, rho: Any, c: Any) -> Step:

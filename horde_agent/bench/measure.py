@@ -10,7 +10,7 @@ import numpy as np
 
 Step = Callable[[int], object]
 
-_FIRST_OF_YARDSTICK, _CHUNK_OF_YARDSTICK, _CHUNK_OF_SLOW, _WARM_UP_OF_YARDSTICK = 16, 136, 48, 8  # steps
+_FIRST_OF_YARDSTICK, _CHUNK_OF_YARDSTICK, _WARM_UP_OF_YARDSTICK = 16, 136, 8  # steps
 SETTLE_S = 0.1  # OpenBLAS keeps a core busy for some 30 ms after its last product
 
 
@@ -27,10 +27,9 @@ class Effort(NamedTuple):
         """Steps in all."""
         return self.first + self.chunk * self.n_chunks
 
-    def of_yardstick(self, *, is_slow: bool = False) -> Effort:
-        """Return the effort for one without bursts, that uses all its memory on each step; if slow, fewer steps."""
-        chunk = min(self.chunk, _CHUNK_OF_SLOW if is_slow else _CHUNK_OF_YARDSTICK)
-        warm_up = min(self.warm_up, _WARM_UP_OF_YARDSTICK)
+    def of_yardstick(self) -> Effort:
+        """Return the effort for one without bursts, that uses all its memory on each step: fewer steps."""
+        chunk, warm_up = min(self.chunk, _CHUNK_OF_YARDSTICK), min(self.warm_up, _WARM_UP_OF_YARDSTICK)
         return Effort(min(self.first, _FIRST_OF_YARDSTICK), chunk, self.n_chunks, warm_up)
 
 

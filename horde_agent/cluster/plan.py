@@ -18,10 +18,9 @@ from horde_agent.cluster.shard import ClusterError
 from horde_agent.gvf import GVF, Channel, Prediction
 from horde_agent.horde import Mode
 from horde_agent.kernels.rules import rule
-from horde_agent.learning.engine import DROP_BELOW
-from horde_agent.learning.layout import Seating, ShardContext, ShardLayout, assign_lanes
-from horde_agent.learning.rules import LearnerConfig, config_of, rules_of
-from horde_agent.learning.span import LARGEST_TAIL, OF_LANES, is_too_long, trace_length, widest
+from horde_agent.learning.layout import Seating, ShardContext, ShardLayout, assign_lanes, widest
+from horde_agent.learning.memory import OF_LANES
+from horde_agent.learning.rules import LARGEST_TAIL, LearnerConfig, config_of, is_too_long, rules_of, trace_length
 from horde_agent.learning.values import identity, largest_decay, number
 from horde_agent.policies import Gibbs, Greedy
 from horde_agent.types import Integers
@@ -71,12 +70,7 @@ class Part(NamedTuple):
 
 
 class Plan:
-    """The borders at which a Horde can be divided.
-
-    Args:
-        questions: All of them, from `with_rules`.
-        config: How they learn.
-        mode: As in `Horde`.
+    """The borders at which a Horde with these questions, from `with_rules`, can be divided.
 
     Attributes:
         predicted: Update rules of the demons whose predictions are cumulants.
@@ -97,7 +91,7 @@ class Plan:
         for name in dict.fromkeys(algorithms.tolist()):
             demons = np.flatnonzero(algorithms == name)
             own = config_of(config, name)
-            self._configs[name] = replace(own, engine="plain") if is_too_long(self._decay, own) else own
+            self._configs[name] = replace(own, engine="plain") if is_too_long(own, self._decay) else own
             of = self._seating_of(self._configs[name], group[demons], policy)
             seatings.append(of._replace(order=demons[of.order]))
         self._seating = Seating(*map(np.concatenate, zip(*seatings, strict=True)))
@@ -171,17 +165,10 @@ class Plan:
     def memory_needed(
         self, parts: Sequence[Part], n_features: int, memory: int, n_cpus: int, *, has_copy: bool = False
     ) -> list[int]:
-        """Return the memory that each shard needs, in bytes.
-
-        Args:
-            parts: Their demons.
-            n_features: Number of features.
-            memory: Available memory of all machines, in bytes.
-            n_cpus: Number of cores of all machines.
-            has_copy: Whether the state is copied for a snapshot.
+        """Return the memory that each shard needs, in bytes; `has_copy`: the state is copied for a snapshot.
 
         Raises:
-            ClusterError: If there is not enough.
+            ClusterError: If all machines together have less `memory`, in bytes, or fewer cores than shards.
         """
         needed = [_PROCESS_BYTES + (1 + has_copy) * self._bytes_of(part, n_features) for part in parts]
         if sum(needed) > memory:
@@ -214,22 +201,12 @@ def _seated(of: Seating, groups: Integers) -> tuple[Integers, Seating]:
 
 
 def demon_bytes(n_demons: int, n_features: int, config: LearnerConfig, mode: Mode, decay: float, n_gibbs: int) -> int:
-    """Return the memory of demons if every feature was active once: weights, traces or pending steps, and policies.
-
-    Args:
-        n_demons: Number of demons.
-        n_features: Number of features.
-        config: How they learn.
-        mode: As in `Horde`.
-        decay: The largest product of a continuation and a trace decay.
-        n_gibbs: Number of their Gibbs policies.
-    """
+    """Return the memory of demons if every feature was active once: weights, traces or pending steps, and policies."""
     item = np.dtype(config.dtype).itemsize
     numbers = n_features * (2 + config.vector_mspbe)
     if config.needs_plain_engine:
         numbers += n_features  # the trace
     else:
-        tail = trace_length(decay, DROP_BELOW[config.dtype]) if config.bounds_trace else LARGEST_TAIL
-        period = _PERIODS[mode]
-        numbers += 2 * (min(tail, LARGEST_TAIL) + period) + 3 * period + len(OF_LANES)
+        tail, period = min(trace_length(config, decay), LARGEST_TAIL), _PERIODS[mode]
+        numbers += 2 * (tail + period) + 3 * period + len(OF_LANES)
     return n_demons * numbers * item + n_gibbs * _GIBBS_BYTES

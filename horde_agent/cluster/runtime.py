@@ -71,10 +71,6 @@ class PendingReply:
     """A reply that may not have arrived yet, with the methods of a `Future` that are needed here.
 
     `exception` waits in Ray itself; only `done` needs a notification in a thread of Ray, which takes 0.1 ms more.
-
-    Args:
-        ray: The module.
-        reference: Of the reply.
     """
 
     def __init__(self, ray: Any, reference: Any) -> None:
@@ -88,11 +84,7 @@ class PendingReply:
         return self._future.done()
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
-        """Wait for it, and return the exception that was raised, if any.
-
-        Raises:
-            TimeoutError: If it has not arrived after `timeout` seconds.
-        """
+        """Wait for it, at most `timeout` seconds, and return the exception that was raised, if any."""
         if self._future is None:
             future: Future[Any] = Future()
             try:
@@ -140,7 +132,6 @@ class Cluster:
         self.n_cpus, self.memory = int(resources.get("CPU", 0)), int(resources.get("memory", 0))
 
     def _start(self, n_cpus: int) -> None:
-        """Start Ray on this machine only."""
         if "RAY_AUTH_TOKEN_PATH" not in os.environ:
             os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
         _remove_stale_folders()
@@ -163,11 +154,7 @@ class Cluster:
             raise ClusterError(f"Ray could not be started on this machine: {_first_line(error)}") from error
 
     def _join(self, address: str) -> None:
-        """Join a running cluster.
-
-        Raises:
-            ClusterError: If no server listens at the address: Ray itself would try for five minutes.
-        """
+        """Join a running cluster, if a server listens at the address: Ray itself would try for five minutes."""
         host, _, port = address.rpartition(":")
         try:
             if address != "auto":

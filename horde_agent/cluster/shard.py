@@ -11,7 +11,6 @@ import pickle
 import platform
 import socket
 import threading
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,9 +21,10 @@ from horde_agent.horde import Horde, Mode
 from horde_agent.kernels import _jit
 from horde_agent.learning.layout import ShardContext
 from horde_agent.learning.rules import LearnerConfig
+from horde_agent.processes import resident_bytes
 from horde_agent.record import snapshots
 from horde_agent.saving import State, inner, nested
-from horde_agent.types import Floats, Integers, Tiles
+from horde_agent.types import Floats
 
 BEGIN, LEARN, LEARN_LAST, CATCH_UP, CHANGE = range(5)
 """Verbs of entries: begin a stream; learn; learn from its last transition; learn from deferred steps; change demons."""
@@ -48,11 +48,6 @@ class ShardLost(RuntimeError):
 
     Return to an earlier state: `horde resume RUN` does this for a run; otherwise make a new `ShardedHorde`, `restore`
     the latest `state()`, and send the stream since then again.
-
-    Args:
-        number: Number of the shard.
-        n_demons: Number of its demons.
-        why: The reason.
     """
 
     def __init__(self, number: int, n_demons: int, why: str) -> None:
@@ -71,7 +66,10 @@ class ShardLost(RuntimeError):
 
 
 def row_type(n_channels: int, n_active: int, n_features: int) -> np.dtype[Any]:
-    """Return the dtype of an entry: the observation in float64, tiles in the smallest sufficient integer type."""
+    """Return the dtype of an entry: the observation in float64, tiles in the smallest sufficient integer type.
+
+    Action, probability b, observation and tiles are those of a transition; fields that the verb does not use are zero.
+    """
     tile = np.uint16 if n_features <= 1 << 16 else np.uint32
     return np.dtype(
         [
@@ -82,83 +80,6 @@ def row_type(n_channels: int, n_active: int, n_features: int) -> np.dtype[Any]:
             ("tiles", tile, (n_active,)),
         ]
     )
-
-
-class Entry(NamedTuple):
-    """One entry of the stream; fields that its verb does not use are zero.
-
-    Attributes:
-        verb: BEGIN, LEARN, LEARN_LAST, CATCH_UP or CHANGE.
-        action: Action taken.
-        probability: b(action).
-        observation: Of the state reached, shape (n_channels,).
-        tiles: Of the state reached, shape (n_active,).
-    """
-
-    verb: int
-    action: int = 0
-    probability: float = 0.0
-    observation: Floats | None = None
-    tiles: Tiles | None = None
-
-
-class Change(NamedTuple):
-    """A change that shards make between two steps.
-
-    Attributes:
-        what: "add", "remove", "reset" or "save".
-        by_shard: Argument for each shard concerned, by its number: pickled questions; names; theta of shape
-            (n, n_features), or None for zeros; the folder of the snapshot.
-    """
-
-    what: str
-    by_shard: Mapping[int, Any]
-
-
-class Outbox:
-    """Entries that are not sent yet.
-
-    Args:
-        n_channels, n_active, n_features: As in `row_type`.
-
-    Attributes:
-        n_channels: As given.
-        n: Number of entries.
-    """
-
-    def __init__(self, n_channels: int, n_active: int, n_features: int) -> None:
-        self.n_channels, self.n = n_channels, 0
-        self._rows = np.zeros(BATCH, dtype=row_type(n_channels, n_active, n_features))
-
-    def append(self, entry: Entry) -> None:
-        """Add an entry; there must be room."""
-        rows, i = self._rows, self.n
-        rows[i] = np.zeros((), dtype=rows.dtype)
-        rows["verb"][i], rows["action"][i], rows["probability"][i] = entry.verb, entry.action, entry.probability
-        if entry.observation is not None:
-            rows["observation"][i], rows["tiles"][i] = entry.observation, entry.tiles
-        self.n += 1
-
-    def pop_all(self) -> bytes:
-        """Return the entries as bytes, and empty the outbox."""
-        n, self.n = self.n, 0
-        return self._rows[:n].tobytes()
-
-
-class Message(NamedTuple):
-    """Entries for a shard.
-
-    Attributes:
-        rows: The entries, one after another.
-        n_channels: Number of channels of their observations.
-        change: The shard's part of the change in the last entry: "add", ... and its argument.
-        requested: Demons to return predictions of after the last entry, by position in the shard, (n_requested,).
-    """
-
-    rows: bytes
-    n_channels: int
-    change: tuple[str, Any] | None
-    requested: Integers | None
 
 
 class Report(NamedTuple):
@@ -179,7 +100,7 @@ class Report(NamedTuple):
     refusal: str | None
 
 
-def packed(message: Message | Report) -> bytes:
+def packed(message: tuple[Any, ...]) -> bytes:
     """Return a message as bytes, which Ray sends in three quarters of the time of several objects."""
     return pickle.dumps(tuple(message), pickle.HIGHEST_PROTOCOL)
 
@@ -188,14 +109,7 @@ def packed(message: Message | Report) -> bytes:
 
 
 class ShardSpec(NamedTuple):
-    """Arguments of a shard.
-
-    Attributes:
-        questions: Its demons in order, a pickled list of GVFs.
-        n_features, n_active: As in `Horde`.
-        config, mode, channels: As in `Horde`.
-        context: Properties of the whole Horde.
-    """
+    """Arguments of a shard: a pickled list of GVFs, properties of the whole Horde, and arguments of `Horde`."""
 
     questions: bytes
     n_features: int
@@ -206,20 +120,6 @@ class ShardSpec(NamedTuple):
     context: ShardContext
 
 
-class ShardInfo(NamedTuple):
-    """Facts about a shard's process.
-
-    Attributes:
-        versions: See `versions`.
-        node: Name of the machine.
-        process: Process id.
-    """
-
-    versions: dict[str, str]
-    node: str
-    process: int
-
-
 def versions() -> dict[str, str]:
     """Return the versions that must agree on all machines, because rounding or messages depend on them."""
     same = snapshots.identity()
@@ -227,14 +127,7 @@ def versions() -> dict[str, str]:
 
 
 class Shard:
-    """Some of the demons of a larger Horde.
-
-    Args:
-        number: Number of the shard.
-
-    Attributes:
-        n_entries: Number of entries received.
-    """
+    """Some of the demons of a larger Horde; `n_entries` is the number of entries received."""
 
     def __init__(self, number: int) -> None:
         self.number = number
@@ -243,12 +136,8 @@ class Shard:
         self._writing: threading.Thread | None = None
         self._written, self._write_error = 0, ""
 
-    def make(self, spec: ShardSpec) -> ShardInfo:
-        """Make the Horde.
-
-        Raises:
-            ValueError: If a question does not fit.
-        """
+    def make(self, spec: ShardSpec) -> tuple[dict[str, str], str, int]:
+        """Make the Horde, and return the versions of this process, the name of its machine and its id."""
         self._horde = Horde(
             cloudpickle.loads(spec.questions),
             n_features=spec.n_features,
@@ -258,7 +147,7 @@ class Shard:
             channels=spec.channels,
             share=spec.context,
         )
-        return ShardInfo(versions(), socket.gethostname(), os.getpid())
+        return versions(), socket.gethostname(), os.getpid()
 
     @property
     def horde(self) -> Horde:
@@ -267,7 +156,13 @@ class Shard:
         return self._horde
 
     def receive(self, message: bytes) -> bytes:
-        """Process the entries of a packed `Message`, and return a packed `Report`."""
+        """Process the entries of a message, and return a packed `Report`.
+
+        Args:
+            message: Packed: the entries, one after another; number of channels of their observations; the shard's part
+                of the change in the last entry, "add", ... and its argument; demons to return predictions of after it,
+                by position in the shard, (n_requested,), or None.
+        """
         rows, n_channels, change, requested = pickle.loads(message)
         horde, refusal, latest = self.horde, None, None
         for entry in np.frombuffer(rows, row_type(n_channels, horde.n_active, horde.n_features)):
@@ -279,7 +174,7 @@ class Shard:
         predictions = None if requested is None or latest is None else latest[requested]
         self._n_messages += 1
         if self._n_messages % _MEASURED_EVERY == 1:
-            self._n_bytes = _resident_bytes()
+            self._n_bytes = resident_bytes()
         return packed(Report(self._n_updates, self._n_bytes, horde.n_diverged, predictions, refusal))
 
     def _process(self, horde: Horde, entry: Any, change: tuple[str, Any] | None) -> Floats | None:
@@ -337,13 +232,10 @@ class Shard:
     def restore(self, source: State | str, n_entries: int) -> int:
         """Continue from a state, in a Horde of the same demons, and return `n_updates`.
 
-        Args:
-            source: What `state` returned, or the folder with the snapshots of all shards.
-            n_entries: Entries of the stream before it.
+        `source` is what `state` returned, or the folder with the snapshots of all shards after `n_entries` entries.
 
         Raises:
             ClusterError: If the snapshot is missing or damaged.
-            ValueError: If the state does not fit.
         """
         state = source if isinstance(source, dict) else self._read(folder_of(source, self.number) / f"{n_entries:012d}")
         self.horde.restore(inner(state, "horde"))
@@ -368,12 +260,3 @@ class Shard:
 def folder_of(folder: str | Path, number: int) -> Path:
     """Return the folder of a shard's snapshots."""
     return Path(folder) / f"shard-{number:04d}"
-
-
-def _resident_bytes() -> int:
-    """Return the memory of this process; 0 if unknown."""
-    try:
-        pages = Path("/proc/self/statm").read_text(encoding="ascii").split()[1]
-    except OSError:
-        return 0
-    return int(pages) * os.sysconf("SC_PAGE_SIZE")

@@ -26,9 +26,7 @@ from horde_agent.cluster.shard import (
     CHANGE,
     LEARN,
     LEARN_LAST,
-    Change,
     ClusterError,
-    Entry,
     ShardSpec,
 )
 from horde_agent.cluster.shards import Link, Shards, ShardStatus
@@ -119,7 +117,7 @@ class ShardedHorde:
             machines = self._cluster.memory, self._cluster.n_cpus
             n_bytes = self._plan.memory_needed(parts, n_features, *machines, has_copy=folder is not None)
             specs = [self._spec_of(part) for part in parts]
-            self._shards.start(parts, specs, n_bytes, n_threads=max(1, n_cores // len(parts)))
+            self._shards.start([part.demons for part in parts], specs, n_bytes, n_threads=max(1, n_cores // len(parts)))
         except BaseException:
             self.close()
             raise
@@ -156,16 +154,14 @@ class ShardedHorde:
     def begin(self, observation: NDArray[Any], tiles: Tiles, *, ask: Sequence[str] = ()) -> Floats:
         """Start a stream: `Horde.begin`; `ask` as in `learn`. The first call waits for every shard.
 
-        Args:
-            observation: Shape (n_channels,), finite; n_channels is the same in every call.
-            tiles: Active features, int64 of shape (n_active,), all different.
-            ask: Names of demons.
+        The observation, (n_channels,), has the same number of channels in every call; `tiles` have the shape
+        (n_active,).
 
         Raises:
             ValueError: As `Horde.begin` does.
         """
         state = self._inputs.checked(observation, tiles)
-        self._send(Entry(BEGIN, observation=state[0], tiles=state[1]), ask)
+        self._shards.send(BEGIN, state, requested=self._requested_of(ask))
         self._n_deferred = 0
         if self._is_first_begin:  # policies are evaluated for the first time, and may be refused
             self._shards.wait()
@@ -184,20 +180,13 @@ class ShardedHorde:
         terminated: bool = False,
         ask: Sequence[str] = (),
     ) -> Floats:
-        """Learn from one transition: `Horde.learn`.
+        """Learn from one transition to an observation, (n_channels,), and its tiles, (n_active,): `Horde.learn`.
 
-        Args:
-            action: As in `Horde.learn`, as are the next four.
-            probability: b(action).
-            observation: Of the state reached, shape (n_channels,).
-            tiles: Of the state reached, shape (n_active,).
-            terminated: True where the stream ended there.
-            ask: Names of demons to return predictions of. In eager mode the call waits for their shards; in deferred
-                mode it returns the latest that have arrived.
+        In eager mode the call waits for the shards of the demons in `ask`; in deferred mode it returns the latest
+        predictions that have arrived.
 
         Returns:
-            Predictions of the new weights at `tiles`, float64, shape (len(ask),); NaN in deferred mode if none has
-            arrived yet.
+            Predictions of the demons in `ask` by the new weights, float64, shape (len(ask),); NaN if none has arrived.
 
         Raises:
             ValueError: As `Horde.learn` does.
@@ -208,7 +197,7 @@ class ShardedHorde:
         action, probability = self._inputs.action(action, probability)
         state = self._inputs.checked(observation, tiles)
         verb = LEARN_LAST if terminated else LEARN
-        self._send(Entry(verb, action, probability, *state), ask)
+        self._shards.send(verb, state, action, probability, self._requested_of(ask))
         self._has_begun = not terminated
         least = int(self.mode == "deferred" and bool(self._plan.predicted))  # rules that catch up keep the last step
         self._n_deferred = (self._n_deferred + 1) % _BATCHES[self.mode] or least
@@ -217,9 +206,6 @@ class ShardedHorde:
             return self._requested(ask)
         finally:
             self._shards.send_postponed()
-
-    def _send(self, entry: Entry, ask: Sequence[str] = ()) -> None:
-        self._shards.send(entry, {link.number: here for link, here, _ in self._requests_of(ask)})
 
     # ---- predictions of a few demons --------------------------------------------------------------------------------
 
@@ -231,6 +217,9 @@ class ShardedHorde:
             for link in self._shards.links:
                 link.predictions = None
         return self._requests[1]
+
+    def _requested_of(self, ask: Sequence[str]) -> dict[int, Integers]:
+        return {link.number: here for link, here, _ in self._requests_of(ask)}
 
     def _requested(self, ask: Sequence[str]) -> Floats:
         """Return the requested predictions: after the last entry in eager mode, else the latest that have arrived."""
@@ -251,7 +240,7 @@ class ShardedHorde:
     def catch_up(self) -> None:
         """Make the shards learn from their deferred steps, without waiting for them: `Horde.catch_up`."""
         if self.n_waiting:
-            self._send(Entry(CATCH_UP))
+            self._shards.send(CATCH_UP)
             self._n_deferred = 0
 
     def wait(self) -> None:
@@ -301,11 +290,7 @@ class ShardedHorde:
         return float(self.max_traces.max())
 
     def mspbe_vector(self) -> Floats:
-        """Return the vector MSPBE estimates, shape (n_demons,): `Horde.mspbe_vector`.
-
-        Raises:
-            ValueError: If `config.vector_mspbe` is False.
-        """
+        """Return the vector MSPBE estimates, shape (n_demons,): `Horde.mspbe_vector`."""
         return self._gathered("mspbe_vector")  # type: ignore[no-any-return]
 
     def action_values(self, name: str, tiles: Tiles) -> Floats:
@@ -352,15 +337,7 @@ class ShardedHorde:
         return sum(link.n_updates for link in self._shards.links) - self._n_updates_before
 
     def weights(self, demons: Integers | None = None) -> tuple[NDArray[Any], NDArray[Any]]:
-        """Return copies of theta and w, each (n_demons, n_features), in the learner's dtype.
-
-        Args:
-            demons: Positions of the demons to return, shape (n,); then each is (n, n_features). A demon that finds a
-                policy has n_actions n_features weights.
-
-        Raises:
-            ValueError: If some of them find policies and others do not.
-        """
+        """Return copies of theta and w of all demons, or of those with indices (n,): `Horde.weights`."""
         wanted = np.arange(self.n_demons) if demons is None else np.asarray(demons, dtype=np.int64)
         own = {link.number: np.flatnonzero(np.isin(wanted, link.demons)) for link in self._shards.links}
         replies = self._gather("read", lambda link: ("weights", np.searchsorted(link.demons, wanted[own[link.number]])))
@@ -397,7 +374,7 @@ class ShardedHorde:
             check_weights(theta, (self.n_demons, self.n_features), np.dtype(self.config.dtype))
         by_shard = {link.number: None if theta is None else theta[link.demons] for link in self._shards.links}
         self.catch_up()
-        self._shards.send(Entry(CHANGE), change=Change("reset", by_shard))
+        self._shards.send(CHANGE, change=("reset", by_shard))
 
     # ---- adding and removing demons ---------------------------------------------------------------------------------
 
@@ -423,7 +400,7 @@ class ShardedHorde:
                 "be in the shard of the demon that it needs: add them one after another"
             )
         link = min(homes or self._shards.links, key=lambda link: link.n_demons)
-        self._change(Change("add", {link.number: _pickled(new)}))
+        self._change("add", {link.number: _pickled(new)})
         link.demons = np.concatenate([link.demons, np.arange(self.n_demons, len(after))])
         self._set_questions(after)
         self._is_first_begin = self._is_first_begin or not self._has_begun
@@ -445,9 +422,7 @@ class ShardedHorde:
         empty = [link for link in self._shards.links if by_shard[link.number].size == link.n_demons]
         for link in empty:
             del by_shard[link.number]
-        self._change(
-            Change("remove", {n: [self.names[i] for i in own.tolist()] for n, own in by_shard.items() if own.size})
-        )
+        self._change("remove", {n: [self.names[i] for i in own.tolist()] for n, own in by_shard.items() if own.size})
         for link in self._shards.links:
             link.demons = np.searchsorted(remaining, np.setdiff1d(link.demons, gone))
         for link in empty:
@@ -455,14 +430,10 @@ class ShardedHorde:
             self._shards.drop(link)
         self._set_questions(after)
 
-    def _change(self, change: Change) -> None:
-        """Send a change and wait for it.
-
-        Raises:
-            ValueError: If a shard refuses it; nothing has changed.
-        """
+    def _change(self, what: str, by_shard: dict[int, Any]) -> None:
+        """Send a change and wait for it; raise ValueError if a shard refuses it, and nothing has changed."""
         self.catch_up()
-        self._shards.send(Entry(CHANGE), change=change)
+        self._shards.send(CHANGE, change=(what, by_shard))
         self._shards.wait()
         self._shards.raise_refusals()
 
@@ -558,11 +529,7 @@ class ShardedHorde:
 
 
 def _pickled(questions: Sequence[GVF]) -> bytes:
-    """Return questions in the form that is sent to a shard.
-
-    Raises:
-        ClusterError: If one contains a function that cannot be pickled.
-    """
+    """Return questions in the form that is sent to a shard; raise ClusterError if a function cannot be pickled."""
     try:
         return cloudpickle.dumps([_without_values(question) for question in questions])  # type: ignore[no-any-return]
     except Exception as error:
@@ -577,6 +544,5 @@ def _pickled(questions: Sequence[GVF]) -> bytes:
 
 
 def _without_values(question: GVF) -> GVF:
-    """Return a question without the values of its found policy, which the shard's Horde sets."""
     policy = question.target_policy
     return replace(question, target_policy=replace(policy, values=None)) if isinstance(policy, Greedy) else question

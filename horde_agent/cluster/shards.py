@@ -13,29 +13,24 @@ from typing import Any, Literal, NamedTuple, NoReturn
 
 import numpy as np
 
-from horde_agent.cluster.plan import Part
 from horde_agent.cluster.runtime import Cluster, PendingReply
 from horde_agent.cluster.shard import (
     BATCH,
     CHANGE,
-    Change,
     ClusterError,
-    Entry,
-    Message,
-    Outbox,
     Report,
-    ShardInfo,
     ShardLost,
     ShardSpec,
     folder_of,
     packed,
+    row_type,
     versions,
 )
 from horde_agent.horde import Mode
 from horde_agent.record.snapshots import SnapshotDamaged, read_manifest
 from horde_agent.record.snapshots import found as snapshots_in
 from horde_agent.saving import State
-from horde_agent.types import Integers
+from horde_agent.types import Floats, Integers, Tiles
 
 IN_FLIGHT = {"eager": 2, "deferred": 4}
 """Maximum number of unanswered messages to a shard; meanwhile, entries are collected."""
@@ -68,32 +63,17 @@ class ShardStatus(NamedTuple):
     why: str
 
 
-class InFlight(NamedTuple):
-    """An unanswered message: the number of its last entry, and whether it requests predictions."""
-
-    reply: PendingReply
-    last: int
-    has_request: bool
-
-
 class Link:
-    """The driver's end of one shard.
-
-    Args:
-        number: Its number.
-        demons: Positions of its demons in the whole Horde, ascending, shape (n_demons,).
-        cluster: Calls it.
-        actor: Its handle.
-        patience_s: Seconds without a reply after which it counts as lost.
+    """The driver's end of one shard, whose process is `actor`.
 
     Attributes:
-        demons: As given; updated when demons are added or removed.
+        demons: Positions of its demons in the whole Horde, ascending, shape (n_demons,).
         n_confirmed: Number of entries that it has confirmed.
         n_updates: Number of demons that learned, summed over its steps.
         n_diverged: Number of its diverged demons.
         predictions: The latest requested predictions.
         refusal: Why it refused an entry; the reader sets it to None.
-        info: Facts about its process.
+        node, process: Name of its machine, id of its process.
         why_lost: Why it was lost, or "".
     """
 
@@ -103,9 +83,8 @@ class Link:
         self.n_confirmed = self.n_updates = self.n_diverged = self._n_bytes = 0
         self.predictions: Any = None
         self.refusal: str | None = None
-        self.info = ShardInfo({}, "", 0)
-        self.why_lost = ""
-        self._in_flight: deque[InFlight] = deque()
+        self.node, self.process, self.why_lost = "", 0, ""
+        self._in_flight: deque[tuple[PendingReply, int, bool]] = deque()  # last entry, whether it has a request
 
     @property
     def n_in_flight(self) -> int:
@@ -118,35 +97,24 @@ class Link:
         return int(self.demons.size)
 
     def send(self, message: bytes, last: int, *, has_request: bool) -> None:
-        """Send a packed `Message` that ends with entry number `last`."""
-        self._in_flight.append(InFlight(self.call("receive", message), last, has_request))
+        """Send a message for `Shard.receive` that ends with entry number `last`."""
+        self._in_flight.append((self.call("receive", message), last, has_request))
 
     def read_replies(self) -> None:
-        """Read the replies that have arrived.
-
-        Raises:
-            ShardLost: If the shard is gone.
-            BaseException: The exception that a question's function raised there.
-        """
+        """Read the replies that have arrived; raise as `wait` does."""
         if self.why_lost:
             self._lose(self.why_lost)
-        while self._in_flight and self._in_flight[0].reply.done():
-            self._read(self._in_flight.popleft())
+        while self._in_flight and self._in_flight[0][0].done():
+            self.wait()
 
     def wait(self) -> None:
-        """Wait for the reply to the oldest message.
-
-        Raises:
-            ShardLost: If the shard is gone, or did not reply for `patience_s`.
-        """
-        self._read(self._in_flight.popleft())
-
-    def _read(self, message: InFlight) -> None:
-        report = Report(*unpacked(self.result(message.reply)))
-        self.n_confirmed, self.n_updates, self.n_diverged = message.last, report.n_updates, report.n_diverged
+        """Wait for the reply to the oldest message; raise as `result` does."""
+        reply, last, has_request = self._in_flight.popleft()
+        report = Report(*unpacked(self.result(reply)))
+        self.n_confirmed, self.n_updates, self.n_diverged = last, report.n_updates, report.n_diverged
         self._n_bytes = report.n_bytes or self._n_bytes
         self.refusal = report.refusal or self.refusal
-        if message.has_request:
+        if has_request:
             self.predictions = report.predictions
 
     def call(self, method: str, *arguments: Any) -> PendingReply:
@@ -158,7 +126,7 @@ class Link:
 
         Raises:
             ShardLost: If the shard is gone, or did not reply for `patience_s`.
-            BaseException: The exception that was raised there.
+            BaseException: The exception that was raised there, for example by a question's function.
         """
         try:
             error = reply.exception(self._patience_s)
@@ -176,7 +144,7 @@ class Link:
 
     def status(self, n_entries: int) -> ShardStatus:
         """Return its status after `n_entries` entries of the stream."""
-        facts = (self.n_demons, n_entries - self.n_confirmed, self._n_bytes, self.info.node, self.info.process)
+        facts = (self.n_demons, n_entries - self.n_confirmed, self._n_bytes, self.node, self.process)
         return ShardStatus(self.number, *facts, "lost" if self.why_lost else "learning", self.why_lost)
 
 
@@ -193,14 +161,20 @@ class Shards:
     Attributes:
         links: The driver's end of each shard.
         n_entries: Number of entries of the stream.
+        n_channels: Number of channels of the observations; 0 before the first one.
     """
 
     def __init__(self, cluster: Cluster, folder: Path | None, life: str, mode: Mode, patience_s: float) -> None:
         self.cluster, self._folder, self.life, self._mode = cluster, folder, life, mode
         self._patience_s, self.links, self.n_entries = patience_s, list[Link](), 0
-        self._outbox: Outbox | None = None
         self._size = (0, 0)
+        self._set_channels(0)
         self._postponed: tuple[bytes, list[Link]] = b"", []
+
+    def _set_channels(self, n_channels: int) -> None:
+        """Set the number of channels; no entry is waiting."""
+        self.n_channels, self._n = n_channels, 0  # entries that are not sent yet
+        self._rows = np.zeros(BATCH, dtype=row_type(n_channels, *self._size))
 
     @property
     def folder(self) -> Path | None:
@@ -209,33 +183,40 @@ class Shards:
 
     # ---- starting and stopping --------------------------------------------------------------------------------------
 
-    def start(self, parts: Sequence[Part], specs: Sequence[ShardSpec], n_bytes: Sequence[int], n_threads: int) -> None:
+    def start(
+        self, demons: Sequence[Integers], specs: Sequence[ShardSpec], n_bytes: Sequence[int], n_threads: int
+    ) -> None:
         """Start a process for each shard, and make its Horde.
 
         Args:
-            parts: Their demons.
+            demons: Positions of each one's demons in the whole Horde, ascending, shape (n_demons,).
             specs: Their arguments.
             n_bytes: Memory of each.
             n_threads: Number of threads of each.
 
         Raises:
-            ClusterError: If one cannot be made; `close` ends the others.
+            ClusterError: If one cannot be made, or has other versions; `close` ends the others.
         """
-        for number, part in enumerate(parts):
+        for number, own in enumerate(demons):
             actor = self.cluster.actor(number, n_threads, n_bytes[number])
-            self.links.append(Link(number, part.demons, self.cluster, actor, self._patience_s))
+            self.links.append(Link(number, own, self.cluster, actor, self._patience_s))
         self._size = specs[0].n_active, specs[0].n_features
+        self._set_channels(0)
         replies = [link.call("make", spec) for link, spec in zip(self.links, specs, strict=True)]
-        here = versions()
         for link, reply in zip(self.links, replies, strict=True):
             try:
-                link.info = link.result(reply)
+                there, link.node, link.process = link.result(reply)
             except ShardLost as lost:
                 why = f"shard {link.number} did not start ({lost.why}): the cluster may have no room for it"
                 raise ClusterError(why) from None
             except ValueError as error:
                 raise ClusterError(str(error)) from None
-            _check_versions(link, here)
+            for name, version in versions().items():
+                if there[name] != version:
+                    what = "another horde_agent" if name == "code" else f"{name} {there[name]} instead of {version}"
+                    raise ClusterError(
+                        f"shard {link.number} on {link.node} has {what}: install the same versions on all machines"
+                    )
 
     def drop(self, link: Link) -> None:
         """End a shard without demons."""
@@ -250,32 +231,49 @@ class Shards:
 
     # ---- the stream -------------------------------------------------------------------------------------------------
 
-    def send(self, entry: Entry, requested: Mapping[int, Integers] | None = None, change: Change | None = None) -> None:
+    def send(
+        self,
+        verb: int,
+        state: tuple[Floats, Tiles] | None = None,
+        action: int = 0,
+        probability: float = 0.0,
+        requested: Mapping[int, Integers] | None = None,
+        change: tuple[str, Mapping[int, Any]] | None = None,
+    ) -> None:
         """Append an entry to the stream, and send it unless it waits for others.
 
         In eager mode, if predictions are requested, only their shards are sent the entry now; the others get it by
         `send_postponed`, after the replies, because shards on the same processors would delay them.
 
         Args:
-            entry: For all shards.
+            verb: BEGIN, LEARN, LEARN_LAST, CATCH_UP or CHANGE.
+            state: Observation, (n_channels,), and tiles, (n_active,), of the state reached.
+            action: Action taken.
+            probability: b(action).
             requested: Demons to return predictions of after it, by the number of their shard: their positions there,
                 shape (n_requested,).
-            change: The change of an entry with the verb CHANGE.
+            change: Of CHANGE: "add", "remove", "reset" or "save", and the argument for each shard concerned, by its
+                number: pickled questions; names; theta of shape (n, n_features), or None for zeros; a folder.
 
         Raises:
             ValueError: If an observation has another number of channels than the first.
             ShardLost: If a shard is gone.
         """
         self.send_postponed()
-        outbox = self._outbox_for(entry)
+        if state is not None and state[0].size != self.n_channels:
+            if self.n_channels:
+                raise ValueError(f"observation must have {self.n_channels} channels as before, not {state[0].size}")
+            self.flush()
+            self._set_channels(state[0].size)
         for link in self.links:
             link.read_replies()
-        outbox.append(entry)
-        self.n_entries += 1
+        self._rows[self._n] = np.zeros((), self._rows.dtype) if state is None else (verb, action, probability, *state)
+        self._rows["verb"][self._n] = verb
+        self._n, self.n_entries = self._n + 1, self.n_entries + 1
         is_urgent = bool(requested) and self._mode == "eager"
         has_room = all(link.n_in_flight < IN_FLIGHT[self._mode] for link in self.links)
-        is_due = outbox.n == BATCH or (outbox.n >= _LEAST[self._mode] and has_room)
-        if is_urgent or is_due or entry.verb == CHANGE:
+        is_due = self._n == BATCH or (self._n >= _LEAST[self._mode] and has_room)
+        if is_urgent or is_due or verb == CHANGE:
             self._post(requested or {}, change, postpones=is_urgent)
 
     def send_postponed(self) -> None:
@@ -287,25 +285,27 @@ class Shards:
     def flush(self) -> None:
         """Send all entries that are not sent yet."""
         self.send_postponed()
-        if self._outbox is not None and self._outbox.n:
+        if self._n:
             self._post({})
 
     def _post(
-        self, requested: Mapping[int, Integers], change: Change | None = None, *, postpones: bool = False
+        self,
+        requested: Mapping[int, Integers],
+        change: tuple[str, Mapping[int, Any]] | None = None,
+        *,
+        postpones: bool = False,
     ) -> None:
-        """Send the outbox to all shards; if `postpones`, only to those with requests."""
-        assert self._outbox is not None
-        message = Message(self._outbox.pop_all(), self._outbox.n_channels, None, None)
-        common = packed(message)
+        """Send the entries to all shards; if `postpones`, only to those with requests."""
+        rows, self._n = self._rows[: self._n].tobytes(), 0
+        what, by_shard = change or ("", {})
+        common = packed((rows, self.n_channels, None, None))
         for link in self.links:
             own = requested.get(link.number)
             if own is None and postpones:
                 continue
-            part = None
-            if change is not None and link.number in change.by_shard:
-                part = (change.what, change.by_shard[link.number])
+            part = (what, by_shard[link.number]) if link.number in by_shard else None
             is_common = own is None and part is None
-            data = common if is_common else packed(message._replace(change=part, requested=own))
+            data = common if is_common else packed((rows, self.n_channels, part, own))
             self._send_to(link, data, has_request=own is not None)
         if postpones:
             self._postponed = common, [link for link in self.links if link.number not in requested]
@@ -315,27 +315,8 @@ class Shards:
             link.wait()
         link.send(message, self.n_entries, has_request=has_request)
 
-    def _outbox_for(self, entry: Entry) -> Outbox:
-        """Return the outbox; it is replaced when the first observation shows the number of channels."""
-        n = self.n_channels
-        wanted = n if entry.observation is None else entry.observation.size
-        if n and n != wanted:
-            raise ValueError(f"observation must have {n} channels as before, not {wanted}")
-        if self._outbox is None or n != wanted:
-            self._outbox = Outbox(wanted, *self._size)
-        return self._outbox
-
-    @property
-    def n_channels(self) -> int:
-        """Number of channels of the observations; 0 before the first one."""
-        return 0 if self._outbox is None else self._outbox.n_channels
-
     def raise_refusals(self) -> None:
-        """Raise the first refusal since the last call.
-
-        Raises:
-            ValueError: If a shard refused an entry.
-        """
+        """Raise the first refusal since the last call, as ValueError."""
         refusals = [link.refusal for link in self.links if link.refusal]
         for link in self.links:
             link.refusal = None
@@ -345,11 +326,7 @@ class Shards:
     # ---- waiting and queries ----------------------------------------------------------------------------------------
 
     def wait(self) -> None:
-        """Wait until all shards have confirmed all entries.
-
-        Raises:
-            ShardLost: If one is gone, or does not reply.
-        """
+        """Wait until all shards have confirmed all entries; raise ShardLost if one is gone, or does not reply."""
         self.flush()
         for link in self.links:
             link.read_replies()
@@ -358,12 +335,7 @@ class Shards:
                 link.wait()
 
     def gather(self, method: str, arguments: Callable[[Link], Sequence[Any]] = lambda _: ()) -> list[tuple[Link, Any]]:
-        """Call a method of each shard after all entries, and return the results.
-
-        Args:
-            method: A method of `Shard`.
-            arguments: Returns its arguments for a shard.
-        """
+        """Call a method of each shard, with `arguments` of its link, after all entries, and return the results."""
         self.wait()
         replies = [(link, link.call(method, *arguments(link))) for link in self.links]
         return [(link, link.result(reply)) for link, reply in replies]
@@ -394,7 +366,7 @@ class Shards:
             if path != self.folder:
                 shutil.rmtree(path, ignore_errors=True)
         folders = dict.fromkeys((link.number for link in self.links), str(self.folder))
-        self.send(Entry(CHANGE), change=Change("save", folders))
+        self.send(CHANGE, change=("save", folders))
 
     def wait_for_snapshot(self, n_entries: int) -> None:
         """Wait until all shards have written their snapshot after `n_entries` entries; from any thread.
@@ -417,20 +389,16 @@ class Shards:
                     shutil.rmtree(path)
 
     def restore(self, life: str, n_entries: int, n_channels: int, states: Mapping[int, State]) -> None:
-        """Return all shards to an earlier state.
+        """Return all shards to the state after `n_entries` entries of a life.
 
-        Args:
-            life: Name of the life in the folder.
-            n_entries: Number of entries before the state.
-            n_channels: Number of channels of the observations; 0 before the first one.
-            states: State of each shard, by its number; if empty, each reads its snapshot.
+        Without `states`, by number of the shard, each reads its snapshot.
 
         Raises:
             ClusterError: If a snapshot is missing or damaged.
         """
         self.wait()
         self.life, self.n_entries = life, n_entries
-        self._outbox = Outbox(n_channels, *self._size)
+        self._set_channels(n_channels)
         if not states:
             self.drop_snapshots(lambda other: other > n_entries)  # their steps will be taken again
         sources = [states.get(link.number, str(self.folder)) for link in self.links]
@@ -439,29 +407,8 @@ class Shards:
             link.n_updates, link.n_confirmed = link.result(reply), n_entries
 
 
-def _check_versions(link: Link, here: Mapping[str, str]) -> None:
-    """Refuse a shard with other versions than this process.
-
-    Raises:
-        ClusterError: If one differs.
-    """
-    for name, version in here.items():
-        there = link.info.versions[name]
-        if there != version:
-            what = "another horde_agent" if name == "code" else f"{name} {there} instead of {version}"
-            raise ClusterError(
-                f"shard {link.number} on {link.info.node} has {what}: install the same versions on all machines"
-            )
-
-
 def check_snapshots(folder: Path, life: str, n_entries: int, n_shards: int) -> None:
-    """Check that each shard's snapshot is there, without reading the weights.
-
-    Args:
-        folder: As in `Shards`.
-        life: Name of the life.
-        n_entries: Number of entries before the snapshot.
-        n_shards: Number of shards that wrote one.
+    """Check that all shards have a snapshot after `n_entries` entries of a life, without reading the weights.
 
     Raises:
         SnapshotDamaged: If one is missing, or its manifest is damaged.

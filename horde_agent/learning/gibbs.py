@@ -21,22 +21,19 @@ _SMALLEST_SHARED = 2048  # policies from which on a parallel region is faster
 
 
 class GibbsTable:
-    """Importance sampling ratios of many Gibbs policies.
+    """Importance sampling ratios of many Gibbs policies of one shape.
 
     Logits are sums of multiples of 2^-24 that are updated on each step: probabilities are within 1e-6 of the softmax in
     floats for policies like the paper's, and depend only on the current tiles. If a policy's |logit| can exceed 63,
     logits are float64 sums from scratch, about ten times slower.
 
     Args:
-        policies: Gibbs policies of one shape.
+        policies: The policies.
         position: Index of each policy's ratio in the output, shape (n_policies,).
         in_floats: True to always use float64 logits: exact to rounding, and equally fast for up to 32 policies.
 
-    Attributes:
-        in_floats: True if logits are float64.
-
     Raises:
-        ValueError: If `policies` is empty, or they differ in their number of actions or features.
+        ValueError: If they differ in their number of actions or features.
     """
 
     def __init__(self, policies: Sequence[Gibbs], position: NDArray[np.int64], *, in_floats: bool = False) -> None:
@@ -83,14 +80,7 @@ class GibbsTable:
         return vars(self) | {"_held": None, "_write": None}
 
     def ratios(self, tiles: Tiles, action: int, probability: float, out: Floats) -> None:
-        """Write pi(action | tiles) / probability of each policy to its position in `out`.
-
-        Args:
-            tiles: Active features, all different, int64, shape (n_active,), each below n_features.
-            action: The action taken.
-            probability: b(action), its probability under the behaviour policy.
-            out: Changed in place.
-        """
+        """Write pi(action | tiles) / probability of each policy to its position in `out`; tiles: (n_active,), int64."""
         n_threads = threads_here(self._n_threads)
         if self._held is None or out is not self._arrays.ratios or n_threads != self._arrays.n_threads:
             self._arrays, self._held = self._arrays._replace(ratios=out, n_threads=n_threads), None

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +17,8 @@ from numpy.typing import NDArray
 from horde_agent.types import Bools, Integers, Reals
 
 LANE_UNIT = 16  # lanes come in multiples of a cache line of float32
+WIDEST = 128  # lanes of a block
+_MANY, _WIDEST_OF_MANY = 8_192, 512  # from _MANY demons on, rows exceed the caches
 LANES_OF_A_GROUP = 1_024  # lanes of a flush group with several policies; they share the list of runs
 _MOST_GROUPS = 64  # one for each step between two flushes
 
@@ -37,18 +39,20 @@ class DemonMapping(NamedTuple):
         policy: Policy of each group, shape (n_groups,).
         alpha, alpha_w: Step sizes of new demons, already divided by the number of active tiles.
         cumulant: Index of each demon's cumulant in the signals, shape (n_demons,); None for one each.
-        algorithm: Update rule of each demon, if the engine has several.
+        algorithm: Update rule of each demon, for `MixedEngine`.
         largest_decay: Upper bound of gamma lambda.
+        n_actions: Number of actions, for rules that find policies.
     """
 
     old_index: Integers
     group: Integers
     policy: Integers
-    alpha: float
-    alpha_w: float
+    alpha: float = np.nan
+    alpha_w: float = np.nan
     cumulant: Integers | None = None
     algorithm: tuple[str, ...] = ()
     largest_decay: float = 0.0
+    n_actions: int = 1
 
     @property
     def is_new(self) -> NDArray[np.bool_]:
@@ -75,6 +79,11 @@ class Seating(NamedTuple):
     def widths(self) -> Integers:
         """Number of lanes of each block, shape (n_blocks,)."""
         return np.asarray(-(-self.sizes // LANE_UNIT) * LANE_UNIT)
+
+
+def widest(n_demons: int, *, is_deferred: bool) -> int:
+    """Return the largest number of lanes of a block."""
+    return _WIDEST_OF_MANY if n_demons >= _MANY and not is_deferred else WIDEST
 
 
 def assign_lanes(group: Integers, policy: Integers, widest: int) -> Seating:
@@ -124,6 +133,22 @@ class ShardLayout(NamedTuple):
     may_idle: bool
 
 
+class BatchOptions(TypedDict, total=False):
+    """Batching options of the span engine; results differ only by rounding.
+
+    Attributes:
+        batch: Steps that are queued before they are processed; default 1, at once.
+        period: Steps K between two flushes, at least `batch`; default 64, or 128 with batches.
+        widest: Largest number of lanes of a block; by default chosen from the number of demons.
+        share: Layout as in the whole Horde, if these demons are a shard of it.
+    """
+
+    batch: int
+    period: int
+    widest: int
+    share: ShardLayout | None
+
+
 class ShardContext(NamedTuple):
     """Properties of the whole Horde that a shard needs to compute bit-identical results.
 
@@ -142,10 +167,6 @@ class ShardContext(NamedTuple):
 
 class Layout:
     """Lane of each demon.
-
-    Args:
-        policy_of: Policy of each demon, shape (n_demons,).
-        seating: Assignment of demons to blocks and flush groups.
 
     Attributes:
         lane: Lane of each demon, shape (n_demons,).
@@ -175,7 +196,6 @@ class Layout:
 
 
 def _split_evenly(members: Integers, widest: int) -> list[Integers]:
-    """Split demons into parts of at most `widest`, as evenly as possible."""
     return np.array_split(members, -(-members.size // widest)) if members.size else []
 
 
@@ -232,6 +252,5 @@ def prefault(*arrays: NDArray[Any], n_threads: int = 1) -> None:
 
 
 def _prefault_part(part: NDArray[Any]) -> None:
-    """Rewrite one number of each page."""
     of_each_page = part[:: _PAGE // part.itemsize]
     of_each_page[:] = of_each_page.copy()

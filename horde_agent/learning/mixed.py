@@ -1,130 +1,198 @@
-"""MixedEngine: an engine for each update rule, for questions that name their own.
+"""MixedEngine: the engines of a Horde, one for each update rule of its questions.
 
 The demons of all rules share features and signals; each engine stores its own history of them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+import functools
+import logging
+import operator
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 import numpy as np
 
 from horde_agent.kernels.checks import TAIL_TOO_LONG, Signals
-from horde_agent.learning.engine import Engine, restored_streams, streams_state
-from horde_agent.learning.layout import NEWCOMER, DemonMapping
+from horde_agent.kernels.rules import rule
+from horde_agent.learning.layout import NEWCOMER, BatchOptions, DemonMapping, ShardLayout
 from horde_agent.learning.plain import PlainEngine
+from horde_agent.learning.rules import (
+    LARGEST_TAIL,
+    LearnerConfig,
+    config_of,
+    is_too_long,
+    step_sizes_of,
+    trace_length,
+)
+from horde_agent.learning.span import SpanEngine
 from horde_agent.saving import State, inner, nested
 from horde_agent.types import Floats, Integers, Reals, Tiles
 
 DIFFERENT_WEIGHTS = "some of these demons have weights for each action, others do not: read them separately"
-NewEngine = Callable[[str, DemonMapping], Engine]
-"""Return an engine of a rule, without weights, for the demons of a mapping."""
-StepSizes = Callable[[str], tuple[float, float]]
-"""Return alpha and alpha_w of a rule."""
+Engine = PlainEngine | SpanEngine
+
+_log = logging.getLogger(__name__)
 
 
 class MixedEngine:
-    """Engines side by side, each for the demons of one update rule; see `engine.Engine`.
+    """Engines side by side, each for the demons of one update rule. Methods are those of `PlainEngine`.
 
     Args:
-        engines: Engine of each rule, by name.
-        algorithm: Rule of each demon, shape (n_demons,).
-        cumulant: Index of each demon's cumulant in the signals, shape (n_demons,).
-        new_engine, step_sizes: For a rule that `rearrange` adds, and for new demons.
-        tiles: Current tiles, (n_active,), of each stream that has begun.
+        config: Options of the Horde; the rules of questions that name their own follow from it.
+        n_features, n_active: Numbers of features and of active tiles of a state.
+        batch: Steps that the span engine queues before it processes them.
+        mapping: The demons, all of them new.
+        layouts: Layout of the demons of each rule as in the whole Horde, if they are a shard of it.
+        made_plain: Rules that changed to the plain engine, because a trace became too long for the fast one.
+
+    Attributes:
+        engines: The engine of each rule: the fast one if it is wanted and able.
+        made_plain: As given, and those that changed since.
     """
 
     def __init__(
         self,
-        engines: dict[str, Engine],
-        algorithm: Sequence[str],
-        cumulant: Integers,
-        new_engine: NewEngine,
-        step_sizes: StepSizes,
-        tiles: Mapping[int, Tiles],
+        config: LearnerConfig,
+        n_features: int,
+        n_active: int,
+        batch: int,
+        mapping: DemonMapping,
+        layouts: Mapping[str, ShardLayout] | None = None,
+        made_plain: Collection[str] = (),
     ) -> None:
-        self._engines, self._new_engine, self._step_sizes = dict(engines), new_engine, step_sizes
-        self._tiles = dict(tiles)
-        self._assign(algorithm, cumulant)
+        self.config, self._n_features, self._n_active, self._batch = config, n_features, n_active, batch
+        self.engines: dict[str, Engine] = {}
+        self.made_plain = set(made_plain)
+        self._demons: dict[str, Integers] = {}
+        self.n_demons, self._is_nested = 0, len(layouts or {}) > 1
+        self.rearrange(mapping, {}, layouts)
 
-    def _assign(self, algorithm: Sequence[str], cumulant: Integers) -> None:
-        """Record the demons of each engine."""
-        self.algorithm, self._cumulant, self.n_demons = tuple(algorithm), cumulant, len(algorithm)
-        names = np.array(self.algorithm)
-        self._demons = {name: np.flatnonzero(names == name) for name in self._engines}
+    def _new_engine(self, algorithm: str, mapping: DemonMapping, layout: ShardLayout | None) -> Engine:
+        """Return an engine of a rule, without weights, for the demons of a mapping."""
+        config, decay = config_of(self.config, algorithm), mapping.largest_decay
+        is_long = is_too_long(config, decay)
+        if is_long and not config.needs_plain_engine:
+            n_steps = trace_length(config, decay)
+            _warn_of_plain_engine(f"traces with gamma lambda = {decay:g} reach back {n_steps:,} steps")
+        of: dict[str, Any] = {"policy": mapping.policy, "cumulant": mapping.cumulant}
+        args = (mapping.group, self._n_features, mapping.alpha, mapping.alpha_w, config)
+        if is_long or config.needs_plain_engine or algorithm in self.made_plain:
+            n_actions = mapping.n_actions if rule(config.algorithm).FINDS_POLICY else 1
+            return PlainEngine(*args, **of, n_actions=n_actions)
+        return SpanEngine(*args, **of, largest_decay=decay, **BatchOptions(batch=self._batch, share=layout))
+
+    def rearrange(
+        self, mapping: DemonMapping, tiles: Mapping[int, Tiles], layouts: Mapping[str, ShardLayout] | None = None
+    ) -> None:
+        """Add and remove demons; rules come and go with them.
+
+        Args:
+            mapping: The demons.
+            tiles: Current tiles, (n_active,), of each stream that has begun.
+            layouts: As for the class.
+        """
+        stream, names, engines = self.stream, np.array(mapping.algorithm), dict[str, Engine]()
+        cumulant = np.arange(names.size) if mapping.cumulant is None else mapping.cumulant
+        own_index = np.full(self.n_demons + 1, NEWCOMER)  # in its engine; the last is for NEWCOMER
+        for demons in self._demons.values():
+            own_index[demons] = np.arange(demons.size)
+        for name in dict.fromkeys(mapping.algorithm):
+            here = np.flatnonzero(names == name)
+            alpha, alpha_w = step_sizes_of(self.config, name, self._n_active)
+            part = mapping._replace(
+                old_index=own_index[mapping.old_index[here]],
+                group=mapping.group[here],
+                cumulant=cumulant[here],
+                alpha=alpha,
+                alpha_w=alpha_w,
+            )
+            if name in self.engines:
+                engines[name] = self.engines[name]
+                engines[name].rearrange(part)
+            else:
+                engines[name] = engine = self._new_engine(name, part, (layouts or {}).get(name))
+                for k, of_stream in tiles.items():
+                    engine.select_stream(k)
+                    engine.begin(of_stream)
+                engine.select_stream(stream)
+        self.engines, self.n_demons, self._cumulant = engines, names.size, cumulant
+        self._only = next(iter(engines.values())) if len(engines) == 1 else None
+        self.algorithm, self._is_nested = mapping.algorithm, self._is_nested or len(engines) > 1
+        self._demons = {name: np.flatnonzero(names == name) for name in engines}
         self._signals: Signals | None = None
         self._parts: dict[str, Signals] = {}
 
-    def _gather(self, read: Callable[[Engine], Any]) -> Any:
-        """Return what `read` returns of each engine, (n, ...), in the order of the demons."""
-        parts = {name: np.asarray(read(engine)) for name, engine in self._engines.items()}
-        first = next(iter(parts.values()))
-        out = np.zeros((self.n_demons, *first.shape[1:]), dtype=first.dtype)
-        for name, values in parts.items():
-            out[self._demons[name]] = values
-        return out
+    def to_plain(self) -> None:
+        """Replace the span engines in which a trace is too long."""
+        for name, engine in self.engines.items():
+            if isinstance(engine, SpanEngine) and engine.flags & TAIL_TOO_LONG:
+                _warn_of_plain_engine(f"a trace reaches back more than {LARGEST_TAIL:,} steps")
+                self.engines[name] = engine.to_plain()
+                self.made_plain.add(name)
+                self._only = self._only and self.engines[name]
 
     # ---- the stream -------------------------------------------------------------------------------------------------
 
-    def begin(self, tiles: Tiles) -> Floats:
-        """Begin a stream at `tiles`, (n_active,): `Engine.begin`."""
-        self._tiles[self.stream] = np.array(tiles)
-        for engine in self._engines.values():
+    def begin(self, tiles: Tiles) -> None:
+        """Begin a stream at `tiles`, (n_active,)."""
+        for engine in self.engines.values():
             engine.begin(tiles)
-        return self.latest
 
     def select_stream(self, stream: int) -> None:
-        """Learn from another stream from now on: `Engine.select_stream`."""
-        for engine in self._engines.values():
+        """Learn from another stream from now on."""
+        for engine in self.engines.values():
             engine.select_stream(stream)
 
-    def learn(self, tiles: Tiles, signals: Signals, *, is_last: bool = False) -> Floats:
-        """Learn from the transition to `tiles`, (n_active,): `Engine.learn`."""
-        self._tiles[self.stream] = np.array(tiles)
+    def learn(self, tiles: Tiles, signals: Signals, *, is_last: bool = False) -> None:
+        """Learn from the transition to `tiles`, (n_active,)."""
         if signals is not self._signals:
-            self._signals, self._parts = signals, {name: self._share(signals, name) for name in self._engines}
-        for name, engine in self._engines.items():
+            self._signals, self._parts = signals, {name: self._share(signals, name) for name in self.engines}
+        for name, engine in self.engines.items():
             part, demons = self._parts[name], self._demons[name]
-            part.z_tp1[:] = signals.z_tp1[demons]
-            if signals.interest_t.size == self.n_demons:
-                part.interest_t[:] = signals.interest_t[demons]
+            if part is not signals:
+                part.z_tp1[:] = signals.z_tp1[demons]
+                if signals.interest_t.size == self.n_demons:
+                    part.interest_t[:] = signals.interest_t[demons]
             engine.learn(tiles, part, is_last=is_last)
-        return self.latest
 
     def _share(self, signals: Signals, name: str) -> Signals:
         """Return the signals of one engine: views, except of the values per demon, which each step copies."""
         demons = self._demons[name]
+        if demons.size == self.n_demons:
+            return signals
         interest = np.ones(demons.size if signals.interest_t.size == self.n_demons else 1)
         c = signals.c_tp1[: self._cumulant[demons].max() + 1]
         return signals._replace(c_tp1=c, z_tp1=np.zeros(demons.size), interest_t=interest)
 
     def catch_up(self, algorithms: Collection[str] | None = None) -> None:
         """Process all queued steps, or those of some update rules."""
-        for name, engine in self._engines.items():
+        for name, engine in self.engines.items():
             if algorithms is None or name in algorithms:
                 engine.catch_up()
 
     @property
     def stream(self) -> int:
         """Number of the selected stream."""
-        return next((engine.stream for engine in self._engines.values()), 0)
+        return next((engine.stream for engine in self.engines.values()), 0)
 
     @property
     def n_waiting(self) -> int:
         """Number of queued steps."""
-        return max(engine.n_waiting for engine in self._engines.values())
+        return max(engine.n_waiting for engine in self.engines.values())
 
     # ---- reading ----------------------------------------------------------------------------------------------------
 
-    @property
-    def latest(self) -> Floats:
-        """Predictions at the latest completed step, shape (n_demons,)."""
-        return np.asarray(self._gather(lambda engine: engine.latest))
-
-    def predict(self, tiles: Tiles) -> Floats:
-        """Return the predictions at `tiles`, (n_active,), without learning."""
-        return np.asarray(self._gather(lambda engine: engine.predict(tiles)))
+    def read(self, read: Callable[[Engine], Floats]) -> Floats:
+        """Return what `read` returns of each engine, (n, ...), in the order of the demons."""
+        if self._only is not None:
+            return read(self._only)
+        parts = {name: read(engine) for name, engine in self.engines.items()}
+        first = next(iter(parts.values()))
+        out = np.zeros((self.n_demons, *first.shape[1:]), dtype=first.dtype)
+        for name, values in parts.items():
+            out[self._demons[name]] = values
+        return out
 
     def predict_one(self, demon: int, tiles: Tiles) -> float:
         """Return one demon's prediction at `tiles`, (n_active,)."""
@@ -134,7 +202,7 @@ class MixedEngine:
     def _engine_of(self, demon: int) -> tuple[Engine, int]:
         """Return a demon's engine, and its index there."""
         name = self.algorithm[demon]
-        return self._engines[name], int(np.searchsorted(self._demons[name], demon))
+        return self.engines[name], int(np.searchsorted(self._demons[name], demon))
 
     def action_values(self, demon: int, tiles: Tiles) -> Floats:
         """Return the action values of a demon that finds a policy, at `tiles`, (n_active,), shape (n_actions,)."""
@@ -151,14 +219,18 @@ class MixedEngine:
         theta, w = self._rows(lambda engine, own: engine.weights(own), demons)
         return theta, w
 
-    def _rows(self, read: Callable[[Engine, Integers], tuple[Reals, ...]], demons: Integers | None) -> Reals:
+    def _rows(
+        self, read: Callable[[Engine, Integers | None], tuple[Reals, ...]], demons: Integers | None
+    ) -> Reals | tuple[Reals, ...]:
         """Return arrays with a row per demon, (n_arrays, n, n_weights), of demons (n,) or all."""
+        if self._only is not None:
+            return read(self._only, demons)
         chosen = np.arange(self.n_demons) if demons is None else demons
         parts: list[tuple[Integers, tuple[Reals, ...]]] = []
         for name, of_rule in self._demons.items():
             here = np.flatnonzero(np.isin(chosen, of_rule))
             if here.size or not (chosen.size or parts):
-                parts.append((here, read(self._engines[name], np.searchsorted(of_rule, chosen[here]))))
+                parts.append((here, read(self.engines[name], np.searchsorted(of_rule, chosen[here]))))
         first = parts[0][1]
         if any(rows[0].shape[1] != first[0].shape[1] for _, rows in parts):
             raise ValueError(DIFFERENT_WEIGHTS)
@@ -172,41 +244,24 @@ class MixedEngine:
         changes = [i for i in range(1, self.n_demons) if self.algorithm[i] != self.algorithm[i - 1]]
         return np.split(np.arange(self.n_demons), changes)
 
-    def mspbe_vector(self) -> Floats:
-        """Return the vector MSPBE estimates m.w, NaN for rules without w."""
-        return np.asarray(self._gather(lambda engine: engine.mspbe_vector()))
-
     def mspbe_trace(self) -> Reals:
         """Return a copy of m, (n_demons, n_features); raise ValueError if a rule has none, or as `weights`."""
-        (m,) = self._rows(lambda engine, own: (engine.mspbe_trace()[own],), None)
+        (m,) = self._rows(lambda engine, own: (engine.mspbe_trace()[slice(None) if own is None else own],), None)
         return np.asarray(m)
-
-    @property
-    def mspbe_scalar(self) -> Floats:
-        """Scalar MSPBE estimates, NaN for rules without w."""
-        return np.asarray(self._gather(lambda engine: engine.mspbe_scalar))
-
-    @property
-    def td_error(self) -> Floats:
-        """TD errors of the last step."""
-        return np.asarray(self._gather(lambda engine: engine.td_error))
-
-    @property
-    def max_trace(self) -> Floats:
-        """Largest |e| of each demon so far."""
-        return np.asarray(self._gather(lambda engine: engine.max_trace))
 
     # ---- diverged demons, weights -----------------------------------------------------------------------------------
 
     @property
     def flags(self) -> int:
         """Flags of all engines."""
-        return int(np.bitwise_or.reduce([engine.flags for engine in self._engines.values()]))
+        if self._only is not None:
+            return self._only.flags
+        return functools.reduce(operator.or_, [engine.flags for engine in self.engines.values()])
 
     def pop_flagged(self) -> dict[int, str]:
         """Return the demons flagged since the last call, with the reason."""
         found: dict[int, str] = {}
-        for name, engine in self._engines.items():
+        for name, engine in self.engines.items():
             found |= {int(self._demons[name][demon]): why for demon, why in engine.pop_flagged().items()}
         return dict(sorted(found.items()))
 
@@ -217,71 +272,27 @@ class MixedEngine:
 
     def set_bounds(self, bound: Floats) -> None:
         """Set the |theta| above which a demon is flagged, shape (n_demons,)."""
-        for name, engine in self._engines.items():
+        for name, engine in self.engines.items():
             engine.set_bounds(bound[self._demons[name]])
 
     def reset_weights(self, theta: Reals | None = None) -> None:
-        """Set theta, (n_demons, n_features), by default to zero: `Engine.reset_weights`."""
-        for name, engine in self._engines.items():
+        """Set theta, (n_demons, n_features), by default to zero."""
+        for name, engine in self.engines.items():
             engine.reset_weights(None if theta is None else theta[self._demons[name]])
 
-    # ---- adding and removing demons, state --------------------------------------------------------------------------
-
-    def rearrange(self, mapping: DemonMapping) -> None:
-        """Add and remove demons; rules come and go with them."""
-        cumulant = np.arange(len(mapping.algorithm)) if mapping.cumulant is None else mapping.cumulant
-        own_index = np.full(self.n_demons + 1, NEWCOMER)  # in its engine; the last is for NEWCOMER
-        for demons in self._demons.values():
-            own_index[demons] = np.arange(demons.size)
-        names, engines = np.array(mapping.algorithm), {}
-        for name in dict.fromkeys(mapping.algorithm):
-            here = np.flatnonzero(names == name)
-            alpha, alpha_w = self._step_sizes(name)
-            part = mapping._replace(
-                old_index=own_index[mapping.old_index[here]],
-                group=mapping.group[here],
-                cumulant=cumulant[here],
-                alpha=alpha,
-                alpha_w=alpha_w,
-            )
-            if name in self._engines:
-                engines[name] = self._engines[name]
-                engines[name].rearrange(part)
-            else:
-                engines[name] = self._new_engine(name, part)
-                for stream, tiles in self._tiles.items():
-                    engines[name].select_stream(stream)
-                    engines[name].begin(tiles)
-                engines[name].select_stream(self.stream)
-        self._engines = engines
-        self._assign(mapping.algorithm, cumulant)
-
-    def to_plain(self) -> MixedEngine:
-        """Change the engines in which a trace is too long: `Engine.to_plain`."""
-        for name, engine in self._engines.items():
-            if engine.flags & TAIL_TOO_LONG:
-                self._engines[name] = engine.to_plain()
-        return self
-
-    @property
-    def plain_rules(self) -> set[str]:
-        """Update rules that learn by the plain engine."""
-        return {name for name, engine in self._engines.items() if isinstance(engine, PlainEngine)}
+    # ---- state ------------------------------------------------------------------------------------------------------
 
     def state(self) -> State:
         """Return copies of the complete state, by name."""
-        others = {k: {"tiles": tiles} for k, tiles in self._tiles.items() if k != self.stream}
-        tiles = {"tiles": self._tiles[self.stream].copy()} if self.stream in self._tiles else {}
-        return nested(
-            own=tiles | streams_state(self.stream, others),
-            **{name: engine.state() for name, engine in self._engines.items()},
-        )
+        states = {name: engine.state() for name, engine in self.engines.items()}
+        return nested(**states) if self._is_nested else next(iter(states.values()))
 
     def restore(self, state: State) -> None:
         """Restore a state of engines with the same arguments and the same calls of `rearrange`."""
-        for name, engine in self._engines.items():
-            engine.restore(inner(state, name))
-        own = inner(state, "own")
-        self._tiles = {k: of["tiles"] for k, of in restored_streams(own)[1].items()}
-        if "tiles" in own:
-            self._tiles[self.stream] = own["tiles"].copy()
+        self._is_nested = any(key.startswith(f"{name}/") for name in self.engines for key in state)
+        for name, engine in self.engines.items():
+            engine.restore(inner(state, name) if self._is_nested else state)
+
+
+def _warn_of_plain_engine(why: str) -> None:
+    _log.warning("%s, but the fast engine stores %d: switching to the slower plain engine", why, LARGEST_TAIL)

@@ -27,10 +27,11 @@ from horde_agent.learning.engine import (
 )
 from horde_agent.learning.layout import DemonMapping, prefault
 from horde_agent.learning.rules import PAPER_CONFIG, LearnerConfig, next_lambda
-from horde_agent.saving import State, gathered, scattered
+from horde_agent.saving import State, attributes, inner, nested, put_back
 from horde_agent.types import Floats, Integers, Reals
 
 _NUMBERS = ["prediction", "td_error", "mspbe", "max_trace", "gamma_t", "lam_t", "alpha", "alpha_w", "bound"]  # of each
+_OWN_STATE = ("_n_steps", "_is_aside", "latest")
 
 
 def new_demons(config: LearnerConfig, n_demons: int, n_weights: int, n_actions: int = 1) -> Demons:
@@ -115,11 +116,9 @@ class PlainEngine:
         return int(self._demons.theta.size < SMALLEST_SHARED_WORK)
 
     def _set_groups(self, group: Integers, policy: Integers, cumulant: Integers) -> None:
-        """Record each demon's group, policy and cumulant."""
         self.n_demons, self._group, self._policy, self._cumulant = group.size, group, policy, cumulant
 
     def _allocate(self, n_demons: int) -> Demons:
-        """Return demons with zero weights and traces."""
         return new_demons(self.config, n_demons, self._n_actions * self.n_features, self._n_actions)
 
     def _features(self, tiles: NDArray[Any]) -> Phi:
@@ -131,9 +130,13 @@ class PlainEngine:
     # ---- the stream -------------------------------------------------------------------------------------------------
 
     def begin(self, tiles: NDArray[Any], gamma: Any = None, lam: Any = None) -> Floats:
-        """Begin a stream at `tiles`, (n_active,), with all traces at zero: `Engine.begin`.
+        """Begin a stream: clear all traces, keep the weights, and return the predictions.
 
-        gamma and lam there, (n_groups,), decay nothing, but enter the running means of some rules.
+        Args:
+            tiles: Active features, all different, int64, shape (n_active,), with a fixed n_active; or all feature
+                values, float, shape (n_features,).
+            gamma: Continuation there, (n_groups,); it enters the running means of some rules.
+            lam: Trace decay there, likewise.
         """
         demons = self._demons
         for numbers, given in ((demons.gamma_t, gamma), (demons.lam_t, lam)):
@@ -144,7 +147,19 @@ class PlainEngine:
         return self._move_to(self._features(tiles))
 
     def learn(self, tiles: NDArray[Any], signals: Signals, *, is_last: bool = False) -> Floats:
-        """Learn from the transition to `tiles`, (n_active,): `Engine.learn`."""
+        """Learn from a transition.
+
+        A demon with a signal that is not finite, or exceeds the engine's dtype, skips the step: its trace is cleared,
+        theta and w do not change, its estimates decay as if rho = 0, and its TD error is 0.
+
+        Args:
+            tiles: The state reached, as in `begin`, shape (n_active,).
+            signals: The signals of the transition.
+            is_last: True if the stream ends here: all continuations are then 0.
+
+        Returns:
+            Predictions theta_{t+1}.phi_{t+1} at the latest completed step.
+        """
         phi, group, n, b = self._features(tiles), self._group, self.n_demons, float(signals.b_t[0])
         rho, lam = signals.rho_t[self._policy[group]], signals.lam_tp1[group]
         gamma = (0.0 if is_last else 1.0) * signals.gamma_tp1[group]
@@ -278,7 +293,13 @@ class PlainEngine:
         self._demons.bound[:] = np.minimum(bound, self._demons.max_finite)
 
     def reset_weights(self, theta: Reals | None = None) -> None:
-        """Set theta, (n_demons, n_features), by default to zero: `Engine.reset_weights`."""
+        """Set theta, (n_demons, n_features), by default to zero, to measure recovery; w and traces do not change.
+
+        Raises:
+            ValueError: If `theta` has another shape, or exceeds the range of the engine's dtype.
+
+        Source: White, Modayil & Sutton (2012), section 6: theta := 0 after 40,000 steps.
+        """
         self._demons.theta[:] = 0
         if theta is not None:
             check_weights(theta, self._demons.theta.shape, self.dtype)
@@ -288,7 +309,11 @@ class PlainEngine:
     # ---- several streams ----------------------------------------------------------------------------------------
 
     def select_stream(self, stream: int) -> None:
-        """Learn from another stream from now on: `Engine.select_stream`."""
+        """Learn from another stream from now on, by its number from 0; at its first selection it has not begun.
+
+        Each stream has its own traces and current state. Weights, MSPBE estimates, and numbers of the rule that a gap
+        keeps belong to all: learning continues from the weights that the other streams have left.
+        """
         if stream == self.stream:
             return
         own = self._of_stream()
@@ -325,7 +350,7 @@ class PlainEngine:
             own[:] = learned
 
     def _learned(self) -> list[NDArray[Any]]:
-        """Return the arrays of weights and MSPBE estimates."""
+        """Return views of weights and MSPBE estimates."""
         of = self._demons
         return [of.theta, of.m, of.mspbe, *of.vectors[: of.n_weights], *of.numbers[: of.n_numbers]]
 
@@ -362,16 +387,21 @@ class PlainEngine:
 
     def state(self) -> State:
         """Return copies of the engine's complete state, by name."""
-        return gathered(self, ("_group", "_policy", "_cumulant", "stream")) | streams_state(self.stream, self._streams)
+        parts: dict[str, Any] = {"_demons": self._demons, "_phi": self._phi}
+        arrays = {
+            part: {name: a.copy() for name, a in of._asdict().items() if isinstance(a, np.ndarray)}
+            for part, of in parts.items()
+        }
+        return nested(**arrays) | attributes(self, *_OWN_STATE) | streams_state(self.stream, self._streams)
 
     def restore(self, state: State) -> None:
         """Restore a state from an engine with the same arguments and the same calls of `rearrange`."""
-        scattered(self, state)
+        for name, into in self._demons._asdict().items():
+            if isinstance(into, np.ndarray):
+                into[...] = state[f"_demons/{name}"]
+        self._phi = Phi(**{name: a.copy() for name, a in inner(state, "_phi").items()})
+        put_back(self, state, *_OWN_STATE)
         self.stream, self._streams = restored_streams(state)
-
-    def to_plain(self) -> PlainEngine:
-        """Return this engine: `Engine.to_plain`."""
-        return self
 
     def take_over(self, learned: dict[str, Reals], is_aside: NDArray[np.bool_], tiles: Integers) -> None:
         """Continue at `tiles`, (n_active,), from another engine's arrays, by name: see `SpanEngine.in_full`."""

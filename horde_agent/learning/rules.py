@@ -13,6 +13,7 @@ import numpy as np
 
 from horde_agent.gvf import GVF
 from horde_agent.kernels import rules
+from horde_agent.learning.engine import DROP_BELOW
 from horde_agent.policies import Greedy
 from horde_agent.types import Floats, Tiles
 
@@ -20,6 +21,7 @@ TRACE_RULES = tuple(rules.TRACE_RULES)
 W_RULES = ("every-step", "importance-weighted")
 DTYPES = ("float32", "float64")
 ENGINES = ("auto", "span", "plain")
+LARGEST_TAIL = 1_000  # steps of a trace in addition to pending ones; longer traces need the plain engine
 ActionValues = Callable[[str, Tiles], Floats]
 """`Horde.action_values`."""
 
@@ -205,6 +207,13 @@ def config_of(config: LearnerConfig, algorithm: str) -> LearnerConfig:
     )
 
 
+def step_sizes_of(config: LearnerConfig, algorithm: str, n_active: int) -> tuple[float, float]:
+    """Return alpha and alpha_w of an update rule in a Horde with these options and number of active tiles."""
+    own = config_of(config, algorithm)
+    alpha = own.step_size / n_active
+    return alpha, own.secondary_ratio * alpha
+
+
 def rules_of(questions: Sequence[GVF], config: LearnerConfig) -> tuple[str, ...]:
     """Return the update rule of each question, with its parameters."""
     own = with_parameters(config)
@@ -240,6 +249,24 @@ def _with_rule(q: GVF, found: Sequence[str], config: LearnerConfig, action_value
     if q.interest != 1.0 and "has_interest" not in (of.SPAN or ()):
         raise ValueError(f"question {q.name!r}: algorithm {of.name!r} uses no interest: omit it, or set algorithm")
     return q
+
+
+def trace_length(config: LearnerConfig, decay: float) -> int:
+    """Return the length in steps of a trace whose gamma lambda is at most `decay`; above LARGEST_TAIL if unknown."""
+    drop_below = DROP_BELOW[config.dtype] if config.bounds_trace else 0.0
+    if decay <= 0.0:
+        return 0
+    if decay >= 1.0 or drop_below <= 0.0:
+        return LARGEST_TAIL + 1
+    return int(np.ceil(np.log(drop_below * (1.0 - decay)) / np.log(decay)))
+
+
+def is_too_long(config: LearnerConfig, decay: float) -> bool:
+    """Return whether traces of this largest gamma lambda, below 1, are longer than the span engine stores.
+
+    With 1 that depends on the states: the engine changes to plain when a trace becomes too long.
+    """
+    return config.bounds_trace and decay < 1.0 and trace_length(config, decay) > LARGEST_TAIL
 
 
 def next_lambda(config: LearnerConfig, lam: Floats, rho: Floats, b: float | Floats) -> Floats:

@@ -24,10 +24,7 @@ _STATE = ("n_steps", "somebody_skips", "is_aside", "is_skipping", "n_skipped")
 
 
 class Soundness:
-    """Skipped steps and divergence of demons.
-
-    Args:
-        names: Names of the demons.
+    """Skipped steps and divergence of the demons with these names.
 
     Attributes:
         n_steps: Number of completed transitions; the current one is number n_steps + 1.

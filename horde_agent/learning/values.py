@@ -88,14 +88,9 @@ class PolicyTable:
     def write_ratios(
         self, action: int, probability: float, observation: Observation, tiles: Tiles, out: Floats
     ) -> None:
-        """Write rho = pi(a)/b(a) of all policies except constant ones; NaN if a probability is invalid.
+        """Write rho = pi(a)/b(a) of all policies except constant ones, (n_policies,); NaN if a probability is invalid.
 
-        Args:
-            action: The action taken.
-            probability: b(a), its probability under the behaviour policy.
-            observation: Observation of the state in which it was taken.
-            tiles: Tiles of that state.
-            out: Changed in place, shape (n_policies,).
+        `observation` and `tiles` are those of the state in which `action` was taken with `probability` b(a).
         """
         for table in self._tables:
             table.ratios(tiles, action, probability, out)
@@ -175,20 +170,16 @@ def _gibbs_tables(policies: Sequence[Gibbs], position: NDArray[np.int64], *, are
 class StateValues:
     """Values that are constants or functions of the state: continuations, trace decays, outcomes.
 
-    Args:
-        values: Numbers or functions of (observation, tiles).
-        low, high: Valid range; a function's value outside it becomes NaN.
+    A function's value outside low..high becomes NaN.
 
     Attributes:
         constant: The constants, 0 for functions, shape (n,).
-        is_function: True for functions, shape (n,).
         given: Each function's latest value outside the range, by index.
     """
 
     def __init__(self, values: Sequence[float | StateFunction], low: float, high: float) -> None:
         self.constant = np.array([0.0 if callable(v) else v for v in values], dtype=np.float64)
         self._functions = [(i, v) for i, v in enumerate(values) if callable(v)]
-        self.is_function = np.array([callable(v) for v in values])
         self._low, self._high = low, high
         self.given: dict[int, float] = {}
 
@@ -208,14 +199,9 @@ class StateValues:
 class Cumulants:
     """The cumulants of the questions.
 
-    Args:
-        questions: The questions.
-        n_features: Number of features.
-
     Attributes:
         channel: Channel that is each question's cumulant, shape (n_demons,), or `checks.NO_CHANNEL`.
         n_channels: Least number of channels of an observation.
-        needs_predictions: True if a question's cumulant is another demon's prediction.
 
     Raises:
         ValueError: If a question names an unknown feature or demon.
@@ -244,7 +230,6 @@ class Cumulants:
         self._of_feature, self._feature = np.array(features, dtype=np.int64).reshape(-1, 2).T
         self._n_features = n_features
         self.n_channels = int(self.channel.max()) + 1
-        self.needs_predictions = bool(self._predictions)
 
     @property
     def is_read_off(self) -> bool:
@@ -256,11 +241,7 @@ class Cumulants:
     ) -> None:
         """Write c_{t+1} at the state reached, shape (n_demons,), except channels, which `checks.finish_signals` writes.
 
-        Args:
-            observation: Observation of the state reached.
-            tiles: Tiles of the state reached.
-            predict_one: Returns a demon's prediction there, with the weights from before this step's update.
-            out: Changed in place.
+        `predict_one` returns a demon's prediction there, with the weights from before this step's update.
         """
         if self._feature.size:
             phi = np.bincount(tiles, minlength=self._n_features) if tiles.dtype.kind in "iu" else tiles
@@ -272,11 +253,7 @@ class Cumulants:
 
 
 def number(keys: Sequence[Hashable]) -> tuple[NDArray[np.int64], list[int]]:
-    """Number distinct keys in order of appearance.
-
-    Returns:
-        The number of each key, shape (n,), and the position of the first key with each number.
-    """
+    """Number distinct keys in order of appearance; return each number, (n,), and the position of each first key."""
     seen: dict[Hashable, int] = {}
     numbers = np.array([seen.setdefault(key, len(seen)) for key in keys], dtype=np.int64)
     firsts = [int(i) for i in np.unique(numbers, return_index=True)[1]]
@@ -285,13 +262,8 @@ def number(keys: Sequence[Hashable]) -> tuple[NDArray[np.int64], list[int]]:
 
 def identity(thing: object) -> Hashable:
     """Return a key that is equal for equal objects; an unhashable object equals only itself."""
-    return thing if isinstance(thing, Hashable) and _is_hashable(thing) else id(thing)
-
-
-def _is_hashable(thing: Hashable) -> bool:
-    """Return True if hash() works; a tuple or dataclass may contain a list."""
     try:
         hash(thing)
     except TypeError:
-        return False
-    return True
+        return id(thing)
+    return thing

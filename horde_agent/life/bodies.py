@@ -49,16 +49,16 @@ def make_body(
     """Make an environment.
 
     Args:
-        backend: As in `horde learn --backend`.
+        backend: As in `horde learn --backend`; "gymnasium" for `env_id`.
         port: Of a physical robot.
         parity: Of its serial line; None uses the robot's file.
-        env_id: Of the environment, with the backend "gymnasium".
+        env_id: An id of Gymnasium.
         robot: As in `horde learn --robot`.
         log: Read by the backend "replay".
         realtime: Keep 100 ms between two steps, if the backend does not do so by itself.
         physics: Engine of a simulator; the installed one when None.
-        lamp_moves: Changes of the pen during the life, in the simulator only.
-        friction_changes: Changes of the robot during the life, in the simulator only.
+        lamp_moves: Changes of the simulated pen during the life.
+        friction_changes: Changes of the simulated robot during the life.
         in_process: Run the simulator in a separate process if that is faster, which it is not with physics="planar".
 
     Raises:

@@ -60,15 +60,7 @@ class Choice(NamedTuple):
 
 
 class Excursions:
-    """The state machine behave, excursion, centre.
-
-    Args:
-        policies: The policies to test; may be empty.
-        config: When an excursion begins and how long it lasts.
-
-    Attributes:
-        phase: The current phase.
-    """
+    """The state machine behave, excursion, centre, of the policies to test; `phase` is the current one."""
 
     def __init__(self, policies: Sequence[PolicyUnderTest], config: ExcursionConfig | None = None) -> None:
         self.policies = list(policies)
@@ -174,11 +166,6 @@ class DockingConfig:
 
 class Dockings:
     """Decides when to dock, from the battery's state in `info`.
-
-    Args:
-        config: When to retry.
-        period_s: Duration of a step, in seconds.
-        can_dock: Whether the robot can dock.
 
     Attributes:
         n_done: Dockings after which the battery was no longer low.

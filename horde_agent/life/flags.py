@@ -16,14 +16,7 @@ from horde_agent.types import Bools
 
 
 def flags_of(info: RobotInfo, *, begins: bool = False, terminated: bool = False, truncated: bool = False) -> int:
-    """Return the flags of an observation.
-
-    Args:
-        info: Returned with it.
-        begins: Whether it is the first one after a reset.
-        terminated: As `env.step` returned it.
-        truncated: As `env.step` returned it.
-    """
+    """Return the flags of an observation from its info; `begins`: it is the first one after a reset."""
     flags = int(Flag.NONE)
     if begins or info.gap:
         flags |= Flag.GAP
@@ -49,12 +42,7 @@ def is_unfit(flags: int) -> bool:
 
 
 def is_learned(came_by: int, flags: int) -> bool:
-    """Return whether the transition to an observation is learned from.
-
-    Args:
-        came_by: The phase of the step that led to it.
-        flags: Its flags.
-    """
+    """Return whether the transition to an observation, by a step of phase `came_by`, is learned from."""
     return came_by == Phase.BEHAVE and not is_broken(flags)
 
 

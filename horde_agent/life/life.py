@@ -61,12 +61,7 @@ _log = logging.getLogger(__name__)
 
 
 class BodyDisobeys(RuntimeError):
-    """The robot is connected, but has applied no action for `PATIENCE_S`.
-
-    Args:
-        steps: Of the life so far.
-        why: The robot's reason, in one or two sentences; "" if it reports none.
-    """
+    """The robot is connected, but has applied no action for `PATIENCE_S`, for the reason `why`, if it reports one."""
 
     def __init__(self, steps: int, why: str) -> None:
         why = why or (

@@ -90,9 +90,7 @@ class Sampler(LifeHooks):
 def outside_drives(observer: RowObserver, student: Student) -> RowObserver:
     """Return an observer of a record's rows that skips those within a drive, as the observers of a life do.
 
-    Args:
-        observer: Called with all other rows.
-        student: Learns from the record; its phase before the first row is used.
+    The student's phase before the first row is used.
     """
     last = student.phase
 
@@ -114,13 +112,7 @@ def sample(step: int, learning_steps: int, horde: AnyHorde) -> Sample:
 
 
 class MspbeWatch(LifeHooks):
-    """Determine which MSPBE estimates are valid: those after enough updates of w.
-
-    Args:
-        horde: Its updates are counted from now on.
-
-    Attributes:
-        updates_needed: Updates with rho > 0 after which an estimate is valid.
+    """Determine which MSPBE estimates are valid: those after `updates_needed` updates of w with rho > 0, from now on.
 
     Raises:
         RuntimeError: In `update`, if demons were added or removed, but not by `Life.add` or `Life.remove`.
@@ -198,7 +190,6 @@ class Progress(LifeHooks):
         console: Standard error when None.
 
     Attributes:
-        every_s: Time between two updates: a quarter of a second on a terminal, else 10 s.
         watch: Counts the valid MSPBE estimates; None if they are not counted.
         steps: Quantisation step of each channel, shape (n_channels,); None if no return is tested.
     """

@@ -51,12 +51,7 @@ def encoder(interface: Interface) -> Callable[[Observation], Tiles]:
 
 
 def check_fit(horde: AnyHorde, interface: Interface) -> None:
-    """Check that a Horde fits an interface.
-
-    Raises:
-        ValueError: If its features are not those of the interface's tile coder, or a question has other actions or an
-            unknown channel.
-    """
+    """Raise ValueError if a Horde's features or questions do not fit an interface."""
     coder = interface.coder
     features = (getattr(horde, "n_features", coder.n_features), getattr(horde, "n_active", coder.n_active))
     if features != (coder.n_features, coder.n_active):
@@ -68,11 +63,7 @@ def check_fit(horde: AnyHorde, interface: Interface) -> None:
 
 
 def check_questions(questions: Iterable[GVF], interface: Interface) -> None:
-    """Check that questions fit an interface.
-
-    Raises:
-        ValueError: If a question has other actions or an unknown channel.
-    """
+    """Raise ValueError if a question has other actions than the interface, or an unknown channel."""
     n_actions, n_channels = len(interface.actions), len(interface.channels)
     for question in questions:
         n_asked = question.target_policy.n_actions
@@ -137,14 +128,7 @@ class Student:
         self._fed_back = None if feedback is None else feedback.demons(self._names)
 
     def rearrange(self, old_index: Integers) -> None:
-        """Continue after demons were added or removed; scores and an excursion under way are kept.
-
-        Args:
-            old_index: Former position of each demon, negative if it is new, shape (n_demons,).
-
-        Raises:
-            ValueError: If a question was removed, and its prediction is fed back.
-        """
+        """Continue after demons were added or removed; `old_index`, (n_demons,), is as in `DemonMapping`."""
         for name in ("_test", "_on_policy_test"):
             test: TestExcursion | None = getattr(self, name)
             if test is not None:
@@ -215,14 +199,10 @@ class Student:
             self._untimed_s, self._n_untimed = 0.0, 0
 
     def encode(self, observation: Observation, flags: int) -> Tiles:
-        """Return the tiles of the next observation, for the policies and for learning.
+        """Return the tiles of the next observation, float32, (n_inputs,), for the policies and for learning.
 
         Predictions that are fed back are those of the observation before, by the weights of that time. In an excursion
         weights do not change, and the predictions are made here. Call it once for each observation, before `observe`.
-
-        Args:
-            observation: float32, shape (n_inputs,).
-            flags: How it came about.
         """
         if self._fed_back is None or is_broken(flags) or self._phase not in (Phase.BEHAVE, Phase.EXCURSION):
             return self._encode_first(observation)
@@ -233,14 +213,11 @@ class Student:
         return tiles
 
     def observe(self, observation: Observation, flags: int, tiles: Tiles | None = None) -> None:
-        """Learn from the transition to `observation`, score it, or begin a stream there.
+        """Learn from the transition to `observation`, float32, (n_inputs,), score it, or begin a stream there.
 
         Nothing is learned across a gap, from a step that was not applied or has a stale frame, or in an excursion.
-
-        Args:
-            observation: float32, shape (n_inputs,).
-            flags: How it came about.
-            tiles: Of the observation, as `encode` returned them; None to encode it here.
+        `tiles`
+        are from `encode`; None to encode it here.
 
         Raises:
             RuntimeError: If demons were added or removed without `rearrange`.
@@ -270,17 +247,11 @@ class Student:
             self._on_policy_test = self._continued(self._on_policy_test, observation, tiles, flags)
 
     def set_action(self, phase: Phase, action: int, b: float, step: int, policy: int = NO_POLICY) -> None:
-        """Set the phase and the action chosen at the newest observation.
+        """Set the phase, and the action chosen with probability `b` at the newest observation, before `step`.
 
         The first step of an excursion stores the predictions, and so does every `horizon`-th learning step of the
-        behaviour, for its on-policy test.
-
-        Args:
-            phase: Of the life.
-            action: The discrete action, or NO_ACTION.
-            b: Probability with which it was drawn.
-            step: Number of the step, for the record.
-            policy: Tag of the policy that an excursion follows, or NO_POLICY: then its constant action identifies it.
+        behaviour, for its on-policy test. `policy` is the tag of the policy that an excursion follows; without one its
+        constant action identifies it.
         """
         if phase is Phase.EXCURSION and self._phase is not Phase.EXCURSION:
             self._predicted = self.predictions.copy()
@@ -410,18 +381,10 @@ def rows_of(parts: Iterable[Stream]) -> Iterator[tuple[Any, ...]]:
 
 
 def predict_along(stream: Stream, horde: AnyHorde, interface: Interface, before: Floats | None = None) -> Floats:
-    """Return the predictions at each row of a stream, by the present weights; nothing is learned.
+    """Return the predictions at each row of a stream, (n_rows, n_demons), by the present weights; nothing is learned.
 
-    Predictions that are fed back begin again after each gap, as in a life.
-
-    Args:
-        stream: The rows.
-        horde: Predicts.
-        interface: Its tile coder is used.
-        before: Predictions at the row before the first one, shape (n_demons,); None if there is none.
-
-    Returns:
-        Shape (n_rows, n_demons).
+    Predictions that are fed back begin again after each gap, as in a life. `before` are those at the row before the
+    first one, (n_demons,), if there is one.
     """
     out = np.empty((len(stream), horde.n_demons))
     begin, feedback = encoder(interface), interface.feedback

@@ -49,11 +49,9 @@ _log = logging.getLogger(__name__)
 
 
 def new_positions(old_index: Integers, n_before: int) -> Integers:
-    """Return the new position of each former demon, REMOVED if it was removed, shape (n_before,).
+    """Return the new position of each of `n_before` demons, REMOVED if it was removed.
 
-    Args:
-        old_index: Former position of each demon, negative if it is new, shape (n_demons,).
-        n_before: Number of former demons.
+    `old_index` as in `DemonMapping`, (n_demons,).
     """
     positions = np.full(n_before, REMOVED)
     positions[old_index[old_index >= 0]] = np.flatnonzero(old_index >= 0)
@@ -68,20 +66,13 @@ def of_policy(rows: Records, k: int, policy: PolicyUnderTest) -> tuple[Bools, Fl
 
 
 class ExcursionTable:
-    """Complete excursions, appended one at a time and read in chunks.
-
-    Args:
-        policies: The tested policies.
-        n_demons: Number of demons of the Horde.
-    """
+    """Complete excursions of the tested policies of `n_demons` demons, appended one at a time and read in chunks."""
 
     def __init__(self, policies: Sequence[PolicyUnderTest], n_demons: int) -> None:
         self.policies, self.n_demons = list(policies), n_demons
         self._dtype = _record_dtype(self.policies)
         self._waiting: list[Records] = []  # of one record each: all of them, or those not yet written to the file
         self._path: Path | None = None
-        self._copy_to: Path | None = None
-        self._before: tuple[Path, int, int] | None = None  # first file, number of files, records of the last
         self._n_parts = self._n_in_part = 0
         self._lost: RecordLost | None = None
 
@@ -105,19 +96,14 @@ class ExcursionTable:
 
         Raises:
             FileExistsError: If the file exists.
-            RecordLost: If it cannot be written; so does `close`, if records are still waiting for disk space.
+            RecordLost: If it cannot be written.
         """
         self._path, self._n_parts = path, 0
         self._begin_part(None)
 
-    def resume_in(self, path: Path, copy_to: Path | None = None) -> None:
-        """Continue existing files; `restore` sets the number of valid records.
-
-        Args:
-            path: The first file.
-            copy_to: A new file for further excursions, if the existing ones must not be changed.
-        """
-        self._path, self._copy_to, self._n_parts = path, copy_to, max(self._n_parts, 1)
+    def resume_in(self, path: Path) -> None:
+        """Continue existing files, of which `path` is the first; `restore` sets the number of valid records."""
+        self._path, self._n_parts = path, max(self._n_parts, 1)
 
     def append(self, policy: str, step: int, online: float, demons: Integers, values: tuple[Floats, Floats]) -> None:
         """Append an excursion; if the disk is full it waits in memory.
@@ -152,16 +138,11 @@ class ExcursionTable:
                 raise self._lost
 
     def rearrange(self, old_index: Integers, policies: Sequence[PolicyUnderTest]) -> None:
-        """Change the layout after demons were added or removed.
-
-        Args:
-            old_index: Former position of each demon, negative if it is new, shape (n_demons,).
-            policies: The tested policies with their present demons.
+        """Change the layout after demons were added or removed; `old_index`, (n_demons,), is as in `DemonMapping`.
 
         Raises:
             RecordLost: If records are still waiting for disk space; nothing has changed.
         """
-        assert self._before is None, "demons are added to and removed from the original run only"
         self.close()
         former, positions = self.policies, new_positions(old_index, self.n_demons)
         self.policies, self.n_demons = list(policies), len(old_index)
@@ -201,7 +182,7 @@ class ExcursionTable:
         return attributes(self, "_n_parts") | {"n_in_part": np.array(self._n_in_part), "waiting": waiting}
 
     def restore(self, state: State) -> None:
-        """Continue after the records of `state`; later ones are removed from the files, unless they are copied.
+        """Continue after the records of `state`; later ones are removed from the files.
 
         Raises:
             ValueError: If a file contains fewer sound records.
@@ -217,15 +198,10 @@ class ExcursionTable:
         is_sound, n_written = np.concatenate([piece.is_sound for piece in pieces]), n_in_part - len(records)
         if not is_sound[:n_written].all() or len(is_sound) < n_written:
             raise ValueError(f"{path} contains {is_sound.sum()} sound excursions, but {n_written} were written")
-        if self._copy_to is not None:
-            self._before = self._path, self._n_parts, n_written
-            self.record_to(self._copy_to)
-            self._n_in_part = len(records)
-        else:
-            for later in record_files(self._path)[self._n_parts :]:
-                later.unlink()
-            cut(path, int(pieces[0].header["offset"]) + n_written * self._dtype.itemsize)
-            self._n_in_part = n_in_part
+        for later in record_files(self._path)[self._n_parts :]:
+            later.unlink()
+        cut(path, int(pieces[0].header["offset"]) + n_written * self._dtype.itemsize)
+        self._n_in_part = n_in_part
 
     # ---- reading ----------------------------------------------------------------------------------------------------
 
@@ -251,35 +227,24 @@ class ExcursionTable:
         return found
 
     def _pieces(self) -> Iterator[Records]:
-        if self._before is not None:
-            yield from self._read(*self._before)
         if self._path is not None:
             yield from self._read(self._path)
         yield from self._waiting
 
-    def _read(self, path: Path, n_files: int | None = None, n_in_last: int | None = None) -> Iterator[Records]:
-        """Yield the sound records of the first `n_files` files, and of the last of these the first `n_in_last`."""
-        headers = _headers(path, n_files)
+    def _read(self, path: Path) -> Iterator[Records]:
+        """Yield the sound records of all files."""
+        headers = _headers(path)
         positions = [np.arange(int(headers[-1]["n_demons"]))]
         for later, header in zip(headers[:0:-1], headers[-2::-1], strict=True):
             moved = new_positions(np.array(later["stays"], dtype=np.int64), int(header["n_demons"]))
             positions.insert(0, np.where(moved == REMOVED, REMOVED, np.append(positions[0], REMOVED)[moved]))
         for number, (header, now) in enumerate(zip(headers, positions, strict=True), 1):
             policies = [_policy(entry) for entry in header["policies"]]
-            left = n_in_last if number == len(headers) else None
             for piece in read_pieces(file_at(path, number), FORMAT):
-                rows = piece.records[piece.is_sound][:left]
-                left = None if left is None else left - len(rows)
-                yield self._converted(rows, policies, now)
+                yield self._converted(piece.records[piece.is_sound], policies, now)
 
     def _converted(self, rows: Records, former: Sequence[PolicyUnderTest], positions: Integers) -> Records:
-        """Return records of another layout in that of this table, without those of policies that were removed.
-
-        Args:
-            rows: The records.
-            former: Their policies.
-            positions: Position now of each of their demons, or REMOVED.
-        """
+        """Return records of `former` policies in the layout of this table; `positions` are those of the demons now."""
         number = {policy.name: k for k, policy in enumerate(self.policies)}
         to = np.array([number.get(policy.name, REMOVED) for policy in former], dtype=np.int64)
         rows = rows[to[rows["policy"]] != REMOVED]
@@ -316,12 +281,8 @@ def _record_dtype(policies: Sequence[PolicyUnderTest]) -> np.dtype[Any]:
     )
 
 
-def _headers(path: Path, n_files: int | None = None) -> list[dict[str, Any]]:
-    """Return the headers of the first `n_files` files, or of all."""
-    headers = [read_header(path, FORMAT)]
-    while len(headers) != n_files and (further := file_at(path, len(headers) + 1)).exists():
-        headers.append(read_header(further, FORMAT))
-    return headers
+def _headers(path: Path) -> list[dict[str, Any]]:
+    return [read_header(path, FORMAT), *(read_header(further, FORMAT) for further in record_files(path)[1:])]
 
 
 def _header(

@@ -51,12 +51,7 @@ def trace_on(errors: Floats, latest: Floats) -> Floats:
 
 
 def normalise(error: Floats, variance: Floats) -> Floats:
-    """Return error / variance, exactly 1 where the variance is below 1e-12; NaN stays NaN.
-
-    Args:
-        error: Squared errors, shape (..., n).
-        variance: Of each question's returns, in the same units, shape (n,).
-    """
+    """Return error (..., n) / variance (n,), exactly 1 where the variance is below 1e-12; NaN stays NaN."""
     varies = ~np.broadcast_to(variance < NO_VARIANCE, error.shape)
     out: Floats = np.where(np.isnan(error), np.nan, 1.0)
     np.divide(error, variance, out=out, where=varies)
@@ -64,15 +59,9 @@ def normalise(error: Floats, variance: Floats) -> Floats:
 
 
 def quantisation_steps(policies: Iterable[PolicyUnderTest], n_demons: int, steps: Floats) -> Floats:
-    """Return the quantisation step of each question's channel, shape (n_demons,).
+    """Return the quantisation step of each question's channel, (n_demons,), from those of all channels, (n_channels,).
 
-    Args:
-        policies: The tested policies.
-        n_demons: Number of demons of the Horde.
-        steps: Of each channel, shape (n_channels,); NaN if unknown.
-
-    Returns:
-        In the units of the channels; NaN if a question's return is no sum of one channel, or the step is unknown.
+    It is in the units of the channels; NaN if a question's return is no sum of one channel, or the step is unknown.
     """
     found = np.full(n_demons, np.nan)
     for policy in policies:
@@ -83,9 +72,7 @@ def quantisation_steps(policies: Iterable[PolicyUnderTest], n_demons: int, steps
 def are_nearly_constant(variance: Floats, steps: Floats) -> Bools:
     """Return which returns varied by less than the rounding of their channel, shape (n,); False where NaN.
 
-    Args:
-        variance: Of each question's returns, shape (n,).
-        steps: From `quantisation_steps`, shape (n,).
+    `variance` and `steps`, from `quantisation_steps`, have the shape (n,).
     """
     return np.asarray(variance < steps**2 / 12.0)
 
@@ -123,7 +110,7 @@ def nmsre_at_rest(predictions: Floats, returns: Floats, variance: Floats) -> Flo
     Args:
         predictions: Before each return, shape (n_returns, n), or of all of them, shape (n,).
         returns: In the same units, shape (n_returns, n).
-        variance: Of each question's returns, these or more of them, shape (n,).
+        variance: Of these or more returns, shape (n,).
     """
     return normalise(((predictions - returns) ** 2).mean(axis=0), variance)
 

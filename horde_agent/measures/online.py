@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from horde_agent.kernels.checks import Signals
-from horde_agent.learning.engine import Engine
 from horde_agent.learning.layout import DemonMapping
+from horde_agent.learning.mixed import Engine
 from horde_agent.learning.rules import PAPER_CONFIG, LearnerConfig
 from horde_agent.saving import State, attributes, inner, nested, put_back
 from horde_agent.types import Floats, Tiles
@@ -36,10 +36,6 @@ def updates_until_valid(config: LearnerConfig) -> float:
 def effective_sample_size(total: Floats, squares: Floats) -> Floats:
     """Return (sum rho)^2 / sum rho^2 for each demon, shape (n_demons,): t after t on-policy steps, 0 if rho was 0.
 
-    Args:
-        total: Sum of rho, shape (n_demons,).
-        squares: Sum of its squares, shape (n_demons,).
-
     Source: Kong (1992).
     """
     return np.asarray(total**2 / np.where(squares > 0, squares, 1.0))
@@ -48,12 +44,7 @@ def effective_sample_size(total: Floats, squares: Floats) -> Floats:
 class UnbiasedTrace:
     """An exponential trace that starts as a plain mean: x += (beta0 / n) (sample - x), n += beta0 (1 - n).
 
-    Args:
-        shape: Shape of a sample.
-        beta0: Step size in the long run, in (0, 1].
-
-    Attributes:
-        value: Weighted mean of the samples so far; 0 before the first.
+    `value`, of the given shape, is the weighted mean of the samples so far, 0 before the first.
 
     Source: Sutton & Barto (2018), exercise 2.7.
     """
@@ -145,7 +136,7 @@ class RUPEE:
         self._copied_from: Signals | None = None
 
     def begin(self, tiles: Tiles) -> None:
-        """Clear the traces, as `Engine.begin`; `tiles` of shape (n_active,)."""
+        """Clear the traces, as `PlainEngine.begin`; `tiles` of shape (n_active,)."""
         self._engine.begin(tiles)
 
     def learn(self, tiles: Tiles, signals: Signals, td_error: Floats, *, is_last: bool = False) -> None:

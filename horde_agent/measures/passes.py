@@ -146,13 +146,8 @@ def dots(
 ) -> dict[int, tuple[Floats, Floats]]:
     """Return predictions and returns of the second half of each policy's excursions, at most `MOST_DOTS` of them.
 
-    Args:
-        table: The excursions.
-        some: Their scores.
-        columns: Policy's number to places among its demons, shape (m,).
-
-    Returns:
-        Number to predictions and returns, both of shape (n_shown, m). One pass.
+    `columns` are places among a policy's demons, (m,), by its number; both results have the shape (n_shown, m). One
+    pass.
     """
     shown = {scores.number: _shown(len(scores.step)) for scores in some if scores.number in columns}
     kept: dict[int, list[tuple[Floats, Floats]]] = {k: [] for k in shown}

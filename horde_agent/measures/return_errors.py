@@ -22,11 +22,7 @@ _STATE = ("n_excursions", "n_discarded", "n_tests", "latest_mean", "_mean", "_m2
 
 
 class ReturnErrors:
-    """The online NMSRE of all demons, and the table of excursions.
-
-    Args:
-        policies: The tested policies.
-        n_demons: Number of demons of the Horde.
+    """The online NMSRE of `n_demons` demons, and the table of excursions of the tested policies.
 
     Attributes:
         table: The completed excursions.
@@ -58,11 +54,7 @@ class ReturnErrors:
         self.table.record_to(path)
 
     def close(self) -> None:
-        """Write excursions that wait for disk space.
-
-        Raises:
-            RecordLost: If they cannot be written.
-        """
+        """Write excursions that wait for disk space; raise RecordLost if they cannot be written."""
         self.table.close()
 
     def state(self) -> State:
@@ -79,15 +71,7 @@ class ReturnErrors:
         self.table.restore(state)
 
     def rearrange(self, old_index: Integers, policies: Sequence[PolicyUnderTest]) -> None:
-        """Continue after demons were added or removed; new ones have no scores yet.
-
-        Args:
-            old_index: Former position of each demon, negative if it is new, shape (n_demons,).
-            policies: The tested policies with their present demons.
-
-        Raises:
-            RecordLost: If excursions are still waiting for disk space; nothing has changed.
-        """
+        """Continue after demons were added or removed: `ExcursionTable.rearrange`; `old_index`: (n_demons,)."""
         self.table.rearrange(old_index, policies)
         is_old = old_index >= 0
         self.n_tests = np.where(is_old, self.n_tests[old_index], 0)
@@ -96,13 +80,9 @@ class ReturnErrors:
         )
 
     def add(self, test: TestExcursion, diverged: Collection[int] = ()) -> None:
-        """Score a completed excursion and append it to the table.
+        """Score a completed excursion, omitting `diverged` demons from the mean, and append it to the table.
 
-        A demon without a finite prediction, for example one of an unreachable shard, counts as not tested.
-
-        Args:
-            test: The excursion.
-            diverged: Demons to omit from the mean, positions in the Horde.
+        A demon without a finite prediction counts as not tested.
         """
         known = np.isfinite(test.returns) & np.isfinite(test.predictions)
         i, g, predictions = test.demons[known], test.returns[known], test.predictions[known]

@@ -39,13 +39,9 @@ _TEST_STATE = ("step", "demons", "predictions", "n_terms", "_channel", "_gamma")
 
 
 class TruncatedReturn:
-    """The returns of many questions, accumulated term by term.
+    """The returns of many questions, (..., n_questions), accumulated term by term.
 
-    Args:
-        shape: Of the returns, (..., n_questions).
-
-    Attributes:
-        value: The terms so far, discounted and summed, in the units of the cumulants.
+    `value` is the sum of the discounted terms so far, in the units of the cumulants.
     """
 
     def __init__(self, *shape: int) -> None:
@@ -53,12 +49,7 @@ class TruncatedReturn:
         self._discount: Floats = np.ones(shape[-1:])  # product of the gammas so far
 
     def add(self, cumulant: NDArray[np.floating], gamma: Floats) -> None:
-        """Add the next term.
-
-        Args:
-            cumulant: c_{t+k+1}, of the returns' shape.
-            gamma: gamma_{t+k+1}, with which the terms after it are discounted, shape (n_questions,).
-        """
+        """Add c_{t+k+1}, of the returns' shape; gamma_{t+k+1}, (n_questions,), discounts the terms after it."""
         self.value += self._discount * cumulant
         self._discount = self._discount * gamma
 
@@ -129,15 +120,12 @@ class PolicyUnderTest(NamedTuple):
         return self.name if self.action == NO_ACTION else actions[self.action]
 
     def draw(self, rng: np.random.Generator, observation: Floats, tiles: Tiles) -> tuple[int, float]:
-        """Return an action of the policy, and the probability with which it was drawn.
+        """Return an action of the policy in a state, and the probability with which it was drawn.
 
         Args:
-            rng: Where chance comes from.
+            rng: Source of the draw.
             observation: In the environment's own units, shape (n_channels,).
             tiles: Its active features, shape (n_active,).
-
-        Raises:
-            ValueError: If the policy gives no probabilities.
         """
         if self.action != NO_ACTION:
             return self.action, 1.0
@@ -148,11 +136,8 @@ class PolicyUnderTest(NamedTuple):
 def policies_under_test(questions: Sequence[GVF], names: Mapping[Hashable, str] | None = None) -> list[PolicyUnderTest]:
     """Return the target policies of the questions, in order of appearance, with the demons that can be tested by each.
 
-    All but the behaviour itself (it is followed anyway), and questions that are not to be tested (`GVF.tested`).
-
-    Args:
-        questions: Of the Horde, in its order; channels by their places.
-        names: Names that policies had before, by identity; they keep them.
+    All but the behaviour itself, and questions that are not to be tested (`GVF.tested`). Policies keep the `names` that
+    they had before, by identity.
     """
     by_policy: dict[Hashable, list[int]] = {}
     for i, question in enumerate(questions):
@@ -173,9 +158,6 @@ def behaviour_under_test(questions: Sequence[GVF]) -> list[PolicyUnderTest]:
 
     Left out are questions with `tested=False`, and those about another demon's prediction: that prediction would have
     to be computed at each step, which ends batches of deferred steps.
-
-    Args:
-        questions: Of the Horde, in its order; channels by their places.
     """
     demons = [
         i
@@ -236,12 +218,11 @@ class TestExcursion:
 
     Args:
         policy: The policy followed, with its demons.
-        predictions: Predictions of all demons of the Horde at the first observation; copied. Shape (n_demons,).
+        predictions: Of all demons of the Horde at the first observation, shape (n_demons,).
         step: Step at which the excursion began.
         horizon: Terms of the return.
 
     Attributes:
-        policy_name: Name of the policy followed.
         demons: Positions in the Horde of those tested, shape (n,).
         predictions: Of the tested demons, float64, shape (n,).
         n_terms: Terms so far.
@@ -268,9 +249,9 @@ class TestExcursion:
         """Add the term of the next observation.
 
         Args:
-            observation: The next observation, in the environment's units, shape (n_inputs,).
+            observation: In the environment's units, shape (n_inputs,).
             tiles: Its active features, for questions that are not plain sums of channels.
-            predict_one: Gives another demon's prediction there, by its name, for questions about predictions.
+            predict_one: Returns another demon's prediction there, by its name.
             terminated: True where the stream ended there: no further term can come.
         """
         terms, gamma = observation[self._channel], self._gamma
@@ -292,14 +273,7 @@ class TestExcursion:
     def restored(
         cls, state: State, policies: Sequence[PolicyUnderTest], questions: Sequence[GVF], horizon: int
     ) -> TestExcursion:
-        """Return the excursion with a state.
-
-        Args:
-            state: From `state`.
-            policies: Those under test.
-            questions: Of the Horde, in its order.
-            horizon: Terms of the return.
-        """
+        """Return the excursion with a state, of these policies under test and the questions of the Horde."""
         own = inner(state, "own")
         policy = next(policy for policy in policies if policy.name == str(own["policy"]))
         test = cls(policy, np.zeros(len(questions)), 0, horizon)

@@ -11,9 +11,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from horde_agent import horde
 from horde_agent.interface import ChannelInfo, Interface, Scaler
-from horde_agent.learning import LearnerConfig, PlainEngine, Signals, SpanEngine
+from horde_agent.learning import LearnerConfig, PlainEngine, Signals, SpanEngine, mixed
 from horde_agent.tiles import TileCoder
 from horde_env.robot import critterbot
 
@@ -123,7 +122,7 @@ def learn_all(engine: Any, stream: RandomStream) -> Any:
 def write_every(period: int | None, monkeypatch: pytest.MonkeyPatch, *, widest: int | None = None) -> None:
     """Make further Hordes flush every `period` steps, in blocks of at most `widest` lanes."""
     pace = {name: n for name, n in (("period", period), ("widest", widest)) if n is not None}
-    monkeypatch.setattr(horde, "SpanEngine", functools.partial(SpanEngine, **pace))
+    monkeypatch.setattr(mixed, "SpanEngine", functools.partial(SpanEngine, **pace))
 
 
 def binary(tiles: NDArray[np.int64], n_features: int) -> Floats:

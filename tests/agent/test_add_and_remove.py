@@ -86,7 +86,7 @@ def test_a_change_that_does_not_fit_is_refused_and_changes_nothing(change: Any, 
 def test_the_memory_of_removed_demons_is_freed() -> None:
     """160 demons in several blocks; the 16 that stay fill one, whichever lanes they had."""
     horde = after(5, make([ask(f"{i}", ConstantAction(i % 3, N_ACTIONS)) for i in range(160)], dtype="float32"))
-    engine: Any = horde._engine
+    engine: Any = horde._engine._only
     horde.remove([f"{i}" for i in range(160) if i % 10])
-    assert engine._span.theta.size == 16 * CHUNK
+    assert engine.arrays.theta.size == 16 * CHUNK
     assert engine.layout.n_blocks == 1

@@ -174,19 +174,6 @@ def test_broken_cumulants_and_diverging_demons_do_not_change_others(cluster: Loc
         assert_same(one, many, life)
 
 
-def test_predictions_of_other_demons_stay_in_one_shard(cluster: LocalCluster) -> None:
-    """Demon q3, of another policy, is about the prediction of q2: two shards remain, one with the policies of both."""
-    questions, life = constant_questions(), Life(150)
-    questions[3] = replace(questions[3], cumulant=Prediction("q2"))
-    for mode in ("eager", "deferred"):
-        one = Horde(questions, mode=mode, **KIND)
-        life.teach(one)
-        with ShardedHorde(questions, mode=mode, shards="auto", **KIND) as many:
-            life.teach(many)
-            assert_same(one, many, life)
-            assert [bool(np.isin([2, 3], link.demons).all()) for link in many._shards.links] == [True, False]
-
-
 @MODES
 def test_a_found_policy_and_the_questions_about_it_are_in_one_shard(cluster: LocalCluster, mode: Mode) -> None:
     """Also those that are added; its values are those of the steps so far, before any other shard has caught up."""

@@ -37,8 +37,11 @@ MAY_DIFFER = {
     "Durations": "times measured in this process",
     "Student._untimed_s": "a time measured in this process",
     **dict.fromkeys(
-        ("SpanEngine._held", "SpanEngine._entry", "SpanEngine._signals", "SpanEngine._step", "SignalMaker._finish"),
-        "compiled functions bound to addresses in this process, and their arguments",
+        ("SpanMemory._held", "SpanMemory.entry", "SpanEngine._step", "SpanEngine._step_of", "SignalMaker._finish"),
+        "compiled functions bound to addresses in this process",
+    ),
+    **dict.fromkeys(
+        ("SpanEngine._signals", "MixedEngine._signals", "MixedEngine._parts"), "arguments of the latest step"
     ),
     "SpanArrays.n_threads": "threads of this process; no sum crosses a lane",
     "SpanArrays.overlap": "computed from `bits` for each batch",

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from horde_agent import GVF, Behaviour, Channel, ConstantAction, Greedy, Horde, LearnerConfig, Prediction, Uniform, cli
+from horde_agent import GVF, Behaviour, Channel, ConstantAction, Greedy, Horde, LearnerConfig, Uniform, cli
 from horde_agent.kernels import rules
 from horde_agent.learning import PlainEngine, Signals, plain
 from horde_agent.record import Phase, read
@@ -297,14 +297,6 @@ def test_a_policy_without_a_horde_has_no_values() -> None:
     """Nothing learns them."""
     with pytest.raises(RuntimeError, match="seek"):
         Greedy(3, "seek").probabilities(np.zeros(1), np.arange(4))
-
-
-def test_a_prediction_of_a_control_demon_is_its_highest_action_value() -> None:
-    """A question may predict what another demon's best value will be."""
-    stream = Stream(7, 100)
-    horde = stream.live(new_horde([GVF("later value", Uniform(ACTIONS), Prediction("seek"), 0.0), seek()]))
-    assert np.isfinite(horde.predictions).all()
-    assert horde.weights(np.array([0]))[0].any()
 
 
 # ---- horde learn -----------------------------------------------------------------------------------------------------

@@ -9,13 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from horde_agent.interface import Interface
-from horde_agent.life.excursions import DockingConfig, Dockings, ExcursionConfig
-from horde_agent.life.robot import RobotInfo
-from horde_agent.life.student import relearn
-from horde_agent.questions import excursions
+from horde_agent.life.excursions import DockingConfig, ExcursionConfig
 from horde_agent.record import Flag, Phase, Recorder
-from tests.agent.doubles import SpyHorde, ToyBody, horde_of, live, toy_life, toy_questions
+from tests.agent.doubles import SpyHorde, ToyBody, live, toy_life, toy_questions
 
 STAY_STEPS = 40  # frames 1, 2, 20, 39 and 40 are recorded
 
@@ -164,24 +160,3 @@ def test_stop_ends_a_stay() -> None:
         life.run(5)
         life.stop()
     assert body.n_ended == 1
-
-
-def test_relearning_the_record_of_a_life_that_docked_gives_the_same_weights_and_scores() -> None:
-    body, recorder, often = BatteryBody(), Recorder(3), ExcursionConfig(probability=0.1, horizon=5)
-    face = Interface.of(body)
-    lived, again = (horde_of(excursions(face), face) for _ in "12")
-    life = live(500, body, lived, excursions=often, recorder=recorder)
-    student = relearn(recorder.stream(), again, face, excursions=often)
-
-    assert life.dockings.n_done > 3
-    assert again.weights_sha256() == lived.weights_sha256()
-    assert student.learning_steps == life.student.learning_steps
-    np.testing.assert_array_equal(student.errors.nmsre(), life.student.errors.nmsre())
-
-
-def test_it_waits_for_the_pause_even_when_urgent() -> None:
-    dockings = Dockings(DockingConfig(pause_s=1.0, attempts=2), 0.1, can_dock=True)
-    dockings.update(RobotInfo(battery_low=1, battery_urgent=1))
-    assert dockings.is_due(0, in_excursion=True)
-    dockings.return_at(50)
-    assert [dockings.is_due(step, in_excursion=False) for step in (50, 59, 60)] == [False, False, True]

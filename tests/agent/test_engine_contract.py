@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from horde_agent.kernels.checks import TAIL_TOO_LONG
 from horde_agent.kernels.span.arrays import NOW
 from horde_agent.learning import PlainEngine, Signals, SpanEngine
+from horde_agent.learning import memory as span_module
 from horde_agent.learning import plain as plain_module
-from horde_agent.learning import span as span_module
 from horde_agent.learning.layout import NEWCOMER, DemonMapping, rows_of
 from horde_agent.saving import State
 from tests.agent.shared import Setup, binary, learn_all, new_engine, random_stream
@@ -82,7 +82,7 @@ class Trial:
         policy = self.policy[self.leader]
         self.engine = new_engine(setup, self.group, N, *steps, policy=policy, pace=pace, **rules)
         if isinstance(self.engine, SpanEngine):
-            self.engine._n_threads = 1 + (seed == 0)
+            self.engine.memory.n_threads = 1 + (seed == 0)
         self.oracle = self._oracle(self.policy.size)
         self.oracle.alpha, self.oracle.alpha_w = self.alpha
         self.is_followed, self.p_turn = np.ones(4, dtype=bool), p_turn or (0.15, 0.3, 0.3, 0.3 * (seed % 2))
@@ -258,7 +258,7 @@ def assert_same_state(now: State, before: State, when: str) -> None:
 
 def assert_running_sums_are_exact(engine: SpanEngine, when: str) -> None:
     """Assert that `base` and `base_w` are theta.phi now and w.phi at `w_at`, of the weights as last written."""
-    span, layout, now = engine.arrays, engine.layout, int(engine._clock[NOW])
+    span, layout, now = engine.arrays, engine.layout, int(engine.memory.clock[NOW])
     for b in range(layout.n_blocks):
         lanes = slice(int(layout.start[b]), int(layout.start[b + 1]))
         for name, sums, time in (("theta", span.base, now), ("w", span.base_w, int(span.w_at[b]))):
@@ -351,7 +351,7 @@ def test_a_stream_may_begin_again_and_again(setup: Setup, n_learned: int) -> Non
         for _ in range(80):
             trial.begin()
         if isinstance(trial.engine, SpanEngine):
-            assert trial.engine._n_times < 80
+            assert trial.engine.memory.n_times < 80
         for _ in range(n_learned):
             trial.learn()
     trial.check("at the end")
@@ -417,27 +417,12 @@ def test_threads_do_not_change_a_bit(setup: Setup, monkeypatch: pytest.MonkeyPat
         numba.set_num_threads(n_threads)
         engine = new_engine(setup, stream.group, dtype=dtype, pace={"period": 8})
         if isinstance(engine, SpanEngine):
-            engine._n_threads = n_threads
+            engine.memory.n_threads = n_threads
         learn_all(engine, stream)
         found.append((*engine.weights(), engine.mspbe_vector(), engine.mspbe_scalar))
         numba.set_num_threads(before)
     for one, two in zip(*found, strict=True):
         np.testing.assert_array_equal(one, two)
-
-
-@IN_ALL
-def test_rho_1_and_no_secondary_weights_is_td_lambda(setup: Setup) -> None:
-    """Sutton & Barto (2018), section 12.2: delta, e = gamma lambda e + phi, theta += alpha delta e."""
-    stream = random_stream(6, 150, [0])
-    stream.rho[:], stream.gamma[:], stream.lam[:], stream.z[:] = 1.0, 0.9, 0.8, 0.0
-    engine = learn_all(new_engine(setup, stream.group, 30, 0.05, 0.0), stream)
-    theta, e = np.zeros((2, 30))
-    for t in range(150):
-        phi, phi_tp1 = binary(stream.tiles[t], 30), binary(stream.tiles[t + 1], 30)
-        delta = stream.c[t + 1, 0] + 0.9 * theta @ phi_tp1 - theta @ phi
-        e = 0.9 * 0.8 * e + phi
-        theta = theta + 0.05 * delta * e
-    np.testing.assert_allclose(engine.weights()[0][0], theta, rtol=0, atol=1e-13)
 
 
 @IN_ALL

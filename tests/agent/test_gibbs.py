@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 from horde_agent.gvf import GVF, Channel
 from horde_agent.horde import Horde, LearnerConfig
 from horde_agent.kernels import checks
-from horde_agent.kernels.policies import UNIT
 from horde_agent.kernels.tiles import switched
 from horde_agent.learning.gibbs import GibbsTable
 from horde_agent.learning.values import PolicyTable
@@ -83,15 +82,6 @@ def test_ratios_of_more_policies_than_a_block_holds() -> None:
         got = ratios(table, tiles, 1, 5_000, 0.2)
     want = gibbs_ratios(asked, binary(path[-1], N_FEATURES), 1, 0.2)
     np.testing.assert_allclose(got[position], want, atol=5e-6)
-
-
-@pytest.mark.kernels
-def test_parameters_are_rounded_to_the_nearest_multiple() -> None:
-    """60 parameters of 0.9 units each: rounded down, their sum is 54 units too small, and pi wrong by 8e-7."""
-    policy = Gibbs(2, N_FEATURES, np.arange(N_FEATURES), np.full(N_FEATURES, 0.9 * UNIT))
-    tiles = np.arange(N_FEATURES)
-    want = gibbs_ratios([policy], binary(tiles, N_FEATURES), 0, 1.0)
-    np.testing.assert_allclose(ratios(GibbsTable([policy], np.arange(1)), tiles, 0, 1, 1.0), want, rtol=0, atol=3e-7)
 
 
 @pytest.mark.kernels
@@ -182,18 +172,6 @@ def test_a_table_of_every_kind_of_policy() -> None:
     assert len(calls) == 1
 
 
-def test_policies_of_one_function_are_one_policy() -> None:
-    """Equal, so that a Horde evaluates the function once for all demons that ask about it."""
-
-    def left(observation: Any, tiles: Any) -> list[float]:
-        return [1.0, 0.0]
-
-    assert PolicyFunction(left, 2) == PolicyFunction(left, 2)
-    assert hash(PolicyFunction(left, 2)) == hash(PolicyFunction(left, 2))
-    with pytest.raises(ValueError, match="n_actions"):
-        PolicyFunction(left, 0)
-
-
 lists = st.lists(st.integers(0, 8), max_size=8)
 
 
@@ -262,19 +240,6 @@ class RandomStream:
 def horde_of(questions: list[GVF], engine: Any, mode: Any) -> Horde:
     config = LearnerConfig(dtype="float64", w_rule="importance-weighted", engine=engine)
     return Horde(questions, n_features=N_FEATURES, n_active=N_ACTIVE, config=config, mode=mode)
-
-
-@pytest.mark.kernels
-@MODES
-def test_the_ratios_of_a_horde_are_those_of_softmaxes(engine: str, mode: str) -> None:
-    """40 policies are stored as integers; each ratio is available on its step, also in deferred mode."""
-    life = RandomStream(horde_of(ask(policies(40)), engine, mode))
-    for _ in range(60):
-        if life.step():
-            np.testing.assert_allclose(life.horde.rho, life.want, atol=5e-6)
-            assert life.horde.n_updated == (life.want > 0).sum()
-    np.testing.assert_allclose(life.horde.ratio_totals(), life.sums, rtol=1e-5, atol=1e-5)
-    assert life.horde.ratio_totals()[checks.N_POSITIVE].tolist() == life.sums[0].tolist()
 
 
 @MODES

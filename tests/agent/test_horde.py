@@ -21,19 +21,6 @@ def two() -> list[GVF]:
     return [ask("a", ConstantAction(0, N_ACTIONS)), ask("b")]
 
 
-def test_predict_changes_nothing() -> None:
-    horde = after(60, make(two()))
-    before, predictions = horde.weights_sha256(), horde.predictions.copy()
-    horde.predict(T)
-    assert horde.weights_sha256() == before
-    np.testing.assert_array_equal(horde.predictions, predictions)
-
-
-def test_learn_returns_the_predictions_of_the_new_weights() -> None:
-    horde, tiles = after(60, make(two())), np.array([1, 5, 9, 20])
-    np.testing.assert_allclose(horde.learn(0, 0.5, np.ones(3), tiles), horde.predict(tiles), rtol=1e-13)
-
-
 def test_a_termination_ends_the_return_and_the_stream() -> None:
     """One state; the stream ends after each step of reward 1: V = 1, not 1 / (1 - .8) = 5."""
     horde, o, tiles = Horde([ask("a", BEHAVIOUR)], n_features=1, n_active=1), np.ones(3), np.zeros(1, dtype=np.int64)

@@ -12,7 +12,7 @@ import pytest
 from numpy.typing import NDArray
 
 from horde_agent.kernels.span.arrays import CHUNK, N_ROWS
-from horde_agent.learning import LearnerConfig, PlainEngine, Signals, SpanEngine, span
+from horde_agent.learning import LearnerConfig, PlainEngine, Signals, SpanEngine, memory
 from horde_agent.learning.layout import aligned_zeros, prefault
 
 STATM = Path("/proc/self/statm")
@@ -54,17 +54,17 @@ def test_rows_are_resident_before_their_features_are_first_active(
     """A chunk of rows is used up in eight steps: pre-faulting it in four parts is in time, in 64 it is not."""
     n_features, n_active, n_demons, waited = 8 * CHUNK, CHUNK // 2, 16, False
     engine = SpanEngine(np.arange(n_demons), n_features, 0.1, 0.001, LearnerConfig(vector_mspbe=False))
-    monkeypatch.setattr(span, "_PARTS", n_parts)
-    monkeypatch.setattr(span, "_LEAST_TOUCHED", 1)
-    assert engine._n_ready == 4 * CHUNK
+    monkeypatch.setattr(memory, "_PARTS", n_parts)
+    monkeypatch.setattr(memory, "_LEAST_TOUCHED", 1)
+    assert engine.memory._n_ready == 4 * CHUNK
     zero, few = np.zeros(n_demons), np.arange(n_active)
     engine.begin(few)
     for _ in range(60):
-        waited |= bool(engine._n_ready < min(n_features, engine._clock[N_ROWS] + n_active))
+        waited |= bool(engine.memory._n_ready < min(n_features, engine.memory.clock[N_ROWS] + n_active))
         few = few + CHUNK // 8
         engine.learn(few % n_features, Signals(zero, zero, zero, zero, zero))
-        assert engine._n_ready >= engine._clock[N_ROWS]
-    assert engine._clock[N_ROWS] == n_features <= engine._n_ready
+        assert engine.memory._n_ready >= engine.memory.clock[N_ROWS]
+    assert engine.memory.clock[N_ROWS] == n_features <= engine.memory._n_ready
     assert waited == waits
 
 

@@ -15,7 +15,6 @@ import numba
 import numpy as np
 import pytest
 
-from horde_agent.kernels import _jit
 from tests.agent.plain_kernels_life import weights
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -99,11 +98,3 @@ def test_an_index_of_cached_kernels_that_cannot_be_read_counts_as_empty(
             (index,) = (tmp_path / "cache").rglob("*.nbi")
             index.write_bytes(TORN[how](index.read_bytes()))
     assert hits == [0, 1, 0, 1]
-
-
-def test_other_errors_of_a_cache_are_raised() -> None:
-    def load() -> Any:
-        raise PermissionError("not yours")
-
-    with pytest.raises(PermissionError):
-        _jit._empty_if_unreadable(load)()

@@ -171,24 +171,6 @@ def test_policies_of_new_demons_are_tested_and_those_of_removed_ones_are_not() -
     assert (life.student.errors.n_tests > 10).all()
 
 
-def test_a_question_added_again_has_new_scores() -> None:
-    """The same name, but another demon: its weights are 0 and its scores start again."""
-    horde = horde_of(old_questions())
-    name = horde.names[4]
-    with life_of(horde) as life:
-        life.run(300)
-        n_before = life.student.errors.n_tests[4]
-        question = horde.questions[4]
-        life.remove([name])
-        life.add([question])
-        assert life.student.errors.n_tests[-1] == 0
-        life.run(200)
-    assert n_before >= 2
-    assert horde.names[-1] == name
-    assert 0 < life.student.errors.n_tests[-1] < life.student.errors.n_tests[3]
-    assert len(returns_by_step(life, name)) == life.student.errors.n_tests[-1]
-
-
 def test_observers_continue_when_demons_change() -> None:
     """Counts of updates continue for old demons and start at 0 for new ones."""
     horde = horde_of(old_questions())

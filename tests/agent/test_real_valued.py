@@ -42,24 +42,6 @@ def test_learning_from_real_valued_features_equals_the_oracle(trace_rule: Any, w
     np.testing.assert_allclose(horde.predict(phi), horde.predictions)
 
 
-def test_tiles_as_feature_vectors_give_the_same_weights() -> None:
-    tiled = Horde(questions(), n_features=N, n_active=2, config=LearnerConfig(dtype="float64", engine="plain"))
-    dense = Horde(questions(), n_features=N, n_active=2, config=CONFIG, real_valued=True)
-    rng = np.random.default_rng(1)
-    for k in range(60):
-        tiles, observation, action = rng.permutation(N)[:2], rng.random(1), int(rng.random() < 0.5)
-        phi = np.zeros(N)
-        phi[tiles] = 1.0
-        for horde, features in ((tiled, tiles), (dense, phi)):
-            if k == 0:
-                horde.begin(observation, features)
-            else:
-                horde.learn(action, 0.5, observation, features)
-    for a, b in zip(tiled.weights(), dense.weights(), strict=True):
-        assert a.any()
-        np.testing.assert_allclose(a, b, rtol=1e-12, atol=1e-16)
-
-
 @pytest.mark.parametrize(
     ("phi", "words"),
     [

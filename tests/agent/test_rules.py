@@ -16,7 +16,6 @@ from horde_agent.kernels import rules
 from horde_agent.learning import LearnerConfig, PlainEngine, Signals, SpanEngine
 from horde_agent.learning import rules as learning_rules
 from horde_agent.learning.layout import NEWCOMER, DemonMapping
-from horde_agent.learning.mixed import MixedEngine
 from tests.agent.shared import REFERENCE
 
 ONE = np.zeros(1, dtype=np.int64)
@@ -250,7 +249,7 @@ def assert_that_engines_learn_the_same(config: LearnerConfig, seed: int, n_strea
     for k in range(15):
         stream.take(13)
         for span in engines[1:]:
-            assert_alike(span, engines[0], f"after {13 * (k + 1)} events, batch {span.batch}")
+            assert_alike(span, engines[0], f"after {13 * (k + 1)} events, batch {span.memory.batch}")
     return stream
 
 
@@ -278,66 +277,11 @@ def test_the_plain_engine_takes_over_every_trace(name: str) -> None:
     stream = Stream(5, [plain, span], 2, group)
     stream.take(60)
     assert_alike(span, plain, "before the change of engine")
-    taken = PlainEngine(stream.group, N, 0.02, 0.03, config, policy=getattr(stream, "policies", None))
-    taken.take_over(*span.in_full())
+    taken = span.to_plain()
     stream.engines = [plain, taken]
     for _ in range(8):
         stream.learn()
         assert_alike(taken, plain, "after the change of engine")
-
-
-class TwoEngines(OneDemon):
-    """The span engine beside the plain one, on the steps of the reference data with other tiles.
-
-    The span engine cannot have the reference's features: a tile that is named twice makes |phi|^2 = 8 in three states
-    and 6 in the others, and features of 0 and 1, of which the same number is active in each state, have one |phi|^2.
-    Here the second name of a tile is another tile.
-    """
-
-    def __init__(self, entry: str, parameters: dict[str, float], n: int) -> None:
-        super().__init__(entry, parameters, 2 * n)
-        sizes = (parameters.get(name, 0.0) for name in ("alpha", "alpha_w"))
-        self.span = SpanEngine(ONE, 2 * n, *sizes, self.engine.config, period=16)
-
-    def phi(self, tiles: NDArray[np.int64]) -> Any:
-        """Return the tiles, in which the second one of a name is another one."""
-        is_second = np.array([tile in tiles[:i] for i, tile in enumerate(tiles)])
-        return tiles + self.n // 2 * is_second
-
-    def learn(self, step: Any) -> None:
-        """Take a step with both engines."""
-        if self.is_first:
-            self.span.begin(self.phi(step.tiles_t))
-            self.engine.begin(self.phi(step.tiles_t))
-            self.is_first = False
-        super().learn(step)
-        self.span.learn(self.phi(step.tiles_tp1), self.signals)
-
-    @property
-    def theta(self) -> Any:
-        """Primary weights, (2, n): plain, span."""
-        return np.stack([engine.weights()[0][0] for engine in (self.engine, self.span)])
-
-    @property
-    def w(self) -> Any:
-        """Secondary weights, (2, n)."""
-        return np.stack([engine.weights()[1][0] for engine in (self.engine, self.span)])
-
-
-@pytest.mark.parametrize(
-    "entry",
-    [pytest.param(name, marks=MARKS[VARIANTS.get(name, name)]) for name in (*SPAN_RULES, *VARIANTS)],
-)
-def test_the_span_engine_equals_the_plain_one_on_the_streams_of_the_known_answers(entry: str) -> None:
-    """In all eleven settings, at 1e-9 of the largest weight; the plain engine gives the known answers (see above)."""
-    reference = golden()
-    with np.load(reference.FILE) as file:
-        stored = dict(file)
-    for policy, lam in reference.SETTINGS:
-        for rows in reference.run(stored, TwoEngines, entry, policy, lam).values():
-            want, got = rows[:, 0], rows[:, 1]
-            assert np.abs(want).max() > 1e-4
-            np.testing.assert_allclose(got, want, rtol=0, atol=1e-9 * np.abs(want).max())
 
 
 @KINDS
@@ -358,26 +302,6 @@ def test_a_restored_engine_continues_to_the_bit(name: str, kind: str) -> None:
     stream.begin()
     for one, other in zip(learned.weights(), restored.weights(), strict=True):
         np.testing.assert_array_equal(one, other)
-
-
-@KINDS
-def test_freezing_a_diverged_demon_changes_no_bit_of_the_others(name: str, kind: str) -> None:
-    """Demon 3 is frozen in one of two engines that learn the same otherwise, in the middle of a batch."""
-    engines = [new_engine(kind, config_of(name), batch=3) for _ in range(2)]
-    stream = Stream(3, engines)
-    for step in range(60):
-        if step == 20:
-            engines[1].catch_up()  # as `freeze` does
-            engines[0].freeze(3)
-        stream.learn()
-    frozen, others = engines[0], np.arange(GROUP.size) != 3
-    for engine in engines:
-        engine.catch_up()
-    for one, other in zip(frozen.weights(), engines[1].weights(), strict=True):
-        np.testing.assert_array_equal(one[others], other[others])
-        assert not one[3].any()
-    assert frozen.latest[3] == frozen.td_error[3] == np.nan_to_num(frozen.mspbe_scalar[3]) == 0
-    assert np.nan_to_num(frozen.mspbe_vector()[3]) == 0
 
 
 # ---- identities and fixed points ------------------------------------------------------------------------------------
@@ -641,31 +565,13 @@ def endless(engine: Literal["auto", "span", "plain"], *others: GVF) -> Horde:
     return horde
 
 
-def test_an_endless_trace_is_learned_in_a_mixed_horde_too() -> None:
-    """The span engine stores 1,000 steps, and what follows overwrote the oldest ones: weights were off by a quarter."""
-    alone, mixed = endless("plain"), endless("auto", question("other", "tdrc"))
-    live([alone, mixed], np.random.default_rng(8), 4_500)
-    np.testing.assert_allclose(mixed.weights()[0][0], alone.weights()[0][0], rtol=1e-12)
-
-
-def test_a_question_with_a_longer_trace_can_be_added_to_a_mixed_horde() -> None:
-    """Here gamma lambda is .95, and the traces of the first questions, of .72, were stored for fewer steps."""
-    hordes, rng = [horde_of([None, "tdrc"], engine) for engine in ("plain", "auto")], np.random.default_rng(10)
-    live(hordes, rng, 20)
-    for horde in hordes:
-        horde.add([GVF("longer", ConstantAction(0, n_actions=2), Channel(0), continuation=0.95, lam=1.0)])
-    live(hordes, rng, 1_500)
-    np.testing.assert_allclose(hordes[1].weights()[0], hordes[0].weights()[0], rtol=0, atol=1e-11)
-
-
 def test_a_mixed_horde_changes_only_the_rule_with_an_endless_trace_to_plain(caplog: pytest.LogCaptureFixture) -> None:
     """A Horde restored from before the change, or from after it, continues to the bit."""
     horde, twin = (endless("span", question("other", "tdrc")) for _ in range(2))
     live([horde], np.random.default_rng(9), 900)
     before = horde.state()
     live([horde], rng := np.random.default_rng(10), 300)
-    assert isinstance(horde._engine, MixedEngine)
-    assert horde._engine.plain_rules == {"gtd"}
+    assert horde._engine.made_plain == {"gtd"}
     assert caplog.text.count("switching to the slower plain engine") == 1
     for start, steps in ((before, 300), (horde.state(), 50), (before, 50)):
         twin.restore(start)
@@ -692,7 +598,7 @@ def test_a_question_with_a_longer_trace_lengthens_the_history_of_the_span_engine
             horde.select_stream(stream)
         live(hordes, rng, 700)
     np.testing.assert_allclose(hordes[1].weights()[0], hordes[0].weights()[0], rtol=0, atol=1e-11)
-    assert hordes[1]._made_plain == set()
+    assert hordes[1]._engine.made_plain == set()
     for horde in hordes:
         horde.remove(["longer"])
     one, other = hordes[1], horde_of([None, *others], "auto")

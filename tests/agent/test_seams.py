@@ -220,7 +220,7 @@ def test_every_weight_is_checked() -> None:
         horde = Horde(questions, n_features=N, n_active=N_ACTIVE, config=config)
         horde.begin(np.ones(1), np.array([1, 2, 3]))
         horde.learn(0, 1.0, np.ones(1), np.array([1, 2, 3]))
-        engine: Any = horde._engine
+        engine: Any = horde._engine._only
         theta, demon = np.zeros((N, N)), (5 * feature + 7) % N
         theta[demon, feature] = 1e6  # above the bound of 1e3; passed to the engine only
         engine.reset_weights(theta)

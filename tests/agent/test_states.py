@@ -98,18 +98,6 @@ def test_rows_used_after_the_snapshot_are_cleared_by_restore(mode: Mode) -> None
     assert answers(again) == answers(whole)
 
 
-def test_reading_a_state_changes_nothing() -> None:
-    asked = family()
-    one, other = (Horde(asked, n_features=N_FEATURES, n_active=N_ACTIVE, mode="deferred") for _ in "12")
-    begins = True
-    for step in stream(400):
-        other.state()
-        for horde in (one, other):
-            live(horde, [step], begins=begins)
-        begins = not begins and step[-1]
-    assert answers(one) == answers(other)
-
-
 def test_a_horde_restored_after_a_change_of_engine_keeps_the_plain_engine(caplog: pytest.LogCaptureFixture) -> None:
     """A plain trace of the behaviour itself is never dropped: after 1,000 steps the fast engine gives up."""
     questions = [GVF("on", Behaviour(), Channel(0), 0.97), GVF("off", ConstantAction(0, N_ACTIONS), Channel(1), 0.8)]

@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from horde_agent.kernels.tiles import switched
 from horde_agent.tiles import TileCoder
 from horde_env.robot import create2
 from tests.agent.shared import reference, robot_interface
@@ -99,11 +98,6 @@ def test_a_default_layout_serves_any_box() -> None:
         assert coder.encode(np.full(n, 0.5)).size == n_active
 
 
-def test_encode_writes_into_out() -> None:
-    out = np.empty(457, dtype=np.int64)
-    assert ROBOT.coder.encode(np.zeros(57), out) is out
-
-
 @pytest.mark.parametrize(
     ("observation", "words"),
     [
@@ -126,20 +120,13 @@ def test_a_reading_outside_is_refused_by_name(observation: np.ndarray, words: st
         (SMALL.replace("bias", "bais"), "unknown key 'bais'"),
         (SMALL.replace("tilings = 2", "tilings = 0"), "tilings"),
         (SMALL.replace("[2, 3]", "[2]"), "intervals must be 2"),
-        (SMALL.replace("tilings = 2", ""), "lacks 'tilings'"),
+        (SMALL.replace("tilings = 2", ""), "needs 'tilings'"),
         ("bias = ", "not valid TOML"),
     ],
 )
 def test_a_bad_layout_is_refused(text: str, words: str) -> None:
     with pytest.raises(ValueError, match=words):
         TileCoder.from_layout(text, CHANNELS)
-
-
-def test_switched_tiles_are_those_that_changed() -> None:
-    on, off, balance = np.full(3, -1), np.full(3, -1), np.zeros(10, dtype=np.int64)
-    assert switched(np.array([0, 5, 9]), np.array([0, 6, 9]), balance, on, off) == (1, 1)
-    assert (on[0], off[0]) == (6, 5)
-    assert not balance.any()
 
 
 def test_an_observation_out_of_range_writes_nothing() -> None:

@@ -394,7 +394,7 @@ def _restored(
 ) -> tuple[Life, Sampler, int] | None:
     """Return a life and its samples, restored from the newest suitable snapshot, and its rows; None without one.
 
-    Later excursions are scored again and recorded in another file: the run's own files do not change.
+    Later excursions are scored again and recorded in a copy: the run's own files do not change.
     """
     try:
         kept = resumption(folder)
@@ -402,7 +402,9 @@ def _restored(
             return None
         life, sampler = new_life([HeaderEnv(header)] * run.config.robots, run)
         change(life, run.interface, folder, kept.changes)
-        life.student.errors.table.resume_in(folder.excursions, copy_to=run.folder.log / "since.rec")
+        for path in record_files(folder.excursions):
+            shutil.copy(path, run.folder.excursions.with_name(path.name))
+        life.student.errors.table.resume_in(run.folder.excursions)
         restore(life, run, sampler, kept.state)
     except (BadInput, ValueError, LookupError, OSError) as error:
         console.print(f"not from its snapshot: {error}", highlight=False, soft_wrap=True)

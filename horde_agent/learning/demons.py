@@ -1,0 +1,214 @@
+"""Demons: the demons of a Horde with their signals and engines: created, saved, added, removed, and frozen if diverged.
+
+`horde.py` has the verbs of a user.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from horde_agent.gvf import GVF, named
+from horde_agent.kernels import checks
+from horde_agent.kernels.checks import TAIL_TOO_LONG
+from horde_agent.learning.engine import restored_streams, streams_state
+from horde_agent.learning.layout import NEWCOMER, DemonMapping, ShardContext
+from horde_agent.learning.mixed import Engine, MixedEngine
+from horde_agent.learning.rules import LearnerConfig, rules_of, with_rules
+from horde_agent.learning.signals import SignalMaker
+from horde_agent.learning.soundness import Soundness
+from horde_agent.learning.values import largest_decay
+from horde_agent.policies import Greedy
+from horde_agent.saving import State, inner, nested, text, untext
+from horde_agent.types import Floats, Integers, Tiles
+
+
+class Demons:
+    """The demons of a Horde; arguments as there, `batch` steps are queued before they are processed.
+
+    Attributes:
+        questions, names, n_demons: The questions, their names, their number.
+        stream: Number of the selected stream.
+    """
+
+    def __init__(
+        self,
+        questions: Sequence[GVF],
+        n_features: int,
+        n_active: int,
+        config: LearnerConfig,
+        batch: int,
+        channels: Sequence[str],
+        *,
+        real_valued: bool,
+        share: ShardContext | None,
+    ) -> None:
+        self.config, self.n_features, self.n_active = config, n_features, n_active
+        self._channels, self._batch, self._share, self._real_valued = tuple(channels), batch, share, real_valued
+        resolved = named(questions, self._channels)
+        self._set_questions(resolved, np.zeros(len(resolved), dtype=np.int64))
+        self._state: tuple[NDArray[Any], Tiles] | None = None  # the state that the next transition starts from
+        self._states: dict[int, tuple[NDArray[Any], Tiles] | None] = {}  # of the streams that are not selected
+        self.stream = 0
+        self._engine = self._new_engine()
+        self._soundness = Soundness(self.names)
+        self._unchecked = self.questions  # questions with policies that were never evaluated
+
+    def _set_questions(self, questions: tuple[GVF, ...], cohort: Integers) -> None:
+        """Set the questions, or raise ValueError and change nothing; `cohort` is as in `SignalMaker`."""
+        dtype, is_real = np.dtype(self.config.dtype), self._real_valued
+        n_gibbs = self._share.n_gibbs if self._share else 0
+        questions = with_rules(questions, self.config, self.action_values)
+        args = (questions, cohort, self.n_features, self.n_active, dtype)
+        self._maker = SignalMaker(*args, real_valued=is_real, n_gibbs=n_gibbs)
+        self.questions, self.names, self.n_demons = questions, [q.name for q in questions], len(questions)
+        self._largest_decay = max(largest_decay(questions), self._share.largest_decay if self._share else 0.0)
+        self._algorithms = rules_of(questions, self.config)
+
+    def _new_engine(self, made_plain: Collection[str] = ()) -> MixedEngine:
+        """Return an engine without weights; rules in `made_plain` get the plain engine."""
+        mapping, layouts = self._mapping(np.full(self.n_demons, NEWCOMER)), self._share.layouts if self._share else None
+        return MixedEngine(self.config, self.n_features, self.n_active, self._batch, mapping, layouts, made_plain)
+
+    def _mapping(self, old_index: Integers) -> DemonMapping:
+        of = self._maker
+        return DemonMapping(
+            old_index,
+            of.group,
+            of.policy,
+            cumulant=of.cumulant,
+            algorithm=self._algorithms,
+            largest_decay=self._largest_decay,
+            n_actions=of.states.n_actions,
+        )
+
+    @property
+    def n_waiting(self) -> int:
+        """Number of queued steps."""
+        return self._engine.n_waiting
+
+    def catch_up(self) -> None:
+        """Process the queued steps; in eager mode there are none."""
+        self._engine.catch_up()
+        if self._engine.flags:
+            self._handle_flags()
+
+    def _read(self, read: Callable[[Engine], Floats]) -> Floats:
+        """Return what `read` returns of the engines after all queued steps, in the order of the demons."""
+        self.catch_up()
+        return self._engine.read(read)
+
+    def action_values(self, name: str, tiles: Tiles) -> Floats:
+        """Return the action values of a question that finds a policy, at `tiles`, float64, shape (n_actions,).
+
+        Args:
+            name: Name of the question.
+            tiles: Active features, shape (n_active,); not checked, because policies read this on every step.
+
+        Raises:
+            ValueError: If no question of this name finds a policy.
+        """
+        demon = self.names.index(name) if name in self.names else -1
+        if demon < 0 or not self.questions[demon].finds_policy:
+            found = ", ".join(q.name for q in self.questions if q.finds_policy) or "none"
+            raise ValueError(f"no question finds the policy {name!r}: there are {found}")
+        return self._engine.action_values(demon, tiles)
+
+    # ---- saving and restoring ----------------------------------------------------------------------------------------
+
+    def state(self) -> State:
+        """Return copies of the complete state, as arrays by name; queued steps stay queued."""
+        there = _named_state(self._state)
+        others = {stream: _named_state(state) for stream, state in self._states.items()}
+        return nested(
+            engine=self._engine.state(),
+            signals=self._maker.state(),
+            soundness=self._soundness.state(),
+            there={name: array.copy() for name, array in there.items()},
+            streams=streams_state(self.stream, others),
+            own={
+                "made_plain": text(sorted(self._engine.made_plain)),
+                "unasked": text([q.name for q in self._unchecked]),
+            },
+        )
+
+    def restore(self, state: State) -> None:
+        """Restore a state of a Horde with the same arguments and the same calls of `add` and `remove`.
+
+        Learning continues bit for bit, with any number of threads.
+        """
+        if (made_plain := set(untext(state["own/made_plain"]))) != self._engine.made_plain:
+            self._engine = self._new_engine(made_plain)
+        self._engine.restore(inner(state, "engine"))
+        self._maker.restore(inner(state, "signals"))
+        self._soundness.restore(inner(state, "soundness"))
+        there, unasked = inner(state, "there"), set(untext(state["own/unasked"]))
+        self._state = (there["observation"].copy(), there["tiles"].copy()) if there else None
+        self.stream, others = restored_streams(inner(state, "streams"))
+        self._states = {stream: (of["observation"], of["tiles"]) for stream, of in others.items()}
+        self._unchecked = tuple(q for q in self.questions if q.name in unasked)
+
+    def _change(self, old_index: Integers, questions: tuple[GVF, ...], unasked: tuple[GVF, ...]) -> None:
+        """Continue with other questions; `old_index` is as in `DemonMapping`."""
+        self.catch_up()
+        before, is_new = self._maker, old_index == NEWCOMER
+        self._set_questions(questions, np.where(is_new, int(before.cohort.max()) + 1, before.cohort[old_index]))
+        self._unchecked, of = unasked, self._maker
+        self._share = self._share and self._share._replace(layouts={})
+        of.copy_state_from(before, old_index)
+        states = {**self._states, self.stream: self._state}
+        tiles = {stream: state[1] for stream, state in states.items() if state is not None}
+        self._engine.rearrange(self._mapping(old_index), tiles)
+        self._engine.set_bounds(of.bound)
+        self._soundness.rearrange(old_index, self.names)
+
+    # ---- skips and divergence ---------------------------------------------------------------------------------------
+
+    def _prediction_of(self, demon: int, tiles: Tiles) -> float:
+        """Return a demon's prediction at `tiles`, NaN if it diverged."""
+        return np.nan if self._soundness.is_aside[demon] else self._engine.predict_one(demon, tiles)
+
+    def _handle_findings(self, found: int) -> None:
+        """Process the bits of `checks.finish_signals`: mark demons that skip the step, raise bounds."""
+        if found & checks.BROKEN:
+            beyond = self._maker.mark_skips(self._soundness)
+            reasons = {i: f"{why}, which {self.config.dtype} cannot hold" for i, why in beyond.items()}
+            self._freeze_all(reasons, self._soundness.n_steps + 1)
+        if found & checks.BOUND_RISES:
+            self._engine.set_bounds(self._maker.bound)
+
+    def _handle_flags(self) -> None:
+        """Freeze the demons that the engine flagged; switch to the plain engine if a trace is too long."""
+        self._freeze_all(self._engine.pop_flagged(), self._soundness.n_steps)
+        if self._engine.flags & TAIL_TOO_LONG:
+            self._engine.to_plain()
+
+    def _freeze_all(self, reasons: dict[int, str], step: int) -> None:
+        """Freeze demons, and those about a policy that one of them finds; keep the first reason and step of each."""
+        for demon, why in reasons.items():
+            if self._soundness.mark_diverged(demon, f"{why} (learning step {step:,})"):
+                self._engine.freeze(demon)
+                if self.questions[demon].finds_policy:
+                    name, policies = self.names[demon], [q.target_policy for q in self.questions]
+                    about = [i for i, of in enumerate(policies) if isinstance(of, Greedy) and of.of == name]
+                    self._freeze_all(dict.fromkeys(about, f"{name!r}, which finds its policy, diverged"), step)
+
+    def _share_divergence(self, others: Sequence[Demons]) -> None:
+        """Synchronise diverged demons and weight bounds across Hordes."""
+        alike = (self, *others)
+        reasons = {name: why for horde in reversed(alike) for name, why in horde._soundness.reasons.items()}
+        for horde in alike:
+            for name, why in reasons.items():
+                if horde._soundness.mark_diverged(demon := self.names.index(name), why):
+                    horde._engine.freeze(demon)
+        self._maker.share_bounds([horde._maker for horde in others])
+        for horde in alike:
+            horde._engine.set_bounds(horde._maker.bound)
+
+
+def _named_state(state: tuple[NDArray[Any], Tiles] | None) -> State:
+    """Return the arrays of a state by name; none if the stream has not begun or has ended."""
+    return {} if state is None else {"observation": state[0], "tiles": state[1]}
