@@ -144,23 +144,19 @@ class TileCoder:
         where = _numbered(tables) if where is None else where
         return TileCoder(all_tables, all_groups, bias=self._has_bias, where=[*self._where, *where])
 
-    def encode(self, observation: NDArray[np.floating[Any]], out: Tiles | None = None) -> Tiles:
+    def encode(self, observation: NDArray[np.floating[Any]]) -> Tiles:
         """Return the active features, in increasing order.
 
         Args:
             observation: Scaled readings, each in [0, 1], shape (n_inputs,).
-            out: Array for the result, int64 of shape (n_active,); by default a new one.
 
         Raises:
-            ValueError: If `observation` or `out` has a wrong shape, or a reading is not in [0, 1].
+            ValueError: If `observation` has a wrong shape, or a reading is not in [0, 1].
         """
         observation = np.asarray(observation)
         if observation.shape != (self.n_inputs,):
             raise ValueError(f"observation must have shape ({self.n_inputs},), not {observation.shape}")
-        if out is None:
-            out = np.empty(self.n_active, dtype=np.int64)
-        elif out.shape != (self.n_active,) or out.dtype != np.int64:
-            raise ValueError(f"out must be int64 of shape ({self.n_active},), not {out.dtype} of shape {out.shape}")
+        out = np.empty(self.n_active, dtype=np.int64)
         outside = kernels.encode(observation, self._tilings, out)
         if outside >= 0:
             raise ValueError(f"observation must lie in [0, 1]; channel {outside} is {float(observation[outside])!r}")

@@ -43,20 +43,20 @@ class Stream(NamedTuple):
         return float(np.mean(self.tiles[1:] != self.tiles[:-1]))
 
 
-def stream(n_steps: int, seed: int = 0, volatility: float = 2.0) -> Stream:
-    """Return a stream; volatility 2 changes 30 % of the active features per step."""
+def stream(n_steps: int, seed: int = 0) -> Stream:
+    """Return a stream, in which 30 % of the active features change per step."""
     rng = np.random.default_rng(seed)
-    sensors = _walks(n_steps, rng, volatility)
+    sensors = _walks(n_steps, rng)
     behaviour = StickyRandom(N_ACTIONS)
     drawn = [behaviour.draw(rng) for _ in range(n_steps)]
     actions = np.array([action for action, _ in drawn])
     return Stream(_tiles(sensors, rng), sensors, actions, np.array([b for _, b in drawn]))
 
 
-def _walks(n_steps: int, rng: np.random.Generator, volatility: float) -> Floats:
+def _walks(n_steps: int, rng: np.random.Generator) -> Floats:
     """Return random walks reflected at 0 and 1, seen through noise, shape (n_steps, 53)."""
-    stride = volatility * np.exp(rng.uniform(np.log(0.006), np.log(0.05), N_SENSORS))
-    noise = volatility * np.exp(rng.uniform(np.log(0.003), np.log(0.03), N_SENSORS))
+    stride = 2.0 * np.exp(rng.uniform(np.log(0.006), np.log(0.05), N_SENSORS))
+    noise = 2.0 * np.exp(rng.uniform(np.log(0.003), np.log(0.03), N_SENSORS))
     path = rng.uniform(size=N_SENSORS) + np.cumsum(rng.normal(size=(n_steps, N_SENSORS)) * stride, axis=0)
     reflected = 1.0 - np.abs(1.0 - path % 2.0)
     return np.clip(reflected + rng.normal(size=path.shape) * noise, 0.0, 1.0 - 1e-9)

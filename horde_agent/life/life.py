@@ -13,7 +13,6 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
-from types import TracebackType
 from typing import Any, NamedTuple, SupportsFloat
 
 import gymnasium
@@ -551,9 +550,7 @@ class Life:
     def __enter__(self) -> Life:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 

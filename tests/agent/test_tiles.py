@@ -127,11 +127,3 @@ def test_a_reading_outside_is_refused_by_name(observation: np.ndarray, words: st
 def test_a_bad_layout_is_refused(text: str, words: str) -> None:
     with pytest.raises(ValueError, match=words):
         TileCoder.from_layout(text, CHANNELS)
-
-
-def test_an_observation_out_of_range_writes_nothing() -> None:
-    coder = TileCoder.default(2)
-    out = np.full(coder.n_active, -1, dtype=np.int64)
-    with pytest.raises(ValueError, match="channel 1"):
-        coder.encode(np.array([0.5, np.nan]), out)
-    assert (out == -1).all()
