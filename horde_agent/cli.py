@@ -35,7 +35,8 @@ from horde_agent.life.bodies import make_body
 from horde_agent.life.life import BodyDisobeys
 from horde_agent.life.process_env import EnvironmentGone
 from horde_agent.measures.nmsre import nmsre_text
-from horde_agent.policies import ConstantAction, StickyRandom, trace_growth
+from horde_agent.measures.trace_growth import trace_growth
+from horde_agent.policies import ConstantAction, StickyRandom
 from horde_agent.record import RecordLost
 from horde_agent.reproduce import ReproduceConfig
 from horde_agent.runs.config import (

@@ -14,7 +14,8 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from horde_agent.policies import Greedy, Policy, is_policy, real_number, whole_number
+from horde_agent.arguments import real_number, whole_number
+from horde_agent.policies import Greedy, Policy, is_policy
 from horde_agent.types import Tiles
 
 StateFunction = Callable[[NDArray[Any], Tiles], float]

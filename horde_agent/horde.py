@@ -23,6 +23,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from horde_agent.arguments import whole_number
 from horde_agent.gvf import GVF, named
 from horde_agent.kernels.checks import Signals
 from horde_agent.learning.demons import Demons
@@ -36,7 +37,6 @@ from horde_agent.learning.rules import (
 from horde_agent.learning.span import SpanEngine
 from horde_agent.learning.values import refuse_misfits
 from horde_agent.measures.online import RUPEE, rupee_config
-from horde_agent.policies import whole_number
 from horde_agent.types import Floats, Integers, Tiles
 
 __all__ = ["Horde", "LearnerConfig", "Mode"]
@@ -149,7 +149,7 @@ class Horde(Demons):
         if self._engine.flags:
             self._handle_flags()
         self._state = state
-        return self._engine.read(lambda engine: engine.latest.copy())
+        return self._engine.direct.latest.copy()
 
     def learn(
         self, action: int, probability: float, observation: NDArray[Any], tiles: Tiles, *, terminated: bool = False
@@ -183,14 +183,16 @@ class Horde(Demons):
         self._freeze_all(maker.misfits(), soundness.n_steps + 1)
         if found:
             self._handle_findings(found)
-        self._engine.learn(state[1], maker.signals, is_last=terminated)
+        engine = self._engine.direct
+        engine.learn(state[1], maker.signals, is_last=terminated)
         soundness.end_step()
-        if self._engine.flags:
+        if engine.flags:
             self._handle_flags()
+            engine = self._engine.direct
         if soundness.somebody_skips:
             maker.clear_non_finite_ratios()
         self._state = None if terminated else state
-        return self._engine.read(lambda engine: engine.latest.copy())
+        return engine.latest.copy()
 
     def select_stream(self, stream: int) -> None:
         """Learn from another stream of experience from now on, such as another robot's: `begin` and `learn` go there.

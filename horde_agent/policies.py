@@ -7,22 +7,19 @@ follows a policy; a behaviour with memory, such as `StickyRandom`, draws actions
 
 from __future__ import annotations
 
-import inspect
-import numbers
-import operator
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from horde_agent.arguments import can_be_called, generator, real_number, whole_number
 from horde_agent.kernels.policies import gibbs_probabilities
 from horde_agent.saving import State
 from horde_agent.types import Floats, Integers, Tiles
 
-HEAVY_TAILS_FROM, INFINITE_VARIANCE_FROM = 0.5, 1.0
 _SUM_TOLERANCE = 1e-6
 
 
@@ -88,53 +85,7 @@ def is_policy(thing: object) -> bool:
     return can_be_called(getattr(thing, "probabilities", None), 2)
 
 
-def can_be_called(function: Any, n_arguments: int) -> bool:
-    """Return whether an object can be called with this number of positional arguments."""
-    try:
-        return callable(function) and inspect.signature(function).bind(*[None] * n_arguments) is not None
-    except TypeError:  # another number of arguments
-        return False
-
-
 _can_be_called = cache(can_be_called)  # for the methods of classes, of which there are few
-
-
-def whole_number(argument: str, value: Any, least: int) -> int:
-    """Return an argument as a plain int.
-
-    Raises:
-        ValueError: If it is not a whole number of at least `least`; the message names the argument.
-    """
-    if not isinstance(value, bool) and hasattr(value, "__index__") and (number := operator.index(value)) >= least:
-        return number
-    raise ValueError(f"{argument} must be a whole number of at least {least}, not {value!r}")
-
-
-def generator(rng: Any) -> np.random.Generator:
-    """Return `rng` if it is a numpy Generator.
-
-    Raises:
-        ValueError: If it is not a numpy Generator, for example a seed.
-    """
-    if not isinstance(rng, np.random.Generator):
-        raise ValueError(f"rng must be a numpy Generator, such as numpy.random.default_rng(0), not {rng!r}")
-    return rng
-
-
-def real_number(argument: str, value: Any) -> float:
-    """Return an argument as a plain float, which may be infinite or NaN.
-
-    Raises:
-        ValueError: If it is not a number; the message names the argument.
-    """
-    if type(value) is float:
-        return value
-    if isinstance(value, bool | np.bool_) or not isinstance(value, numbers.Real):
-        raise ValueError(f"{argument} must be a number, not {value!r}")
-    try:
-        return float(value)
-    except OverflowError:
-        raise ValueError(f"{argument} is a number of more than 300 digits") from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -562,39 +513,3 @@ class Greedy:
         values = self.values(self.of, tiles)
         is_best = values == values.max()
         return np.asarray(is_best / is_best.sum())
-
-
-class TraceGrowth(NamedTuple):
-    """Growth per step of the second moment of a "plain" trace, and a warning ("" below 0.5)."""
-
-    factor: float
-    warning: str
-
-
-def trace_growth(target: ArrayLike, behaviour: ArrayLike, gamma: float, lam: float) -> TraceGrowth:
-    """Return the factor by which E[e^2] grows per step under the trace rule "plain".
-
-    The trace is multiplied by rho gamma lambda on each step, so its second moment grows with the spectral radius of
-    M[l, a] = pi(a)^2 / b(a | l), times (gamma lambda)^2; l is the last action. From 1 on the variance is infinite.
-
-    Args:
-        target: pi(a), shape (n_actions,); for a policy that depends on the state, its values in some state.
-        behaviour: b(a | l), shape (n_actions, n_actions), or (n_actions,) without memory.
-        gamma: Continuation.
-        lam: Trace decay.
-
-    Raises:
-        ValueError: If the target takes an action that the behaviour never takes.
-    """
-    pi, b = np.asarray(target, dtype=np.float64), np.asarray(behaviour, dtype=np.float64)
-    b = np.broadcast_to(b, (pi.size, pi.size))
-    taken = np.broadcast_to(pi > 0, b.shape)
-    if (b[taken] <= 0).any():
-        raise ValueError("behaviour must give every action of the target policy a probability above 0")
-    moments = np.divide(pi**2, b, out=np.zeros(b.shape), where=taken)
-    factor = float(np.abs(np.linalg.eigvals(moments)).max()) * (gamma * lam) ** 2
-    if factor >= INFINITE_VARIANCE_FROM:
-        return TraceGrowth(factor, f"infinite variance: the second moment is multiplied by {factor:.3f} per step")
-    if factor >= HEAVY_TAILS_FROM:
-        return TraceGrowth(factor, f"heavy tails: the second moment is multiplied by {factor:.3f} per step")
-    return TraceGrowth(factor, "")

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from horde_agent.arguments import generator, real_number, whole_number
 from horde_agent.gvf import GVF, Channel
 from horde_agent.interface import Interface
 from horde_agent.policies import (
@@ -22,9 +23,6 @@ from horde_agent.policies import (
     Greedy,
     Policy,
     Uniform,
-    generator,
-    real_number,
-    whole_number,
 )
 from horde_agent.tiles import check_keys
 

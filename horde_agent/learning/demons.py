@@ -169,7 +169,7 @@ class Demons:
 
     def _prediction_of(self, demon: int, tiles: Tiles) -> float:
         """Return a demon's prediction at `tiles`, NaN if it diverged."""
-        return np.nan if self._soundness.is_aside[demon] else self._engine.predict_one(demon, tiles)
+        return np.nan if self._soundness.is_aside[demon] else self._engine.direct.predict_one(demon, tiles)
 
     def _handle_findings(self, found: int) -> None:
         """Process the bits of `checks.finish_signals`: mark demons that skip the step, raise bounds."""

@@ -49,7 +49,10 @@ class MixedEngine:
     Attributes:
         engines: The engine of each rule: the fast one if it is wanted and able.
         made_plain: As given, and those that changed since.
+        direct: What takes a step and has its results: the engine of the only rule, or else this object.
     """
+
+    direct: Engine | MixedEngine
 
     def __init__(
         self,
@@ -118,6 +121,7 @@ class MixedEngine:
                 engine.select_stream(stream)
         self.engines, self.n_demons, self._cumulant = engines, names.size, cumulant
         self._only = next(iter(engines.values())) if len(engines) == 1 else None
+        self.direct = self._only or self
         self.algorithm, self._is_nested = mapping.algorithm, self._is_nested or len(engines) > 1
         self._demons = {name: np.flatnonzero(names == name) for name in engines}
         self._signals: Signals | None = None
@@ -131,6 +135,7 @@ class MixedEngine:
                 self.engines[name] = engine.to_plain()
                 self.made_plain.add(name)
                 self._only = self._only and self.engines[name]
+                self.direct = self._only or self
 
     # ---- the stream -------------------------------------------------------------------------------------------------
 
@@ -194,6 +199,11 @@ class MixedEngine:
             out[self._demons[name]] = values
         return out
 
+    @property
+    def latest(self) -> Floats:
+        """Predictions at the latest completed step, float64, shape (n_demons,)."""
+        return self.read(lambda engine: engine.latest)
+
     def predict_one(self, demon: int, tiles: Tiles) -> float:
         """Return one demon's prediction at `tiles`, (n_active,)."""
         engine, own = self._engine_of(demon)
@@ -254,8 +264,6 @@ class MixedEngine:
     @property
     def flags(self) -> int:
         """Flags of all engines."""
-        if self._only is not None:
-            return self._only.flags
         return functools.reduce(operator.or_, [engine.flags for engine in self.engines.values()])
 
     def pop_flagged(self) -> dict[int, str]:

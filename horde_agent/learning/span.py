@@ -128,20 +128,21 @@ class SpanEngine:
 
     def learn(self, tiles: Integers, signals: Signals, *, is_last: bool = False) -> Floats:
         """Learn from the transition to `tiles`, (n_active,), or queue it until a batch is full: `PlainEngine.learn`."""
+        memory = self.memory
         if signals is not self._signals:
             self._check_shapes(signals)
             self._signals, self._step = signals, None
-            self.memory.clock[IS_KNOWN] = 0
-        self.memory.prefault_ahead(tiles.size)
+            memory.clock[IS_KNOWN] = 0
+        memory.prefault_ahead(tiles.size)
         self._m_scale *= self._m_decay
         self.n_waiting += 1
-        n_steps = self.n_waiting if self.n_waiting >= self.memory.batch else 0
+        n_steps = self.n_waiting if self.n_waiting >= memory.batch else 0
         m_step = 1.0 / (self.config.mspbe_tau * self._m_scale)
         arguments = (np.ascontiguousarray(tiles, dtype=np.int64), m_step, is_last, n_steps)
-        native = self.memory.native
+        native = memory.native
         if self._step is None or native is not self._step_of:
             self._step_of = native
-            self._step = bind(transition.step, native, self.memory.entry, hold(signals), like=arguments)
+            self._step = bind(transition.step, native, memory.entry, hold(signals), like=arguments)
         found = self._step(*arguments)
         if n_steps:
             self._finish_steps(found)
@@ -164,7 +165,7 @@ class SpanEngine:
     def _finish_steps(self, found: int) -> None:
         """Update flags and predictions after all queued steps were processed."""
         self.flags, self.n_waiting = self.flags | int(found), 0
-        self.latest = self.arrays.predictions.copy()
+        self.latest = self.memory.span.predictions.copy()
         if self._m_scale < SMALLEST_SCALE:  # multiply out, far from overflow
             for numbers in (self.arrays.m, self.arrays.m_step):
                 numbers *= numbers.dtype.type(self._m_scale)

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple, SupportsFloat
 import gymnasium
 import numpy as np
 
+from horde_agent.arguments import can_be_called, generator, whole_number
 from horde_agent.cluster import AnyHorde
 from horde_agent.gvf import GVF, named
 from horde_agent.interface import Interface
@@ -30,7 +31,7 @@ from horde_agent.life.student import Student, check_questions
 from horde_agent.life.timing import LATE_S, Durations
 from horde_agent.life.worker import Job, Worker, one_core_spared
 from horde_agent.measures.returns import PolicyUnderTest
-from horde_agent.policies import BehaviourPolicy, can_be_called, generator, whole_number
+from horde_agent.policies import BehaviourPolicy
 from horde_agent.record import NO_ACTION, Flag, Observation, Phase, Recorder, Row
 from horde_agent.saving import (
     State,

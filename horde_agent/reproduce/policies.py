@@ -24,7 +24,8 @@ from horde_agent.interface import Interface
 from horde_agent.life.observers import sound_demons
 from horde_agent.life.student import encoder
 from horde_agent.life.timing import Durations
-from horde_agent.policies import Gibbs, StickyRandom, trace_growth
+from horde_agent.measures.trace_growth import trace_growth
+from horde_agent.policies import Gibbs, StickyRandom
 from horde_agent.record import read
 from horde_agent.reproduce.experiment import Cell, Claims, Experiment, Figure, Finding, Table, join, mean_ci
 from horde_agent.reproduce.figure import COLOURS, new_canvas, save, style_axes

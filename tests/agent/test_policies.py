@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from horde_agent.measures.trace_growth import trace_growth
 from horde_agent.policies import (
     Behaviour,
     ConstantAction,
@@ -14,7 +15,6 @@ from horde_agent.policies import (
     StickyRandom,
     Uniform,
     draw_from,
-    trace_growth,
 )
 from tests.agent.shared import reference
 

@@ -8,7 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from horde_agent.policies import Gibbs, StickyRandom, trace_growth
+from horde_agent.measures.trace_growth import trace_growth
+from horde_agent.policies import Gibbs, StickyRandom
 from horde_agent.record import Recorder, Stream
 from horde_agent.reproduce.lessons import TrainingData
 from horde_agent.reproduce.policies import (

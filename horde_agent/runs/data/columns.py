@@ -9,7 +9,7 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from horde_agent.policies import real_number
+from horde_agent.arguments import real_number
 from horde_agent.runs.config import BadInput, toml_value
 
 ESTIMATE = "estimate"
