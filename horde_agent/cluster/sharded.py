@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import secrets
-from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -17,11 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from horde_agent.cluster.plan import Part, Plan, input_limits, positions_of, sources_of
+from horde_agent.cluster.queries import ShardQueries
 from horde_agent.cluster.runtime import Cluster
 from horde_agent.cluster.shard import (
     BATCH,
     BEGIN,
-    CATCH_UP,
     CHANGE,
     LEARN,
     LEARN_LAST,
@@ -35,22 +32,17 @@ from horde_agent.learning.engine import check_weights
 from horde_agent.learning.inputs import InputChecker
 from horde_agent.learning.mixed import DIFFERENT_WEIGHTS
 from horde_agent.learning.rules import PAPER_CONFIG, LearnerConfig, with_rules
+from horde_agent.learning.signals import check_names
 from horde_agent.policies import Greedy
 from horde_agent.saving import State, inner, nested, text, untext
 from horde_agent.types import Floats, Integers, Tiles
 
 _BATCHES = {"eager": 1, "deferred": BATCH}  # steps that a Horde defers before it learns from them
-_HASHED_AT_ONCE = 256  # demons
 
 _Requests = list[tuple[Link, Integers, Integers]]
 
 
-def _of_all(name: str, doc: str) -> Any:
-    """Return a property: an attribute of `Horde` with a number for each demon, of all shards."""
-    return property(lambda horde: horde._gathered(name), doc=doc)
-
-
-class ShardedHorde:
+class ShardedHorde(ShardQueries):
     """The demons that answer `questions`, in shards, each a `Horde` in a separate process.
 
     Args:
@@ -130,11 +122,7 @@ class ShardedHorde:
 
     def _checked(self, questions: tuple[GVF, ...]) -> tuple[GVF, ...]:
         """Return questions as a Horde has them, or raise ValueError if they do not fit together."""
-        if not questions:
-            raise ClusterError("questions must hold at least one question")
-        name, n = Counter(question.name for question in questions).most_common(1)[0]
-        if n > 1:
-            raise ClusterError(f"questions must have different names; {name!r} is there twice")
+        check_names(questions)
         names = {question.name for question in questions}
         for question in questions:
             if isinstance(question.cumulant, Prediction) and question.cumulant.name not in names:
@@ -228,137 +216,6 @@ class ShardedHorde:
                 link.wait()
             out[own] = np.nan if link.predictions is None else link.predictions
         return out
-
-    # ---- queries to all shards --------------------------------------------------------------------------------------
-
-    @property
-    def n_waiting(self) -> int:
-        """Number of deferred steps."""
-        return self._n_deferred
-
-    def catch_up(self) -> None:
-        """Make the shards learn from their deferred steps, without waiting for them: `Horde.catch_up`."""
-        if self.n_waiting:
-            self._shards.send(CATCH_UP)
-            self._n_deferred = 0
-
-    def wait(self) -> None:
-        """Wait until every shard has learned from every step."""
-        self.catch_up()
-        self._shards.wait()
-
-    def _gather(self, method: str, arguments: Callable[[Link], Sequence[Any]] = lambda _: ()) -> list[tuple[Link, Any]]:
-        """Call a method of all shards, after every step: `Shards.gather`."""
-        self.catch_up()
-        return self._shards.gather(method, arguments)
-
-    def _read(self, name: str, *arguments: Any) -> list[tuple[Link, Any]]:
-        """Return an attribute of each shard's Horde, or the result of a method."""
-        return self._gather("read", lambda _: (name, *arguments))
-
-    def _gathered(self, name: str, *arguments: Any) -> Any:
-        """Return an array of the `Horde` of all demons, the last axis, from those of the shards."""
-        replies = self._read(name, *arguments)
-        out = np.zeros((*replies[0][1].shape[:-1], self.n_demons), dtype=replies[0][1].dtype)
-        for link, reply in replies:
-            out[..., link.demons] = reply
-        return out
-
-    def _merged(self, name: str) -> dict[str, str]:
-        """Return a table by demon's name of all shards."""
-        return {demon: why for _, reply in self._read(name) for demon, why in reply.items()}
-
-    predictions = _of_all("predictions", "Predictions of all demons at the latest state: `Horde.predictions`.")
-    td_error = _of_all("td_error", "TD errors of the last step, shape (n_demons,).")
-    rho = _of_all("rho", "Importance sampling ratios of the last step, shape (n_demons,).")
-    mspbe_scalar = _of_all("mspbe_scalar", "Scalar MSPBE estimates, shape (n_demons,): `Horde.mspbe_scalar`.")
-    max_traces = _of_all("max_traces", "Largest |e| so far of each demon, shape (n_demons,).")
-    n_skipped = _of_all("n_skipped", "Steps that each demon skipped, shape (n_demons,): `Horde.n_skipped`.")
-
-    def predict(self, tiles: Tiles) -> Floats:
-        """Return the predictions of all demons at `tiles`, (n_active,): `Horde.predict`."""
-        return self._gathered("predict", self._inputs.tiles(tiles))  # type: ignore[no-any-return]
-
-    def ratio_totals(self) -> Floats:
-        """Return sums over each demon's ratios since it was added, shape (3, n_demons): `Horde.ratio_totals`."""
-        return self._gathered("ratio_totals")  # type: ignore[no-any-return]
-
-    @property
-    def max_trace(self) -> float:
-        """Largest |e| so far, of all demons."""
-        return float(self.max_traces.max())
-
-    def mspbe_vector(self) -> Floats:
-        """Return the vector MSPBE estimates, shape (n_demons,): `Horde.mspbe_vector`."""
-        return self._gathered("mspbe_vector")  # type: ignore[no-any-return]
-
-    def action_values(self, name: str, tiles: Tiles) -> Floats:
-        """Return the action values (n_actions,) of a question that finds a policy: `Horde.action_values`.
-
-        Waits for its shard. `tiles` are the active features, shape (n_active,).
-        """
-        if name not in self._homes:
-            ((self._homes[name], _, _),) = self._shards.locate(positions_of([name], self.names))
-        link = self._homes[name]
-        self._shards.flush()
-        while link.n_in_flight:
-            link.wait()
-        return link.result(link.call("read", "action_values", name, tiles))  # type: ignore[no-any-return]
-
-    @property
-    def skipped_because(self) -> dict[str, str]:
-        """How often each demon skipped a step, and why the first time, by name."""
-        return self._merged("skipped_because")
-
-    @property
-    def divergence_reason(self) -> dict[str, str]:
-        """Why each diverged demon diverged, by name."""
-        return self._merged("divergence_reason")
-
-    @property
-    def diverged(self) -> list[str]:
-        """Names of the diverged demons."""
-        return list(self.divergence_reason)
-
-    @property
-    def n_diverged(self) -> int:
-        """Number of diverged demons, as last reported."""
-        return sum(link.n_diverged for link in self._shards.links)
-
-    @property
-    def n_updated(self) -> int:
-        """Number of demons that learned in the last step: `Horde.n_updated`."""
-        return sum(reply for _, reply in self._read("n_updated"))
-
-    @property
-    def n_updates(self) -> int:
-        """Number of demons that learned, summed over all steps, as last reported; exact after `wait`."""
-        return sum(link.n_updates for link in self._shards.links) - self._n_updates_before
-
-    def weights(self, demons: Integers | None = None) -> tuple[NDArray[Any], NDArray[Any]]:
-        """Return copies of theta and w of all demons, or of those with indices (n,): `Horde.weights`."""
-        wanted = np.arange(self.n_demons) if demons is None else np.asarray(demons, dtype=np.int64)
-        own = {link.number: np.flatnonzero(np.isin(wanted, link.demons)) for link in self._shards.links}
-        replies = self._gather("read", lambda link: ("weights", np.searchsorted(link.demons, wanted[own[link.number]])))
-        parts = [(own[link.number], weights) for link, weights in replies if own[link.number].size]
-        widths = {theta.shape[1] for _, (theta, _) in parts} or {self.n_features}
-        if len(widths) > 1:
-            raise ValueError(DIFFERENT_WEIGHTS)
-        theta, w = np.zeros((2, wanted.size, widths.pop()), dtype=self.config.dtype)
-        for here, (of_theta, of_w) in parts:
-            theta[here], w[here] = of_theta, of_w
-        return theta, w
-
-    def weights_sha256(self) -> str:
-        """Return the SHA-256 of theta, then w, as `Horde.weights_sha256` does."""
-        digest = hashlib.sha256()
-        changes = np.flatnonzero(np.diff([q.finds_policy for q in self.questions])) + 1  # of the number of weights
-        borders = sorted({*range(0, self.n_demons, _HASHED_AT_ONCE), *changes.tolist(), self.n_demons})
-        for which in (0, 1):
-            for first, last in pairwise(borders):
-                array = self.weights(np.arange(first, last))[which]
-                digest.update(np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("<")).tobytes())
-        return digest.hexdigest()
 
     def reset_weights(self, theta: NDArray[Any] | None = None) -> None:
         """Set theta of every demon, (n_demons, n_features), to zero when None: `Horde.reset_weights`.

@@ -63,7 +63,7 @@ class SignalMaker:
         real_valued: bool = False,
         n_gibbs: int = 0,
     ) -> None:
-        _check_names(questions)
+        check_names(questions)
         if real_valued and any(isinstance(q.target_policy, Gibbs) for q in questions):
             raise ValueError(
                 "a Gibbs policy is one over active tiles; for real-valued features write a policy of your own"
@@ -273,7 +273,7 @@ class SignalMaker:
         return found
 
 
-def _check_names(questions: Sequence[GVF]) -> None:
+def check_names(questions: Sequence[GVF]) -> None:
     """Raise ValueError if there is no question, or two have the same name."""
     if not questions:
         raise ValueError("questions must hold at least one question")

@@ -450,7 +450,7 @@ def test_bad_input_is_refused_in_one_sentence_and_no_process_is_left(
         ([questions[0], unsendable], {"shards": 1}, "'q1' holds a function that cannot be sent"),
         ([GVF("f", Behaviour(), Feature(99), 0.5)], {"shards": 1}, "no feature 99"),
     ):
-        with pytest.raises(ClusterError, match=match) as raised:
+        with pytest.raises(ValueError, match=match) as raised:
             ShardedHorde(given, **KIND, **where)
         assert "\n" not in str(raised.value)
     n_actors = len(cluster.actors)
