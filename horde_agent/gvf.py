@@ -14,9 +14,8 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from horde_agent.arguments import real_number, whole_number
 from horde_agent.policies import Greedy, Policy, is_policy
-from horde_agent.types import Tiles
+from horde_agent.types import Tiles, real_number, whole_number
 
 StateFunction = Callable[[NDArray[Any], Tiles], float]
 

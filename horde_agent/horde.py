@@ -23,7 +23,6 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from horde_agent.arguments import whole_number
 from horde_agent.gvf import GVF, named
 from horde_agent.kernels.checks import Signals
 from horde_agent.learning.demons import Demons
@@ -37,7 +36,7 @@ from horde_agent.learning.rules import (
 from horde_agent.learning.span import SpanEngine
 from horde_agent.learning.values import refuse_misfits
 from horde_agent.measures.online import RUPEE, rupee_config
-from horde_agent.types import Floats, Integers, Tiles
+from horde_agent.types import Floats, Integers, Tiles, whole_number
 
 __all__ = ["Horde", "LearnerConfig", "Mode"]
 

@@ -15,10 +15,9 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from horde_agent.arguments import can_be_called, generator, real_number, whole_number
 from horde_agent.kernels.policies import gibbs_probabilities
 from horde_agent.saving import State
-from horde_agent.types import Floats, Integers, Tiles
+from horde_agent.types import Floats, Integers, Tiles, can_be_called, generator, real_number, whole_number
 
 _SUM_TOLERANCE = 1e-6
 

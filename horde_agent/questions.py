@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 
-from horde_agent.arguments import generator, real_number, whole_number
 from horde_agent.gvf import GVF, Channel
 from horde_agent.interface import Interface
 from horde_agent.policies import (
@@ -25,6 +24,7 @@ from horde_agent.policies import (
     Uniform,
 )
 from horde_agent.tiles import check_keys
+from horde_agent.types import generator, real_number, whole_number
 
 PAPER_GAMMAS = (0.0, 0.5, 0.8)
 PAPER_LAMBDA = 0.9

@@ -1,7 +1,10 @@
-"""Types of arrays; docstrings give the shapes."""
+"""Types of arrays, whose shapes docstrings give, and checks of other arguments, whose messages name the argument."""
 
 from __future__ import annotations
 
+import inspect
+import numbers
+import operator
 from typing import Any
 
 import numpy as np
@@ -14,3 +17,49 @@ Tiles = NDArray[np.int64]
 """Indices of the active features, in any order."""
 Reals = NDArray[Any]
 """float32 or float64, as the dtype of the learner."""
+
+
+def can_be_called(function: Any, n_arguments: int) -> bool:
+    """Return whether an object can be called with this number of positional arguments."""
+    try:
+        return callable(function) and inspect.signature(function).bind(*[None] * n_arguments) is not None
+    except TypeError:  # another number of arguments
+        return False
+
+
+def whole_number(argument: str, value: Any, least: int) -> int:
+    """Return an argument as a plain int.
+
+    Raises:
+        ValueError: If it is not a whole number of at least `least`; the message names the argument.
+    """
+    if not isinstance(value, bool) and hasattr(value, "__index__") and (number := operator.index(value)) >= least:
+        return number
+    raise ValueError(f"{argument} must be a whole number of at least {least}, not {value!r}")
+
+
+def generator(rng: Any) -> np.random.Generator:
+    """Return `rng` if it is a numpy Generator.
+
+    Raises:
+        ValueError: If it is not a numpy Generator, for example a seed.
+    """
+    if not isinstance(rng, np.random.Generator):
+        raise ValueError(f"rng must be a numpy Generator, such as numpy.random.default_rng(0), not {rng!r}")
+    return rng
+
+
+def real_number(argument: str, value: Any) -> float:
+    """Return an argument as a plain float, which may be infinite or NaN.
+
+    Raises:
+        ValueError: If it is not a number; the message names the argument.
+    """
+    if type(value) is float:
+        return value
+    if isinstance(value, bool | np.bool_) or not isinstance(value, numbers.Real):
+        raise ValueError(f"{argument} must be a number, not {value!r}")
+    try:
+        return float(value)
+    except OverflowError:
+        raise ValueError(f"{argument} is a number of more than 300 digits") from None

@@ -336,7 +336,7 @@ class SpanMemory:
         return rows_of(getattr(self.span, name)[: self._n_in_use], self.layout, b, CHUNK)
 
     def ring(self, numbers: Reals, b: int) -> Reals:
-        """Return a view of a block's history, (places, lanes), of an array with some places for each lane."""
+        """Return a view of a block's history, (places, lanes), of an array with some places per lane, shape (n,)."""
         return np.asarray(rows_of(numbers, self.layout, b, numbers.size // self.layout.n_lanes)[0])
 
     def number_features(self, features: Integers) -> None:

@@ -23,13 +23,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from horde_agent.arguments import real_number, whole_number
 from horde_agent.life.robot import RobotInfo
 from horde_agent.measures.returns import PolicyUnderTest
 from horde_agent.policies import BehaviourPolicy
 from horde_agent.record import NO_ACTION, NO_POLICY, Phase
 from horde_agent.saving import State, attributes, put_back
-from horde_agent.types import Floats, Tiles
+from horde_agent.types import Floats, Tiles, real_number, whole_number
 
 __all__ = ["BehaviourPolicy", "Choice", "DockingConfig", "Dockings", "ExcursionConfig", "Excursions"]
 

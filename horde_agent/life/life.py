@@ -18,7 +18,6 @@ from typing import Any, NamedTuple, SupportsFloat
 import gymnasium
 import numpy as np
 
-from horde_agent.arguments import can_be_called, generator, whole_number
 from horde_agent.cluster import AnyHorde
 from horde_agent.gvf import GVF, named
 from horde_agent.interface import Interface
@@ -42,7 +41,7 @@ from horde_agent.saving import (
     put_back,
     restore_generator,
 )
-from horde_agent.types import Integers, Tiles
+from horde_agent.types import Integers, Tiles, can_be_called, generator, whole_number
 
 __all__ = ["BodyDisobeys", "Life", "LifeHooks", "Observer", "StepEvent"]
 

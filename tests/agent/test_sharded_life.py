@@ -302,6 +302,6 @@ def is_of(process: Any, run: Path) -> bool:
 def test_shards_have_the_public_methods_of_a_horde() -> None:
     from horde_agent.horde import Horde
 
-    missing = {name for name in vars(Horde) if not name.startswith("_")} - set(dir(ShardedHorde))
+    missing = {name for name in dir(Horde) if not name.startswith("_")} - set(dir(ShardedHorde))
     one_process = {"select_stream", "step_sizes"}  # a shard learns from one stream
     assert missing == {"new_rupee", "signals", "mspbe_trace", "copy_for_stream", "merge", *one_process}

@@ -9,8 +9,8 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from horde_agent.arguments import real_number
 from horde_agent.runs.config import BadInput, toml_value
+from horde_agent.types import real_number
 
 ESTIMATE = "estimate"
 _MISSING = ("error", "gap")
