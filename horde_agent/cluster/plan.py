@@ -21,7 +21,7 @@ from horde_agent.kernels.rules import rule
 from horde_agent.learning.layout import Seating, ShardContext, ShardLayout, assign_lanes, widest
 from horde_agent.learning.memory import OF_LANES
 from horde_agent.learning.rules import LARGEST_TAIL, LearnerConfig, config_of, is_too_long, rules_of, trace_length
-from horde_agent.learning.values import identity, largest_decay, number
+from horde_agent.learning.values import identity, largest_decay, n_actions_of, number
 from horde_agent.policies import Gibbs, Greedy
 from horde_agent.types import Integers
 
@@ -44,16 +44,9 @@ def positions_of(names: Sequence[str], all_names: Sequence[str]) -> Integers:
 
 
 def input_limits(questions: Sequence[GVF]) -> tuple[int, int]:
-    """Return the least number of channels of an observation, and the number of actions, 0 if no policy defines it.
-
-    Raises:
-        ClusterError: If the policies disagree about the number of actions.
-    """
-    counts = {question.target_policy.n_actions for question in questions} - {0}
-    if len(counts) > 1:
-        raise ClusterError(f"the target policies have different numbers of actions: {sorted(counts)}")
+    """Return the least number of channels of an observation, and the number of actions, 0 if no policy defines it."""
     channels = [int(question.cumulant.index) for question in questions if isinstance(question.cumulant, Channel)]
-    return max(channels, default=-1) + 1, counts.pop() if counts else 0
+    return max(channels, default=-1) + 1, n_actions_of(question.target_policy for question in questions)
 
 
 def sources_of(question: GVF) -> list[str]:

@@ -36,15 +36,8 @@ class SpanEngine:
     """The fast engine: GTD(lambda) for many demons that share one stream of tiles. Methods are those of `PlainEngine`.
 
     Args:
-        group: Trace group of each demon, shape (n_demons,), numbered from 0. The demons of a group have the same
-            policy, continuation and trace decay.
-        n_features: Length n of the weight vectors.
-        alpha, alpha_w: Primary and secondary step sizes, already divided by the number of active tiles: a number, or
-            one per demon.
-        config: The other learning options. Its step sizes are ignored.
-        policy: Policy of each trace group, shape (n_groups,): groups of one policy have the same rho on every step and
-            adjacent lanes. By default one each.
-        cumulant: Index of each demon's cumulant in the signals, shape (n_demons,); by default one each.
+        group, n_features, alpha, alpha_w, config, policy, cumulant: As of `PlainEngine`. Groups of one policy have the
+            same rho on every step and adjacent lanes.
         largest_decay: Upper bound of gamma lambda; it determines the largest trace length.
         options: Batching, see `BatchOptions`.
 

@@ -5,7 +5,7 @@ Equal parts are evaluated once. A user function's value becomes NaN if it is not
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -32,6 +32,18 @@ def largest_decay(questions: Sequence[GVF]) -> float:
     return max(gamma * lam for gamma, lam in pairs)
 
 
+def n_actions_of(policies: Iterable[Policy]) -> int:
+    """Return the policies' number of actions, 0 if none defines it.
+
+    Raises:
+        ValueError: If they disagree.
+    """
+    counts = {policy.n_actions for policy in policies if not isinstance(policy, Behaviour)}
+    if len(counts) > 1:
+        raise ValueError(f"the target policies have different numbers of actions: {sorted(counts)}")
+    return counts.pop() if counts else 0
+
+
 class PolicyTable:
     """The distinct target policies of a Horde and their importance sampling ratios.
 
@@ -52,10 +64,7 @@ class PolicyTable:
     """
 
     def __init__(self, policies: Sequence[Policy], n_features: int, n_gibbs: int = 0) -> None:
-        counts = {p.n_actions for p in policies if not isinstance(p, Behaviour)}
-        if len(counts) > 1:
-            raise ValueError(f"the target policies have different numbers of actions: {sorted(counts)}")
-        self.n_actions = counts.pop() if counts else 0
+        self.n_actions = n_actions_of(policies)
         self.n_policies = len(policies)
         kinds = (Behaviour, ConstantAction, Gibbs)
         at = [np.array([i for i, p in enumerate(policies) if isinstance(p, kind)], dtype=np.int64) for kind in kinds]
