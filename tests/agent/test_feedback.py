@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,7 +15,7 @@ from horde_agent.life.excursions import ExcursionConfig
 from horde_agent.life.life import Life
 from horde_agent.life.student import predict_along, relearn
 from horde_agent.policies import Behaviour
-from horde_agent.questions import excursions, feeding_back, from_file, nexting
+from horde_agent.questions import excursions, nexting
 from horde_agent.record import BROKEN, Phase, Recorder
 from horde_agent.reproduce.loop import FED_BACK, best_without_memory, learn_ring, ring_values
 from horde_agent.tiles import TileCoder
@@ -183,27 +182,6 @@ def test_a_wrong_table_is_refused_in_one_sentence(table: dict[str, Any], message
     face = Interface.of(ToyBody())
     with pytest.raises(ValueError, match=message):
         face.feeding_back(nexting(face), [table])
-
-
-FILE = """
-[[family]]
-policies = ["behaviour"]
-gammas = [0.0, 0.5]
-channels = ["saw"]
-"""
-
-
-def test_a_question_file_may_feed_its_predictions_back(tmp_path: Path) -> None:
-    path = tmp_path / "asked.toml"
-    path.write_text(FILE + '[[feedback]]\nquestions = ["*/g0.5/*"]\nintervals = [4]\ntilings = 3\n')
-    plain = Interface.of(ToyBody())
-    asked = from_file(path, plain)
-    looped = feeding_back(path, plain, asked)
-    assert looped.feedback is not None
-    assert looped.feedback.names == ("behaviour/g0.5/saw",)
-    assert (looped.coder.n_features, looped.coder.n_active) == (plain.coder.n_features + 12, plain.coder.n_active + 3)
-    path.write_text(FILE)
-    assert feeding_back(path, plain, asked) is plain
 
 
 def test_arguments_that_do_not_fit_the_feedback_are_refused() -> None:

@@ -39,14 +39,6 @@ def test_the_hash_is_that_of_theta_then_w() -> None:
     assert horde.weights_sha256() == hashlib.sha256(theta.tobytes() + w.tobytes()).hexdigest()
 
 
-def test_n_updated_counts_demons_with_rho_above_zero() -> None:
-    horde = make([ask(f"{a}/{i}", ConstantAction(a, 3)) for a in range(3) for i in range(5)])
-    horde.begin(SEEN, T)
-    horde.learn(1, 0.2, SEEN, T)
-    assert horde.n_updated == 5
-    np.testing.assert_array_equal(horde.rho > 0, np.repeat([False, True, False], 5))
-
-
 READ: dict[str, Any] = {
     "predictions": lambda h: h.predictions,
     "predict": lambda h: h.predict(T),

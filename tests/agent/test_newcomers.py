@@ -24,6 +24,7 @@ from horde_agent.life.excursions import ExcursionConfig
 from horde_agent.life.life import StepEvent
 from horde_agent.life.observers import MspbeWatch, Sampler
 from horde_agent.life.student import Student
+from horde_agent.measures import excursion_table
 from horde_agent.measures.excursion_table import ExcursionTable
 from horde_agent.record import Phase, Recorder
 from tests.agent.doubles import N_ACTIONS, ToyBody, constant, toy_questions
@@ -199,7 +200,12 @@ def test_observers_continue_when_demons_change() -> None:
     assert [sample.step for sample in sampler.samples] == [100, 200, 300]
 
 
-def test_recorded_excursions_read_back_over_comings_and_goings(tmp_path: Path) -> None:
+@pytest.mark.parametrize("n_bytes", [1 << 20, 500])
+def test_recorded_excursions_read_back_over_comings_and_goings(
+    n_bytes: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In one piece, or in several."""
+    monkeypatch.setattr(excursion_table, "CHUNK_BYTES", n_bytes)
     path = tmp_path / "excursions.rec"
     horde = horde_of(old_questions())
     with life_of(horde) as life:

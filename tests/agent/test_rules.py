@@ -565,9 +565,12 @@ def endless(engine: Literal["auto", "span", "plain"], *others: GVF) -> Horde:
     return horde
 
 
-def test_a_mixed_horde_changes_only_the_rule_with_an_endless_trace_to_plain(caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize("others", [[], ["tdrc"]])
+def test_only_the_rule_with_an_endless_trace_changes_to_the_plain_engine(
+    others: list[str], caplog: pytest.LogCaptureFixture
+) -> None:
     """A Horde restored from before the change, or from after it, continues to the bit."""
-    horde, twin = (endless("span", question("other", "tdrc")) for _ in range(2))
+    horde, twin = (endless("span", *(question(name, name) for name in others)) for _ in range(2))
     live([horde], np.random.default_rng(9), 900)
     before = horde.state()
     live([horde], rng := np.random.default_rng(10), 300)

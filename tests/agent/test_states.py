@@ -98,31 +98,6 @@ def test_rows_used_after_the_snapshot_are_cleared_by_restore(mode: Mode) -> None
     assert answers(again) == answers(whole)
 
 
-def test_a_horde_restored_after_a_change_of_engine_keeps_the_plain_engine(caplog: pytest.LogCaptureFixture) -> None:
-    """A plain trace of the behaviour itself is never dropped: after 1,000 steps the fast engine gives up."""
-    questions = [GVF("on", Behaviour(), Channel(0), 0.97), GVF("off", ConstantAction(0, N_ACTIONS), Channel(1), 0.8)]
-
-    def new() -> Horde:
-        config = LearnerConfig(trace_rule="plain")
-        return Horde(questions, n_features=N_FEATURES, n_active=N_ACTIVE, config=config, mode="deferred")
-
-    steps = [(*step[:4], False) for step in stream(1500)]
-    whole, states = new(), {}
-    for k, step in enumerate(steps):
-        if k in (900, 1400):
-            states[k] = whole.state()
-        live(whole, [step], begins=k == 0)
-    assert [str(states[k]["own/made_plain"]) for k in states] == ["[]", '["gtd"]'], "it changed between the two"
-    assert "plain engine" in caplog.text
-    changed = new()
-    changed.restore(states[1400])
-    for again in (new(), changed):  # the latter goes back to the fast engine first
-        for k, state in states.items():
-            again.restore(state)
-            live(again, steps[k:], begins=False)
-            assert answers(again) == answers(whole), k
-
-
 THREADS = """
 import sys
 from pathlib import Path
