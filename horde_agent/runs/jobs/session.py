@@ -402,9 +402,10 @@ def _restored(
             return None
         life, sampler = new_life([HeaderEnv(header)] * run.config.robots, run)
         change(life, run.interface, folder, kept.changes)
+        (copied := run.folder.log / "copied").mkdir()
         for path in record_files(folder.excursions):
-            shutil.copy(path, run.folder.excursions.with_name(path.name))
-        life.student.errors.table.resume_in(run.folder.excursions)
+            shutil.copy(path, copied)
+        life.student.errors.table.resume_in(copied / folder.excursions.name)
         restore(life, run, sampler, kept.state)
     except (BadInput, ValueError, LookupError, OSError) as error:
         console.print(f"not from its snapshot: {error}", highlight=False, soft_wrap=True)
