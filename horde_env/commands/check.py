@@ -127,8 +127,9 @@ class Check:
             stops.append(self._come_to_rest())
             driven += events
             steady += [(request, event) for event in events[-n_steady:]]
-            self.is_swapped |= shows_swapped_encoders(request, events[-n_steady:], self.spec)
-            yield judge_motion(self.spec.actions[action].name, request, events[-n_steady:], self.spec)
+            line, shows_swap = judge_motion(self.spec.actions[action].name, request, events[-n_steady:], self.spec)
+            self.is_swapped |= shows_swap
+            yield line
         yield judge_stops(stops)
         yield judge_motor_readings(driven, self.spec)
         self.signs = {} if self.is_swapped else measured_signs(steady, self.spec)
@@ -263,11 +264,12 @@ def _judge_group(values: Floats, name: str, spec: RobotSpec) -> Line:
     return Line(Verdict.OK, name, f"{span}, {'alive' if name in checks.lively else 'in range'}")
 
 
-def judge_motion(name: str, request: Floats, driven: Sequence[StepEvent], spec: RobotSpec) -> Line:
-    """Judge the end of a drive, at a steady speed, by the wheels and by the gyro."""
+def judge_motion(name: str, request: Floats, driven: Sequence[StepEvent], spec: RobotSpec) -> tuple[Line, bool]:
+    """Judge the end of a drive, at a steady speed, by wheels and gyro; return also whether it shows a wiring fault."""
     refused = [e for e in driven if not e.info["applied"]]
     if refused:
-        return Line(Verdict.FAIL, name, f"the robot did not follow: {refused[-1].reason or 'charging, or too hot'}")
+        text = f"the robot did not follow: {refused[-1].reason or 'charging, or too hot'}"
+        return Line(Verdict.FAIL, name, text), False
     mean = _values(driven).mean(axis=0)
     group = checks_of(spec).wheels
     wheels, asked = mean[spec.group(group)], checks_of(spec).expected_wheels(request, spec)
@@ -275,7 +277,7 @@ def judge_motion(name: str, request: Floats, driven: Sequence[StepEvent], spec: 
     text = f"wheels {_signed(wheels)} m/s of {_signed(asked)}, turning {turn:+.2f} rad/s of {wanted:+.2f}"
     names = [c.name.rpartition("_")[2] for c in spec.channels[spec.group(group)]]
     if hint := checks_of(spec).explain(wheels, asked):
-        return Line(Verdict.FAIL, name, f"{text}; {hint}")
+        return Line(Verdict.FAIL, name, f"{text}; {hint}"), True
     faults = [
         f"wheel {wheel} {fault}"
         for wheel, got, goal in zip(names, wheels, asked, strict=True)
@@ -285,13 +287,7 @@ def judge_motion(name: str, request: Floats, driven: Sequence[StepEvent], spec: 
         faults.append(f"the gyro {fault}")
     if not wanted and abs(turn) > STRAIGHT_RAD_S:
         faults.append("it turns during a straight drive")
-    return Line(Verdict.FAIL if faults else Verdict.OK, name, "; ".join([text, *faults]))
-
-
-def shows_swapped_encoders(request: Floats, driven: Sequence[StepEvent], spec: RobotSpec) -> bool:
-    """Return whether the end of a drive shows that the wheels' encoders are swapped."""
-    checks, mean = checks_of(spec), _values(driven).mean(axis=0)
-    return bool(checks.explain(mean[spec.group(checks.wheels)], checks.expected_wheels(request, spec)))
+    return Line(Verdict.FAIL if faults else Verdict.OK, name, "; ".join([text, *faults])), False
 
 
 def _fault_of(got: float, goal: float, still: float) -> str:

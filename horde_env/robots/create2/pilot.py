@@ -45,7 +45,7 @@ FULL_S = 2.0
 BACKWARDS = Wheels(-199, -199)
 
 
-class Verdict(NamedTuple):
+class Judgement(NamedTuple):
     """The evaluation of a step's newest state.
 
     Attributes:
@@ -120,7 +120,7 @@ class Pilot:
             return b""
         return self._recover(state.sensors, t)
 
-    def judge(self, state: CreateState, asked: Wheels | None, n_since: int, *, is_kept_still: bool) -> Verdict:
+    def judge(self, state: CreateState, asked: Wheels | None, n_since: int, *, is_kept_still: bool) -> Judgement:
         """Return the evaluation of a step.
 
         Args:
@@ -145,7 +145,7 @@ class Pilot:
                 self._refusal = ""
             elif n_since >= ECHO_FRAMES:
                 self._judge_echo(echo, asked)
-        return Verdict(applied, came_back, self._refusal)
+        return Judgement(applied, came_back, self._refusal)
 
     def _judge_mode(self, state: CreateState, mode: int, *, is_excused: bool) -> None:
         """Count the steps in another mode than `mode`; `is_excused` if that has a known reason."""

@@ -334,22 +334,6 @@ def test_attempts_are_bounded_too(robot: VirtualRobot) -> None:
     assert robot.now < 3.0
 
 
-def test_only_what_was_asked_after_the_return_moves_the_robot(robot: VirtualRobot, body: SerialBody) -> None:
-    """Commands sent while it is disconnected are not sent when it is back."""
-    body.reset(RNG)
-    robot.unplug()
-    life(body, 3)
-    robot.plug()
-    n = len(robot.received)
-    frames = [body.exchange(FORWARD)]
-    while not frames[-1].gap:
-        frames.append(body.exchange(FORWARD))
-    assert ASKED not in robot.controls()[n:]
-    assert not frames[-1].applied
-    life(body, 1)
-    assert robot.controls()[-1] == ASKED
-
-
 def hang(robot: VirtualRobot, body: SerialBody, seconds: float) -> None:
     """Call `tend` as the link's thread does, without commands."""
     assert body._link is not None

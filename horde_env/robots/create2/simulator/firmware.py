@@ -244,12 +244,7 @@ class Firmware:
         """Run 1/64 s."""
         self.n_cycles += 1
         machine = self.machine
-        if self._own is not None and self.mode == PASSIVE:
-            left, right = self._own.wheels(machine, self._rng)
-        elif self.mode in (SAFE, FULL):
-            right, left = (1e-3 * speed for speed in self.requested)
-        else:
-            left = right = 0.0
+        left, right = self._wheels()
         before = machine.state[5:7].copy()
         machine.tick(left, right, may_charge=self.mode in (OFF, PASSIVE), is_awake=not self.is_asleep)
         self._travel[0] += float(machine.state[5] - before[0])
@@ -260,26 +255,27 @@ class Firmware:
                 self.fall_asleep()
 
     def run(self, n: int, raw: Floats) -> None:
-        """Run ticks as `advance` and `sensors` do, with the stream always on.
+        """Run ticks as `advance` and `sensors` do, awake, with the stream always on.
 
         Args:
             n: Number of ticks.
             raw: Receives the channels of each tick, shape (n, 55) or more rows.
         """
-        machine = self.machine
-        if self._own is not None or self.is_asleep:
-            for k in range(n):
-                self.advance()
-                self._sense()
-                tick.follow(machine.packets, machine.marks, self.mode, raw[k])
-        else:
-            share = 1e-3 if self.mode in (SAFE, FULL) else 0.0
-            right, left = self.requested
-            mode = machine.run(n, (share * left, share * right, self.mode, self._was_docked), raw)
-            self.n_cycles += n
+        done = 0
+        while done < n:
+            m = n - done if self._own is None else 1  # its own drive decides in each tick
+            mode = self.machine.run(m, (*self._wheels(), self.mode, self._was_docked), raw[done:])
+            self.n_cycles, done = self.n_cycles + m, done + m
             if mode != self.mode:
                 self.enter(mode)
-            self._was_docked = machine.is_docked
+            self._was_docked = self.machine.is_docked
+
+    def _wheels(self) -> tuple[float, float]:
+        """Return the requests of the wheels in the next tick, left and right, m/s."""
+        if self._own is not None and self.mode == PASSIVE:
+            return self._own.wheels(self.machine, self._rng)
+        right, left = (1e-3 * speed for speed in self.requested)
+        return (left, right) if self.mode in (SAFE, FULL) else (0.0, 0.0)
 
     def sensors(self) -> Sensors:
         """Return the sensors as the robot would send them now; a trigger first ends Safe."""
