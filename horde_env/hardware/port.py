@@ -17,7 +17,6 @@ import stat
 import threading
 from collections import deque
 from collections.abc import Callable
-from types import TracebackType
 from typing import Any
 
 import serial
@@ -235,9 +234,7 @@ class Port:
     def __enter__(self) -> Port:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 

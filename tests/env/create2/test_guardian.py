@@ -82,6 +82,14 @@ def robot() -> Iterator[tuple[CreateEmulator, str]]:
         yield emulator, url
 
 
+@pytest.fixture
+def guarded() -> Iterator[tuple[CreateEmulator, str, GuardedPort]]:
+    with robot() as (emulator, url):
+        port = GuardedPort(url, baudrate=115200, timeout=0.05)
+        yield emulator, url, port
+        port.close()
+
+
 def wait_for(what: Callable[[], bool], limit_s: float) -> float:
     began = time.monotonic()
     while not what():
@@ -124,63 +132,49 @@ def _is_dead(pid: int) -> bool:
         return True
 
 
+Guarded = tuple[CreateEmulator, str, GuardedPort]
+
+
 @pytest.mark.parametrize("signum", [signal.SIGKILL, signal.SIGSTOP])
-def test_a_life_says_the_stop_itself_when_its_guardian_is_no_more(signum: int) -> None:
+def test_a_life_says_the_stop_itself_when_its_guardian_is_no_more(signum: int, guarded: Guarded) -> None:
     """A killed guardian is detected by the next read, a stopped one by `close`. The port is free afterwards."""
-    with robot() as (emulator, url):
-        port, firmware = GuardedPort(url, baudrate=115200, timeout=0.05), emulator.robot
-        port.write(FORWARD)
-        wait_for(lambda: bool(firmware.is_driven), 5.0)
-        os.kill(port.process.pid, signum)
-        if signum == signal.SIGKILL:
-            with pytest.raises(OSError, match="guardian was killed"):
-                wait_for(lambda: port.read(4096) is None, 5.0)
-            assert wait_for(lambda: not firmware.is_driven, 5.0) < 0.1
-        port.close()
+    emulator, url, port = guarded
+    firmware = emulator.robot
+    port.write(FORWARD)
+    wait_for(lambda: bool(firmware.is_driven), 5.0)
+    os.kill(port.process.pid, signum)
+    if signum == signal.SIGKILL:
+        with pytest.raises(OSError, match="guardian was killed"):
+            wait_for(lambda: port.read(4096) is None, 5.0)
         assert wait_for(lambda: not firmware.is_driven, 5.0) < 0.1
-        GuardedPort(url, baudrate=115200, timeout=0.05).close()
+    port.close()
+    assert wait_for(lambda: not firmware.is_driven, 5.0) < 0.1
+    GuardedPort(url, baudrate=115200, timeout=0.05).close()
 
 
-def test_signals_to_the_lifes_terminal_do_not_reach_its_guardian() -> None:
+def test_signals_to_the_lifes_terminal_do_not_reach_its_guardian(guarded: Guarded) -> None:
     """Ctrl-C and Ctrl-Z go to each process of a session's foreground group; the guardian leads a separate session."""
-    with robot() as (_, url):
-        port = GuardedPort(url, baudrate=115200, timeout=0.05)
-        try:
-            assert os.getsid(port.process.pid) == os.getpgid(port.process.pid) == port.process.pid != os.getsid(0)
-        finally:
-            port.close()
+    pid = guarded[2].process.pid
+    assert os.getsid(pid) == os.getpgid(pid) == pid != os.getsid(0)
 
 
-def test_a_guardian_ends_when_its_port_goes_away() -> None:
+def test_a_guardian_ends_when_its_port_goes_away(guarded: Guarded) -> None:
     """A program that only reads gets the error too."""
-    with robot() as (emulator, url):
-        port = GuardedPort(url, baudrate=115200, timeout=0.05)
-        try:
-            emulator.inject("unplug", 60.0)
-            with pytest.raises(OSError, match="the device disconnected"):
-                wait_for(lambda: port.read(4096) is None, 5.0)
-            wait_for(lambda: port.process.poll() is not None, 2.0)
-        finally:
-            port.close()
+    emulator, _, port = guarded
+    emulator.inject("unplug", 60.0)
+    with pytest.raises(OSError, match="the device disconnected"):
+        wait_for(lambda: port.read(4096) is None, 5.0)
+    wait_for(lambda: port.process.poll() is not None, 2.0)
 
 
-def test_the_guardian_is_small_and_knows_nothing_of_numpy() -> None:
+def test_the_guardian_is_small_and_knows_nothing_of_numpy(guarded: Guarded) -> None:
     """Less than 20 MB, whatever the life imports."""
-    with robot() as (_, url):
-        port = GuardedPort(url, baudrate=115200, timeout=0.05)
-        try:
-            assert psutil.Process(port.process.pid).memory_info().rss < 20e6
-            maps = Path(f"/proc/{port.process.pid}/maps")
-            assert not maps.exists() or "numpy" not in maps.read_text()
-        finally:
-            port.close()
+    pid = guarded[2].process.pid
+    assert psutil.Process(pid).memory_info().rss < 20e6
+    maps = Path(f"/proc/{pid}/maps")
+    assert not maps.exists() or "numpy" not in maps.read_text()
 
 
-def test_a_port_in_use_is_refused() -> None:
-    with robot() as (_, url):
-        port = GuardedPort(url, baudrate=115200, timeout=0.05)
-        try:
-            with pytest.raises(BlockingIOError):
-                GuardedPort(url, baudrate=115200, timeout=0.05)
-        finally:
-            port.close()
+def test_a_port_in_use_is_refused(guarded: Guarded) -> None:
+    with pytest.raises(BlockingIOError):
+        GuardedPort(guarded[1], baudrate=115200, timeout=0.05)

@@ -1,4 +1,4 @@
-"""A robot in virtual time, and a pseudo terminal, for every test that asks for one."""
+"""A robot in virtual time for every test that asks for one."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.env.hardware.peers import Terminal
 from tests.env.hardware.virtual import VirtualRobot
 
 
@@ -15,10 +14,3 @@ def robot() -> Iterator[VirtualRobot]:
     robot = VirtualRobot()
     yield robot
     robot.line.close()
-
-
-@pytest.fixture
-def terminal() -> Iterator[Terminal]:
-    terminal = Terminal()
-    yield terminal
-    terminal.unplug()
