@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from horde_agent import cli
-from horde_agent.learning import span
+from horde_agent.learning import layout
 from horde_agent.reproduce import (
     EXPERIMENTS,
     chain,
@@ -60,7 +60,7 @@ def test_an_experiment_runs_whole(
 
     In narrow blocks, whose kernels compile in a third of the time: this alone is TD(lambda) in the span engine.
     """
-    monkeypatch.setattr(span, "_WIDEST", 48)
+    monkeypatch.setattr(layout, "WIDEST", 48)
     name = problem.__name__.split(".")[-1]
     monkeypatch.setitem(problem.SIZES, "quick", size)
     monkeypatch.setattr(measures, "BAIRD_RUNS", 2)

@@ -18,7 +18,7 @@ from horde_agent.cluster import ClusterError, ShardedHorde, ShardLost
 from horde_agent.cluster.runtime import Cluster
 from horde_agent.gvf import GVF, Channel, Feature, Prediction
 from horde_agent.horde import Horde, LearnerConfig, Mode
-from horde_agent.learning import span
+from horde_agent.learning import layout
 from horde_agent.policies import Behaviour, ConstantAction, Gibbs, Greedy, PolicyFunction
 from tests.agent.cluster_double import LocalCluster, cluster
 
@@ -76,7 +76,7 @@ def control() -> list[GVF]:
 @pytest.fixture
 def narrow(monkeypatch: pytest.MonkeyPatch) -> None:
     """Make blocks of at most 48 lanes, whose kernels compile in a third of the time; single precision has wide ones."""
-    monkeypatch.setattr(span, "_WIDEST", 48)
+    monkeypatch.setattr(layout, "WIDEST", 48)
 
 
 class Life:
