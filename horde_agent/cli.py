@@ -450,11 +450,11 @@ def _prepared(
             behaviour = StickyRandom(len(run.interface.actions), config.repeat)
             for warning in unsafe_rules(run.horde.questions, config.algorithm, config.trace_rule, behaviour):
                 console.print(warning, highlight=False)
+        source = Log(run, console) if is_log else Robot(run, envs, console, resumed)
         if table is not None:
             import_table(table, run)
         elif is_log:
             play_log(envs[0], run)
-        source = Log(run, console) if is_log else Robot(run, envs, console, resumed)
     except BaseException:
         for env in envs:
             env.close()

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import json
+import os
 import secrets
 import shutil
 import socket
@@ -257,50 +258,15 @@ def request_stop(folder: Path) -> str:
     return "; ".join(done) or "this run is already over"
 
 
-def serve(
-    folder: Path, host: str, port: int, say: Callable[[str], None], wait_for_end: Callable[[], object] | None = None
-) -> None:
-    """Serve a run's page until SIGINT or SIGTERM, or until `wait_for_end`, called in another thread, returns.
-
-    Port 0 chooses a free one; `say` is called with the page's address once it is open.
-
-    Raises:
-        BadInput: If the folder contains no run, the port is taken, the host is not an address of this machine, or an
-            extra is missing.
-    """
-    token = None if _is_loopback(host) else secrets.token_urlsafe(16)
-    app = make_app(folder, token, is_ending=lambda: page.should_exit)
-    import uvicorn
-
-    with _bound(host, port) as open_socket:
-        number = open_socket.getsockname()[1]
-        shown = f"[{host}]" if ":" in host else host
-        say(f"http://{shown}:{number}/" + (f"?token={token}" if token else ""))
-        page = uvicorn.Server(uvicorn.Config(app, log_level="critical", timeout_graceful_shutdown=3, lifespan="off"))
-
-        def end() -> None:
-            if wait_for_end is not None:
-                wait_for_end()
-                page.should_exit = True
-
-        Thread(target=end, daemon=True).start()
-        page.run(sockets=[open_socket])
-
-
 def _bound(host: str, port: int) -> socket.socket:
     try:
-        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        found = socket.socket(family)
-    except (OSError, OverflowError) as error:
+        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
+        return socket.create_server((host, port), family=family, backlog=128)
+    except (socket.gaierror, OverflowError) as error:
         raise BadInput(f"the host {host!r} is not an address of this machine ({error})") from error
-    try:
-        found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        found.bind(address)
-        found.listen(128)
     except OSError as error:
-        found.close()
-        raise BadInput(f"port {port} of {host} cannot be opened ({error.strerror}); choose another --port") from error
-    return found
+        why = os.strerror(error.errno or 0)
+        raise BadInput(f"port {port} of {host} cannot be opened ({why}); choose another --port") from error
 
 
 def _is_loopback(host: str) -> bool:
@@ -329,14 +295,31 @@ class WatchConfig:
 
 
 def watch(config: WatchConfig, wait_for_end: Callable[[], object] | None = None) -> None:
-    """Serve the page until Ctrl-C, or until `wait_for_end`, called in another thread, returns.
+    """Serve a run's page until Ctrl-C or SIGTERM, or until `wait_for_end`, called in another thread, returns.
 
     Raises:
-        BadInput: See `serve`.
+        BadInput: If the folder contains no run, the port is taken, the host is not an address of this machine, or an
+            extra is missing.
     """
     if not 0 <= config.port <= 65535:
         raise BadInput(f"--port must be from 0 to 65535, got {config.port}")
-    serve(config.run, config.host, config.port, lambda at: print(f"watch at {at}", flush=True), wait_for_end)
+    host, token = config.host, None if _is_loopback(config.host) else secrets.token_urlsafe(16)
+    app = make_app(config.run, token, is_ending=lambda: page.should_exit)
+    import uvicorn
+
+    with _bound(host, config.port) as open_socket:
+        number = open_socket.getsockname()[1]
+        shown = f"[{host}]" if ":" in host else host
+        print(f"watch at http://{shown}:{number}/" + (f"?token={token}" if token else ""), flush=True)
+        page = uvicorn.Server(uvicorn.Config(app, log_level="critical", timeout_graceful_shutdown=3, lifespan="off"))
+
+        def end() -> None:
+            if wait_for_end is not None:
+                wait_for_end()
+                page.should_exit = True
+
+        Thread(target=end, daemon=True).start()
+        page.run(sockets=[open_socket])
 
 
 class LivePage:

@@ -89,7 +89,8 @@ def make_run(
         _refuse_off_policy(questions, config)
     if file.suffix == ".toml":
         interface = families.feeding_back(file, interface, questions)
-    horde = _make_horde(questions, config, interface, _mode(lived or config, interface), folder)
+    is_eager = (lived or config).is_real_time or interface.feedback is not None
+    horde = _make_horde(questions, config, interface, "eager" if is_eager else "deferred", folder)
     notes = list(RobotBody(env).metadata.get("notes", ()))
     if (n := (lived or config).robots) > 1:
         notes.append(f"{n} robots took turns. Steps and times are those of all of them together.")
@@ -99,18 +100,8 @@ def make_run(
 def _make_horde(
     questions: Sequence[GVF], config: LearnConfig, interface: Interface, mode: Mode, folder: RunFolder
 ) -> AnyHorde:
-    learner = _learner(config)
-    coder = interface.coder
-    known: dict[str, Any] = {"n_features": coder.n_features, "n_active": coder.n_active, "config": learner}
-    if config.shards is None:
-        return Horde(questions, mode=mode, **known)
-    shards: int | Literal["auto"] = "auto" if config.shards == "auto" else int(config.shards)
-    return ShardedHorde(questions, mode=mode, **known, shards=shards, address=config.ray, folder=folder.shards)
-
-
-def _learner(config: LearnConfig) -> LearnerConfig:
     name, parameters = parse_algorithm(config.algorithm)
-    return LearnerConfig(
+    learner = LearnerConfig(
         step_size=math.nan if config.step_size is None else config.step_size,
         secondary_ratio=math.nan if config.secondary_ratio is None else config.secondary_ratio,
         trace_rule=config.trace_rule,  # type: ignore[arg-type]
@@ -118,6 +109,12 @@ def _learner(config: LearnConfig) -> LearnerConfig:
         algorithm=name,
         parameters=parameters,
     )
+    coder = interface.coder
+    known: dict[str, Any] = {"n_features": coder.n_features, "n_active": coder.n_active, "config": learner}
+    if config.shards is None:
+        return Horde(questions, mode=mode, **known)
+    shards: int | Literal["auto"] = "auto" if config.shards == "auto" else int(config.shards)
+    return ShardedHorde(questions, mode=mode, **known, shards=shards, address=config.ray, folder=folder.shards)
 
 
 def build_questions(config: LearnConfig, interface: Interface, file: Path) -> list[GVF]:
@@ -143,11 +140,6 @@ def _refuse_off_policy(questions: Sequence[GVF], config: LearnConfig) -> None:
             f"the action probabilities of {what} are unknown, so only questions about the policy 'behaviour' can be "
             f"learned from it; {other[0]!r} in {config.questions} has another policy"
         )
-
-
-def _mode(config: LearnConfig, interface: Interface) -> Mode:
-    """Return "deferred", unless a robot moves in real time or predictions are fed back."""
-    return "eager" if config.is_real_time or interface.feedback is not None else "deferred"
 
 
 def record_header(env: gymnasium.Env[Any, Any], interface: Interface) -> dict[str, Any]:
