@@ -125,6 +125,25 @@ def test_every_control_of_the_questions_works_by_keyboard(browser: Any, many: Pa
         await_text(page, "#place", "1 to 50")
 
 
+def test_the_table_shows_the_latest_order_and_keeps_the_focus_when_it_is_drawn_again(browser: Any, many: Path) -> None:
+    """The reply to the first press of two arrives last."""
+    with served(many) as address, opened(browser, address) as page:
+        page.wait_for_function("() => document.querySelectorAll('#demons tr').length === 50")
+        held: list[Any] = []
+        page.route("**/api/demons?sort=name&descending=0*", lambda route: held.append(route))
+        by_name = page.locator("button[data-sort=name]")
+        by_name.click()
+        by_name.click()
+        await_text(page, "#demons tr", "left/saw-9999")
+        with page.expect_response("**/api/demons?sort=name&descending=0*") as late:
+            held[0].continue_()
+        late.value.finished()
+        page.get_by_text("left/saw-9998", exact=True).focus()
+        page.evaluate("drawTable()")
+        assert page.evaluate("document.activeElement.textContent") == "left/saw-9998"
+        assert "left/saw-9999" in text_of(page, "#demons tr")
+
+
 def test_the_stop_is_disabled_after_the_run_and_needs_two_presses_during_it(browser: Any, tmp_path: Path) -> None:
     folder, stopped = tmp_path / "run", list[int]()
     lived(folder, 50)

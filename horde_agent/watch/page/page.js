@@ -181,9 +181,11 @@ function chart(id, title, series, data, log = false) {
   }
 }
 async function drawDemon() {
-  if (!chosen) return;
+  const name = chosen;
+  if (!name) return;
   try {
-    const told = await get("api/demon?name=" + encodeURIComponent(chosen));
+    const told = await get("api/demon?name=" + encodeURIComponent(name));
+    if (name !== chosen) return;
     const n = told.return.filter((v) => v !== null).length;
     say("demon-said", told.why || `${told.name} · NMSRE ${show(told.nmsre)} · MSPBE ${show(told.mspbe)}` +
       `${told.diverged ? " · diverged" : ""} · ${count(told.t.length)} predictions, ${count(n)} of the returns known`);
@@ -232,9 +234,12 @@ async function nameAt(k) {
   const told = await get(`api/demons?index=${k}`);
   return told.rows.length ? told.rows[0].name : "";
 }
+let tableAsked = 0;
 async function drawTable() {
-  const { sort, descending, offset } = table;
+  const mine = ++tableAsked, { sort, descending, offset } = table;
   const told = await get(`api/demons?sort=${sort}&descending=${descending ? 1 : 0}&offset=${offset}&limit=50`);
+  if (mine !== tableAsked) return;  // another order or page was asked for meanwhile
+  const focused = $("demons").contains(document.activeElement) ? document.activeElement.textContent : null;
   $("demons").replaceChildren(...told.rows.map((row) => {
     const tr = document.createElement("tr"), pick = document.createElement("button");
     pick.type = "button"; pick.textContent = row.name; pick.addEventListener("click", () => choose(row.name, true));
@@ -243,6 +248,7 @@ async function drawTable() {
     }
     return tr;
   }));
+  for (const pick of $("demons").querySelectorAll("button")) if (pick.textContent === focused) pick.focus({ preventScroll: true });
   say("place", `${count(told.n_found ? offset + 1 : 0)} to ${count(offset + told.rows.length)} of ${count(told.n_found)}`);
   $("back").disabled = offset === 0; $("on").disabled = offset + told.rows.length >= told.n_found;
 }
@@ -267,7 +273,8 @@ $("map").addEventListener("keydown", (event) => {
   if (!(event.key in moves) || !grid.n) return;
   event.preventDefault();
   cursor = Math.min(Math.max(cursor + moves[event.key], 0), grid.n - 1);
-  nameAt(cursor).then((name) => event.key === "Enter" ? choose(name, true) : say("map-at", name)).catch(fail);
+  const at = cursor;
+  nameAt(at).then((name) => event.key === "Enter" ? choose(name, true) : at === cursor && say("map-at", name)).catch(fail);
   drawMap().catch(fail);
 });
 for (const change of ["focus", "blur"]) $("map").addEventListener(change, () => drawMap().catch(fail));
