@@ -26,9 +26,9 @@ from horde_env.commands.running import (
     WELL,
     BadInput,
     Interrupted,
+    SignalHandler,
     Target,
     add_arguments,
-    handling_signals,
     running,
     stop_robot,
     target_of,
@@ -246,7 +246,7 @@ def _emulate(words: argparse.Namespace) -> int:
         if words.seed < 0:
             raise BadInput(f"--seed must not be negative, and is {words.seed}")
         ended = threading.Event()
-        with handling_signals(None, ended.set) as signals:
+        with SignalHandler(None, ended.set) as signals:
             counts = serve(
                 tcp=words.tcp,
                 drops=words.drops,

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import gymnasium
 
@@ -162,7 +162,7 @@ def running(target: Target, *, realtime: bool) -> Iterator[gymnasium.Env[Any, An
         Interrupted: At a signal; after the robot was closed if the signal comes while it is being closed.
     """
     latch = EmergencyLatch(default_path(target.robot)) if target.is_physical else None
-    with handling_signals(latch) as signals, _without_log():
+    with SignalHandler(latch) as signals, _without_log():
         with user_errors():
             env = target.make(realtime=realtime)
         try:
@@ -193,6 +193,8 @@ def _without_log() -> Iterator[None]:
 class SignalHandler:
     """Handles the signals of ENDING: the first one ends the command, and none disturbs the stopping that follows.
 
+    As a context it is installed, in the main thread only, as Python requires.
+
     Args:
         latch: The emergency stop that a second Ctrl-C sets; None if nothing can move.
         end: Ends the work without an exception; Interrupted is raised when None.
@@ -206,6 +208,16 @@ class SignalHandler:
         self.seen: list[int] = []
         self.deferred = False
         self._latch, self._end = latch, end
+        self._before: dict[int, Any] = {}
+
+    def __enter__(self) -> Self:
+        if threading.current_thread() is threading.main_thread():
+            self._before = {signum: signal.signal(signum, self) for signum in ENDING}
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for signum, old in self._before.items():
+            signal.signal(signum, old)
 
     def __call__(self, signum: int, frame: object) -> None:  # noqa: ARG002
         """Handle a signal.
@@ -221,21 +233,6 @@ class SignalHandler:
             self._end()
         elif len(self.seen) == 1 and not self.deferred:
             raise Interrupted(signum)
-
-
-@contextmanager
-def handling_signals(latch: EmergencyLatch | None, end: Callable[[], None] | None = None) -> Iterator[SignalHandler]:
-    """Install a `SignalHandler`, in the main thread only, as Python requires."""
-    handler = SignalHandler(latch, end)
-    if threading.current_thread() is not threading.main_thread():
-        yield handler
-        return
-    before = {signum: signal.signal(signum, handler) for signum in ENDING}
-    try:
-        yield handler
-    finally:
-        for signum, old in before.items():
-            signal.signal(signum, old)
 
 
 def stop_robot(words: argparse.Namespace) -> int:

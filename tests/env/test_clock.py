@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from horde_env.clock import ManualClock, RealTimeClock, SimulatedClock
+from horde_env.clock import ManualClock, RealTimeClock
 
 
 def clock_by_hand(period_s: float = 0.1) -> tuple[RealTimeClock, ManualClock]:
@@ -88,13 +88,6 @@ def test_start_forgets_what_was_missed() -> None:
     clock.start()
     assert clock.missed == 0
     assert live(clock, hand, thinking_s=0.0) == pytest.approx(0.0)
-
-
-def test_virtual_time_is_never_late() -> None:
-    clock = SimulatedClock()
-    clock.start()
-    clock.begin()
-    assert (clock.wait(), clock.missed) == (0.0, 0)
 
 
 @pytest.mark.parametrize("period_s", [0.0, -0.1, float("nan")])
