@@ -10,24 +10,21 @@ import pytest
 
 from horde_agent import cli
 from horde_agent.learning import layout
-from horde_agent.reproduce import (
-    EXPERIMENTS,
-    chain,
-    conditioning,
-    curiosity,
-    excursions,
-    horde2011,
-    loop,
-    measures,
-    nexting,
-    offline,
-    policies,
-    reset,
-    study,
-    swifttd,
-)
+from horde_agent.reproduce import EXPERIMENTS, offline, study
+from horde_agent.reproduce.chain import problem as chain
+from horde_agent.reproduce.conditioning import problem as conditioning
+from horde_agent.reproduce.curiosity import problem as curiosity
+from horde_agent.reproduce.excursions import problem as excursions
 from horde_agent.reproduce.experiment import Result
+from horde_agent.reproduce.horde2011 import problem as horde2011
+from horde_agent.reproduce.loop import problem as loop
+from horde_agent.reproduce.loop import worlds as loop_worlds
+from horde_agent.reproduce.measures import problem as measures
+from horde_agent.reproduce.nexting import problem as nexting
+from horde_agent.reproduce.policies import problem as policies
+from horde_agent.reproduce.reset import problem as reset
 from horde_agent.reproduce.study import run_here
+from horde_agent.reproduce.swifttd import problem as swifttd
 
 
 def check_whole(result: Result, folder: Path) -> None:
@@ -61,7 +58,7 @@ def test_an_experiment_runs_whole(
     In narrow blocks, whose kernels compile in a third of the time: this alone is TD(lambda) in the span engine.
     """
     monkeypatch.setattr(layout, "WIDEST", 48)
-    name = problem.__name__.split(".")[-1]
+    name = problem.__name__.split(".")[-2]
     monkeypatch.setitem(problem.SIZES, "quick", size)
     monkeypatch.setattr(measures, "BAIRD_RUNS", 2)
     monkeypatch.setattr(swifttd, "RIVALS", [rival for rival in swifttd.RIVALS if rival.rule == "td"])
@@ -95,11 +92,11 @@ def test_the_whole_reproduction_on_the_robot(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setitem(reset.CHANGE_AT, "quick", 700)
     monkeypatch.setattr(policies, "FEW", 100)
     monkeypatch.setattr(policies, "MANY", 200)
-    monkeypatch.setattr(policies, "LARGEST_PART", {"clipped": 100, "plain": 100})
+    monkeypatch.setattr(policies, "TRACE_RULES", ("clipped", "plain"))
     monkeypatch.setitem(policies.SIZES, "quick", policies.Size(life=4_200, rules=100, many=100, cycles=50))
     monkeypatch.setitem(loop.STEPS, "quick", 4_200)
-    monkeypatch.setattr(loop, "learn_ring", lambda *_, **__: loop.ring_values())
-    monkeypatch.setattr(loop, "learn_corridor", lambda _rng: loop.composed_values())
+    monkeypatch.setattr(loop, "learn_ring", lambda *_, **__: loop_worlds.ring_values())
+    monkeypatch.setattr(loop, "learn_corridor", lambda _rng: loop_worlds.composed_values())
     monkeypatch.setattr(study, "run_here", lambda jobs, say: run_here(pickle.loads(pickle.dumps(jobs)), say))
     command = ["reproduce", "all", "--scale", "quick", "--out", str(tmp_path / "out")]
     assert cli.main(command) == 0

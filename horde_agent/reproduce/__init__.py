@@ -1,7 +1,7 @@
 """`horde reproduce`: reproduce White, Modayil & Sutton (2012) and compare each claim with the measurement.
 
-An experiment is a module that measures, judges the claims, draws, and ends with its `EXPERIMENT`
-(`experiment.Experiment`). To add one, add a module and its name here, in `EXPERIMENTS` or `LATER`.
+An experiment is a folder (`experiment.Experiment`): `problem.py` measures, `claims.py` judges, `figure.py` draws. To
+add one, add a folder and its name here, in `EXPERIMENTS` or `LATER`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from horde_agent.runs.config import WHOLE, BadInput, is_file
 __all__ = ["EXPERIMENTS", "FURTHER", "GROUPS", "LATER", "SCALES", "ReproduceConfig", "resolve"]
 
 EXPERIMENTS = ("chain", "excursions", "reset", "policies", "loop")
-"""The experiments' modules, in the order of the paper; `loop` is the feedback of its first figure."""
+"""The experiments' folders, in the order of the paper; `loop` is the feedback of its first figure."""
 
 LATER: tuple[str, ...] = (
     *("tdrc", "nexting", "collision", "rooms", "curiosity", "conditioning", "swifttd", "measures"),

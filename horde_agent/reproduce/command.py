@@ -15,7 +15,7 @@ from rich.console import Console
 
 from horde_agent.life.timing import duration
 from horde_agent.reproduce import EXPERIMENTS, FURTHER, LATER, ReproduceConfig, resolve
-from horde_agent.reproduce.experiment import Cell, Experiment, Result
+from horde_agent.reproduce.experiment import Cell, Experiment, Result, load
 from horde_agent.reproduce.lives import simulate_lives
 from horde_agent.reproduce.page import write_page
 from horde_agent.reproduce.study import Study
@@ -60,16 +60,10 @@ def run(config: ReproduceConfig) -> Path:
     return _draw(study, config)
 
 
-def load(name: str) -> Experiment:
-    """Import an experiment."""
-    experiment: Experiment = importlib.import_module(f"horde_agent.reproduce.{name}").EXPERIMENT
-    return experiment
-
-
 def _simulate_lives_first(study: Study, experiments: Mapping[str, Experiment]) -> None:
     """Simulate the lives of all experiments together, which keeps the cores busy."""
     unfinished = [each for name, each in experiments.items() if _finished_result(study.out, name) is None]
-    wanted = list(dict.fromkeys(life for each in unfinished if each.lives for life in each.lives(study)))
+    wanted = list(dict.fromkeys(life for each in unfinished for life in each.lives(study)))
     if not wanted:
         return
     say(f"{len(wanted)} {'lives are' if len(wanted) > 1 else 'life is'} simulated first unless cached")

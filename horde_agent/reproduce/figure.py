@@ -22,8 +22,8 @@ def save(canvas: Canvas, path: Path, caption: str) -> Figure:
     return Figure(path.name, caption)
 
 
-def sensitivity(found: Mapping[str, Sweep]) -> Canvas:
-    """Return a picture of the areas over alpha: a row for each sweep by name, a panel for each lambda, a line per rule.
+def sensitivity(found: Mapping[str, Sweep], path: Path) -> Figure:
+    """Draw the areas over alpha: a row for each sweep by name, a panel for each lambda, a line per rule.
 
     Lines end at areas above .7.
     """
@@ -41,4 +41,8 @@ def sensitivity(found: Mapping[str, Sweep]) -> Canvas:
             axes.label_outer()
         row[0].set_ylabel("mean error")
     canvas.legend(*panels[0, 0].get_legend_handles_labels(), loc="outside right upper", frameon=False, fontsize=8)
-    return canvas
+    caption = (
+        "Mean error over all steps and questions by step size; a row for each task, a panel for each lambda (of ABTD: "
+        "zeta). Rules that are the same rule there hide each other."
+    )
+    return save(canvas, path, caption)

@@ -22,7 +22,6 @@ from horde_agent.life.student import encoder
 from horde_agent.measures.nmsre import Outcomes
 from horde_agent.measures.returns import TruncatedReturn, policies_under_test
 from horde_agent.record import DRIVES, Flag, Phase, Stream
-from horde_agent.reproduce.study import OnProgress
 from horde_agent.types import Floats, Integers
 
 NOTHING, BEGIN, LEARN = 0, 1, 2
@@ -99,7 +98,6 @@ def learn(
     interface: Interface,
     *,
     after: Callable[[int], None] | None = None,
-    on_progress: OnProgress | None = None,
 ) -> Learned:
     """Learn from a life, and predict at the first observation of each of its test excursions.
 
@@ -108,7 +106,6 @@ def learn(
         horde: A fresh Horde.
         interface: The body's, for its tile coder.
         after: Called after each update with the number of updates so far.
-        on_progress: Called with the share that is done.
     """
     encode, rows = encoder(interface), lessons.stream.rows
     observation, action, b = rows["observation"], rows["action"].tolist(), rows["b"].tolist()
@@ -128,8 +125,6 @@ def learn(
             horde.begin(observation[i], tiles)
         if i in tested:
             predictions.append(horde.predict(tiles)[tested[i]])
-            if on_progress is not None:
-                on_progress(i / len(does))
     return Learned(np.array(predictions, np.float64), time.perf_counter() - began, n_updates)
 
 

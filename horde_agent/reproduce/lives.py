@@ -20,12 +20,12 @@ from horde_agent.gvf import GVF
 from horde_agent.horde import Horde
 from horde_agent.interface import Interface
 from horde_agent.life.bodies import ONE_AT_A_TIME, LampMove, make_body
-from horde_agent.life.life import Life, StepEvent
+from horde_agent.life.life import Life
 from horde_agent.life.worker import InPlace
 from horde_agent.policies import BehaviourPolicy, StickyRandom
 from horde_agent.questions import excursions, nexting
 from horde_agent.record import Recorder
-from horde_agent.reproduce.study import Job, OnProgress, Study
+from horde_agent.reproduce.study import Job, Study
 
 Kind = Literal["excursions", "behaviour"]
 """With test excursions, as in the paper's first two experiments, or learning on every step, as in its third."""
@@ -71,15 +71,15 @@ def simulate_lives(study: Study, wanted: Sequence[LifeSpec]) -> list[Path]:
     return [path for batch in batches for path in study.in_parallel(batch)]
 
 
-def simulate_life(on_progress: OnProgress, study: Study, wanted: LifeSpec) -> Path:
-    """Simulate a life unless cached and return its recording's path; a job for a worker process."""
+def simulate_life(study: Study, wanted: LifeSpec) -> Path:
+    """Simulate a life unless cached and return its recording's path."""
     seed, steps, kind, moves, behaviour, physics = wanted
     physics = physics if study.backend == "simulator" else None
 
     def make(path: Path) -> None:
         env = make_body(study.backend, study.port, lamp_moves=moves, physics=physics)
         try:
-            _record(env, path, wanted, on_progress)
+            _record(env, path, wanted)
         finally:
             env.close()
 
@@ -92,15 +92,11 @@ def simulate_life(on_progress: OnProgress, study: Study, wanted: LifeSpec) -> Pa
 _NO_SEGMENTS_S = 1e9
 
 
-def _record(env: gymnasium.Env[Any, Any], path: Path, wanted: LifeSpec, on_progress: OnProgress) -> None:
+def _record(env: gymnasium.Env[Any, Any], path: Path, wanted: LifeSpec) -> None:
     interface = Interface.of(env)
     coder = interface.coder
     asked = _few_questions(interface, wanted.kind)
     horde = QuestionHolder(asked, n_features=coder.n_features, n_active=coder.n_active)
-
-    def observe(event: StepEvent) -> None:
-        on_progress(event.life.steps / wanted.steps)
-
     behaviour, rng = wanted.behaviour(interface), np.random.default_rng(wanted.seed)
     recorder = open_recorder(interface, path, wanted.seed)
     with Life(
@@ -110,7 +106,6 @@ def _record(env: gymnasium.Env[Any, Any], path: Path, wanted: LifeSpec, on_progr
         rng,
         interface=interface,
         recorder=recorder,
-        observers=[observe],
         worker=InPlace(),
     ) as life:
         life.run(wanted.steps)

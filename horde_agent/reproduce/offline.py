@@ -29,7 +29,6 @@ from horde_agent.measures.nmsre import nmsre_at_rest
 from horde_agent.measures.returns import PolicyUnderTest, policies_under_test, returns_along
 from horde_agent.record import Flag, Phase
 from horde_agent.reproduce.lessons import HORIZON, LEARN, NOTHING, TrainingData
-from horde_agent.reproduce.study import OnProgress
 from horde_agent.types import Bools, Floats, Integers
 
 Singles = NDArray[np.float32]
@@ -279,7 +278,6 @@ def offline(
     questions: Sequence[GVF],
     interface: Interface,
     rng: np.random.Generator,
-    on_progress: OnProgress,
 ) -> Offline:
     """Return how well the best off-line linear predictors do on held-out excursions, which `rng` chooses.
 
@@ -296,13 +294,12 @@ def offline(
     is_held_out = np.zeros(len(lessons.test_row), dtype=np.bool_)
     systems = [(policy, gamma) for policy in policies_under_test(questions) for gamma in np.unique(policy.gamma)]
     parts: dict[int, Split] = {}
-    for k, (policy, gamma) in enumerate(systems):
+    for policy, gamma in systems:
         mine = lessons.test_action == policy.action
         part = parts.setdefault(policy.action, split(int(mine.sum()), rng))
         is_held_out[mine] = part.is_held_out
         asked = policy.gamma == gamma
         found[:, policy.demons[asked]] = _system(life, policy, float(gamma), asked, part, lam)
-        on_progress((k + 1) / len(systems))
     ridge, lstd, mean = found
     return Offline(ridge, lstd, mean, is_held_out)
 

@@ -8,7 +8,8 @@ from html import escape
 from pathlib import Path
 
 from horde_agent.life.timing import duration
-from horde_agent.reproduce.experiment import Cell, Claim, Result
+from horde_agent.reproduce.claims import Claim
+from horde_agent.reproduce.experiment import Cell, Result
 from horde_agent.runs.showing.html import STYLE, element, notes, page, section
 
 SHORT_LIVES = (

@@ -21,7 +21,6 @@ from horde_agent.kernels.vectors import hold
 from horde_agent.learning.plain import new_demons
 from horde_agent.learning.rules import LearnerConfig, next_lambda
 from horde_agent.problems.markov import Problem
-from horde_agent.reproduce.study import OnProgress
 from horde_agent.types import Bools, Floats, Integers
 
 PLAIN, ADAGRAD, EXTRAGRADIENT = range(3)
@@ -100,8 +99,8 @@ def value_error(problem: Problem) -> Error:
     return Error(weights[:, :, None] * problem.features, weights * problem.values())
 
 
-def score(on_progress: OnProgress, runs: Runs, batches: Sequence[Batch], seed: int, n_runs: int) -> list[Scores]:
-    """Return each batch's scores; run k draws from the generator seeded by (seed, k). A job for a worker process.
+def score(runs: Runs, batches: Sequence[Batch], seed: int, n_runs: int) -> list[Scores]:
+    """Return each batch's scores; run k draws from the generator seeded by (seed, k).
 
     All batches learn from the same trajectories.
     """
@@ -114,7 +113,6 @@ def score(on_progress: OnProgress, runs: Runs, batches: Sequence[Batch], seed: i
         for batch, scores in zip(batches, found, strict=True):
             errors = learn(problem, trajectory, batch, error, runs.every).mean(axis=1)
             scores.area[:, run], scores.last[:, run] = errors.mean(axis=0), errors[-n_last:].mean(axis=0)
-        on_progress((run + 1) / n_runs)
     return found
 
 

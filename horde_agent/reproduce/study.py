@@ -3,7 +3,7 @@
 An experiment caches expensive results and runs independent work in spawned processes, one per core, with progress:
 
     @cached(Scores)  # a NamedTuple
-    def learn(on_progress: OnProgress, study: Study, seed: int) -> Scores: ...
+    def learn(study: Study, seed: int) -> Scores: ...
 
     scores = study.in_parallel([Job(f"seed {seed}", learn, (study, seed)) for seed in study.seeds])
 
@@ -38,8 +38,6 @@ import numpy as np
 from horde_agent.life.timing import duration
 from horde_agent.runs.keeping.folder import git_commit, own_version
 
-OnProgress = Callable[[float], None]
-"""Takes the finished share of a job, in [0, 1]; cheap enough for every step."""
 Scale = Literal["quick", "paper"]
 Arrays = TypeVar("Arrays", bound=Any)
 Arguments = ParamSpec("Arguments")
@@ -106,15 +104,15 @@ class Study:
     def in_parallel(self, jobs: Sequence[Job]) -> list[Any]:
         """Run jobs in spawned processes, one per core, and return their results in order.
 
-        Each is called as function(on_progress, *args); see `Job`. Ctrl-C ends all. At the quick scale they are
+        Each is called as function(*args); see `Job`. Ctrl-C ends all. At the quick scale they are
         done one after another in this process: starting worker processes, which load all kernels again, takes longer.
         """
         do = run_here if self.is_quick else run_jobs
         return do(jobs, self.say) if jobs else []
 
 
-Work = Callable[Concatenate[OnProgress, Study, Arguments], Arrays]
-"""A job for a worker process, called as work(on_progress, study, *args)."""
+Work = Callable[Concatenate[Study, Arguments], Arrays]
+"""The function of a job, called as work(study, *args)."""
 
 
 def cached(kind: type[Arrays]) -> Callable[[Work[Arguments, Arrays]], Work[Arguments, Arrays]]:
@@ -128,14 +126,12 @@ def cached(kind: type[Arrays]) -> Callable[[Work[Arguments, Arrays]], Work[Argum
 
     def decorate(work: Work[Arguments, Arrays]) -> Work[Arguments, Arrays]:
         @functools.wraps(work)
-        def read_or_work(
-            on_progress: OnProgress, study: Study, /, *args: Arguments.args, **options: Arguments.kwargs
-        ) -> Arrays:
+        def read_or_work(study: Study, /, *args: Arguments.args, **options: Arguments.kwargs) -> Arrays:
             def write(path: Path) -> None:
                 with path.open("wb") as file:
-                    np.savez(file, **work(on_progress, study, *args, **options)._asdict())
+                    np.savez(file, **work(study, *args, **options)._asdict())
 
-            words = [work.__module__.rpartition(".")[-1], work.__name__]
+            words = [work.__module__.split(".")[2], work.__name__]  # the experiment
             words += [arg.name if isinstance(arg, Path) else str(arg) for arg in (*args, *options.values())]
             with np.load(study.cached(re.sub(r"[^\w.]+", "-", "-".join(words)) + ".npz", write)) as file:
                 arrays = [file[name] for name in kind._fields]
@@ -163,15 +159,14 @@ def _remove(path: Path) -> None:
 
 # ---- jobs -----------------------------------------------------------------------------------------------------------
 
-_SEND_EVERY_S, _PRINT_EVERY_S = 1.0, 10.0
-_PRINT_FROM = 0.01  # finished share of the work before which the remaining time is not estimated
+_PRINT_EVERY_S = 10.0
 
 
 class Job(NamedTuple):
     """One piece of work."""
 
     name: str  # shown in progress and errors
-    function: Callable[..., Any]  # a module-level function, called as function(on_progress, *args)
+    function: Callable[..., Any]  # a module-level function, called as function(*args)
     args: tuple[Any, ...] = ()  # its arguments; must be picklable
     cost: float = 1.0  # expected duration in any unit: weights the progress, and the most expensive jobs start first
 
@@ -187,7 +182,7 @@ def n_cores() -> int:
 
 
 def run_jobs(jobs: Sequence[Job], say: Callable[[str], None], n_workers: int | None = None) -> list[Any]:
-    """Run jobs in worker processes and return their results in order; a single job runs in this process.
+    """Run jobs in worker processes and return their results in order.
 
     Args:
         jobs: The work.
@@ -198,29 +193,26 @@ def run_jobs(jobs: Sequence[Job], say: Callable[[str], None], n_workers: int | N
         JobFailed: If a job fails; the workers are terminated.
         KeyboardInterrupt: On Ctrl-C; the workers are terminated.
     """
-    if len(jobs) == 1:
-        return run_here(jobs, say)
     n_workers = min(n_workers or n_cores(), max(len(jobs), 1))
     progress, results = _Progress(jobs, say), [None] * len(jobs)
     context, others = multiprocessing.get_context("spawn"), set(multiprocessing.active_children())
+    order = sorted(range(len(jobs)), key=lambda k: -jobs[k].cost)
     with _worker_environment():
-        shares = context.SimpleQueue()
-        pool = ProcessPoolExecutor(n_workers, context, _start_worker, (shares, max(1, n_cores() // n_workers)))
-        order = sorted(range(len(jobs)), key=lambda k: -jobs[k].cost)
-        running = {pool.submit(_run, k, jobs[k]): k for k in order}
+        pool = ProcessPoolExecutor(n_workers, context, _start_worker, (max(1, n_cores() // n_workers),))
+        unfinished = {pool.submit(_run, jobs[k]): k for k in order}
     try:
-        while running:
-            finished, _ = wait(running, timeout=_SEND_EVERY_S, return_when=FIRST_COMPLETED)
-            while not shares.empty():
-                progress.update(*shares.get())
+        while unfinished:
+            finished, _ = wait(unfinished, timeout=_PRINT_EVERY_S, return_when=FIRST_COMPLETED)
+            running = [jobs[k] for k in unfinished.values()][:n_workers]
             for future in finished:
-                k, error = running.pop(future), future.exception()
+                k, error = unfinished.pop(future), future.exception()
                 if isinstance(error, BrokenProcessPool):
-                    raise JobFailed(f"{progress.running} failed: a process died; killed, or out of memory?")
+                    names = ", ".join(job.name for job in running)
+                    raise JobFailed(f"{names} failed: a process died; killed, or out of memory?")
                 if error is not None:
                     raise JobFailed(f"{jobs[k].name} failed: {''.join(traceback.format_exception(error))}")
                 results[k] = future.result()
-                progress.update(k, 1.0)
+            progress.say_if_due([jobs[k] for k in unfinished.values()], n_workers)
     except BaseException:
         for process in set(multiprocessing.active_children()) - others:
             process.terminate()
@@ -239,35 +231,29 @@ def run_here(jobs: Sequence[Job], say: Callable[[str], None]) -> list[Any]:
     numba.set_num_threads(n_threads if len(jobs) == 1 else 1)
     try:
         for k, job in enumerate(jobs):
-            results.append(job.function(lambda share, k=k: progress.update(k, share), *job.args))
-            progress.update(k, 1.0)
+            results.append(job.function(*job.args))
+            progress.say_if_due(jobs[k + 1 :])
     finally:
         numba.set_num_threads(n_threads)
     return results
 
 
 class _Progress:
-    """Prints the finished share of the work and the time left, at most every ten seconds."""
+    """Prints the running jobs, the number of finished ones and the time left, at most every ten seconds."""
 
     def __init__(self, jobs: Sequence[Job], say: Callable[[str], None]) -> None:
-        self._jobs, self._say = jobs, say
-        self._shares: dict[int, float] = {}
+        self._say, self._n, self._cost = say, len(jobs), sum(job.cost for job in jobs)
         self._began = self._printed = time.perf_counter()
 
-    @property
-    def running(self) -> str:
-        """Names of the started and unfinished jobs."""
-        return ", ".join(self._jobs[k].name for k, share in self._shares.items() if share < 1.0)
-
-    def update(self, k: int, share: float) -> None:
-        """Set the finished share of job k."""
-        self._shares[k], now = share, time.perf_counter()
-        whole = sum(job.cost for job in self._jobs)
-        done = sum(self._jobs[i].cost * s for i, s in self._shares.items()) / whole
-        if now - self._printed >= _PRINT_EVERY_S and done >= _PRINT_FROM:
-            self._printed, n = now, len(self._jobs)
-            left = duration((now - self._began) * (1 - done) / done)
-            self._say(f"{self.running} · {done:.0%} of {n} job{'s' * (n > 1)} · {left} left")
+    def say_if_due(self, unfinished: Sequence[Job], n_workers: int = 1) -> None:
+        """Print a line if ten seconds have passed; the first `n_workers` of the unfinished jobs are running."""
+        now, done = time.perf_counter(), 1.0 - sum(job.cost for job in unfinished) / self._cost
+        if not unfinished or now - self._printed < _PRINT_EVERY_S:
+            return
+        self._printed = now
+        left = f" · {duration((now - self._began) * (1.0 - done) / done)} left" if done > 0.0 else ""
+        names = ", ".join(job.name for job in unfinished[:n_workers])
+        self._say(f"{names} · {self._n - len(unfinished)} of {self._n} jobs done{left}")
 
 
 @contextmanager
@@ -287,12 +273,7 @@ def _worker_environment() -> Iterator[None]:
             signal.signal(signal.SIGINT, handler)
 
 
-_shares: Any = None  # of a worker: the queue to its parent
-
-
-def _start_worker(shares: Any, n_threads: int) -> None:
-    global _shares
-    _shares = shares
+def _start_worker(n_threads: int) -> None:
     threading.Thread(target=_exit_with_parent, daemon=True).start()
     numba.set_num_threads(min(n_threads, numba.get_num_threads()))
 
@@ -304,15 +285,6 @@ def _exit_with_parent() -> None:
     os._exit(1)
 
 
-def _run(k: int, job: Job) -> Any:
+def _run(job: Job) -> Any:
     gc.collect()  # frees the last job's reference cycles
-    sent = -_SEND_EVERY_S
-
-    def send(share: float) -> None:
-        nonlocal sent
-        if time.perf_counter() - sent >= _SEND_EVERY_S:
-            sent = time.perf_counter()
-            _shares.put((k, share))
-
-    send(0.0)
-    return job.function(send, *job.args)
+    return job.function(*job.args)

@@ -7,7 +7,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from horde_agent.reproduce.experiment import Cell, Table, mean_ci
+from horde_agent.reproduce.claims import mean_ci
+from horde_agent.reproduce.experiment import Cell, Table
 from horde_agent.reproduce.small_runs import Batch, Runs, Scores, Variant, score
 from horde_agent.reproduce.study import Job, Study
 from horde_agent.types import Floats

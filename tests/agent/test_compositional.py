@@ -10,7 +10,7 @@ import pytest
 from horde_agent.gvf import GVF, Channel, Prediction
 from horde_agent.horde import Horde, LearnerConfig
 from horde_agent.policies import Behaviour
-from horde_agent.reproduce.loop import (
+from horde_agent.reproduce.loop.worlds import (
     FIRST_GAMMA,
     FIRST_RIGHT,
     N_STATES,

@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from horde_agent.reproduce import chain as world
-from horde_agent.reproduce.chain import EXPERIMENT, ONLINE, TAU, Curves, fit, mean_curves
+from horde_agent.reproduce.chain import problem as world
+from horde_agent.reproduce.chain.claims import CLAIMS
+from horde_agent.reproduce.chain.problem import ONLINE, TAU, Curves, fit, mean_curves
 from tests.agent.shared import reference
 from tests.oracles.evaluation import true_mspbe
 
@@ -101,7 +102,7 @@ def test_the_estimates_are_right_and_the_likely_mistakes_are_not() -> None:
 @pytest.fixture(scope="module")
 def curves() -> Curves:
     """The mean of 100 runs at gamma 0.9."""
-    return mean_curves(lambda share: None, seed=0, gamma=0.9)
+    return mean_curves(seed=0, gamma=0.9)
 
 
 def test_the_chain_shows_what_a_right_implementation_must(curves: Curves) -> None:
@@ -123,10 +124,10 @@ def test_the_chain_shows_what_a_right_implementation_must(curves: Curves) -> Non
 
 def test_the_verdicts_follow_the_numbers(curves: Curves) -> None:
     """Partly where only the shape holds; and with estimates that are exact, no sample is as good as they are."""
-    verdicts = [claim.verdict for claim in EXPERIMENT.judge({(0.9, 0): curves})]
+    verdicts = [claim.verdict for claim in CLAIMS.judge({(0.9, 0): curves})]
     assert verdicts == [*["partly reproduced"] * 3, "reproduced", "partly reproduced"]
     perfect = curves._replace(mean={**curves.mean, **dict.fromkeys(ONLINE, curves.mean["true"])}, starts_at_zero=False)
-    verdicts = [claim.verdict for claim in EXPERIMENT.judge({(0.9, 0): perfect, (0.9, 1): perfect})]
+    verdicts = [claim.verdict for claim in CLAIMS.judge({(0.9, 0): perfect, (0.9, 1): perfect})]
     assert verdicts == ["reproduced", "reproduced", "not reproduced", "not reproduced", "reproduced"]
 
 

@@ -9,11 +9,11 @@ from gymnasium.utils.env_checker import check_env
 
 from horde_agent.measures.returns import returns_along
 from horde_agent.problems.conditioning import Patterning, TraceConditioning
-from horde_agent.reproduce import conditioning
-from horde_agent.reproduce.conditioning import (
+from horde_agent.reproduce.conditioning import problem as conditioning
+from horde_agent.reproduce.conditioning.claims import CLAIMS
+from horde_agent.reproduce.conditioning.problem import (
     ALONE,
     CLOSED,
-    EXPERIMENT,
     FOREIGN,
     LONG,
     MICRO,
@@ -151,7 +151,7 @@ def data_of(**changed: float) -> Data:
 
 
 def test_all_claims_hold_by_measurements_that_fulfil_their_rules() -> None:
-    assert [claim.verdict for claim in EXPERIMENT.judge(data_of())] == ["reproduced"] * 5
+    assert [claim.verdict for claim in CLAIMS.judge(data_of())] == ["reproduced"] * 5
 
 
 @pytest.mark.parametrize(
@@ -167,5 +167,5 @@ def test_all_claims_hold_by_measurements_that_fulfil_their_rules() -> None:
     ],
 )
 def test_a_measurement_beyond_a_limit_spoils_its_claim_alone(name: str, value: float, claim: int) -> None:
-    verdicts = [found.verdict for found in EXPERIMENT.judge(data_of(**{name: value}))]
+    verdicts = [found.verdict for found in CLAIMS.judge(data_of(**{name: value}))]
     assert verdicts[claim] != "reproduced"

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from horde_agent.reproduce import curiosity
-from horde_agent.reproduce.curiosity import (
+from horde_agent.reproduce.curiosity import problem as curiosity
+from horde_agent.reproduce.curiosity.claims import CLAIMS, reaction, recovery
+from horde_agent.reproduce.curiosity.problem import (
     CHANGED,
-    EXPERIMENT,
     FOLLOW,
     NORMAL,
     OTHER,
@@ -21,8 +21,6 @@ from horde_agent.reproduce.curiosity import (
     Record,
     Size,
     live,
-    reaction,
-    recovery,
 )
 
 NOTHING = (np.zeros(0), np.zeros(0, dtype=np.int64))
@@ -106,7 +104,7 @@ def data_of(n_bad: int = 0, **bad: tuple[int, int]) -> Data:
 
 
 def verdicts(data: Data) -> list[bool]:
-    return [claim.verdict == "reproduced" for claim in EXPERIMENT.judge(data)]
+    return [claim.verdict == "reproduced" for claim in CLAIMS.judge(data)]
 
 
 def test_all_claims_hold_by_lives_that_fulfil_their_rules() -> None:

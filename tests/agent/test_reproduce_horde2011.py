@@ -7,8 +7,8 @@ from itertools import groupby, pairwise
 import numpy as np
 import pytest
 
-from horde_agent.reproduce.horde2011 import (
-    EXPERIMENT,
+from horde_agent.reproduce.horde2011.claims import CLAIMS
+from horde_agent.reproduce.horde2011.problem import (
     LONGEST_BOUT,
     LONGEST_TEST,
     N_HEADINGS,
@@ -20,6 +20,7 @@ from horde_agent.reproduce.horde2011 import (
     Stops,
     Wanderer,
     Wandering,
+    regression_nmse,
     until_obstacle,
     until_rest,
 )
@@ -73,6 +74,14 @@ def test_continuations_end_at_the_obstacle_and_at_rest() -> None:
     assert [moves(seen(rotational_velocity=rate), NO_TILES) for rate in rates] == [1.0, 0.0, 0.0, 1.0]
 
 
+def test_regression_on_the_other_approaches_finds_times_that_the_tiles_tell() -> None:
+    """Two kinds of start, 3 and 7 steps from the obstacle: known from the others, but for the ridge."""
+    kind, rng = np.arange(40) % 2, np.random.default_rng(0)
+    tiles = np.column_stack([kind, kind + 10, 20 + np.arange(40)])
+    assert regression_nmse(tiles, 3 + 4 * kind) < 0.05
+    assert regression_nmse(tiles, rng.permutation(3 + 4 * kind)) > 0.5
+
+
 def stops(predicted: tuple[float, float, float] = (13.0, 7.5, 4.5), *, slow: bool = False) -> Stops:
     """Return 800 stops on each floor, of 13, 7.5 and 4.5 steps; `slow`: predictions lag 300 stops after each change."""
     floor = np.repeat(np.arange(3), 800)
@@ -94,12 +103,13 @@ def wandering(
     returns = np.column_stack([np.arange(40.0), np.zeros((40, 2))])
     ms = np.where(np.arange(60) < 30, 1.0, growth)
     heading = np.arange(40) % N_HEADINGS
-    return Wandering(ms, np.array([10, 9]), time, predicted, np.tile(light, (40, 1)), returns, np.arange(40.0), heading)
+    lights, value = np.tile(light, (40, 1)), np.arange(40.0)
+    return Wandering(ms, np.array([10, 9]), time, predicted, lights, returns, value, heading, 0.2)
 
 
 def verdicts(life: Wandering, of_stops: Stops) -> list[bool]:
     data = Data([life] * 3, [of_stops] * 3, Size(61_200, 40))
-    return [claim.verdict == "reproduced" for claim in EXPERIMENT.judge(data)]
+    return [claim.verdict == "reproduced" for claim in CLAIMS.judge(data)]
 
 
 def test_all_claims_hold_by_lives_that_fulfil_their_rules() -> None:

@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 
 from horde_agent.record import Recorder, Row, Stream
-from horde_agent.reproduce.loop import (
+from horde_agent.reproduce.loop.claims import CLAIMS
+from horde_agent.reproduce.loop.figure import tables
+from horde_agent.reproduce.loop.problem import (
     ALONE,
     CLOSED,
-    EXPERIMENT,
     GAMMAS,
     MINUTE,
     OPEN,
@@ -19,16 +20,13 @@ from horde_agent.reproduce.loop import (
     VARIANTS,
     Data,
     Outcome,
-    Ring,
-    composed_values,
     learn_and_score,
     remembering,
-    ring_values,
     since_touch,
-    tables,
     with_copy,
     with_memory,
 )
+from horde_agent.reproduce.loop.worlds import Ring, composed_values, ring_values
 from horde_agent.types import Floats
 from tests.agent.shared import robot_interface
 
@@ -67,7 +65,7 @@ def test_the_memory_is_there_to_be_asked_about_and_no_tile_reads_it() -> None:
 def test_with_the_loop_open_the_tiles_code_what_outsiders_said_one_step_before() -> None:
     """As many tiles as with the loop; a prediction does not depend on the one before it."""
     stream, interface = with_memory(life(5 * MINUTE, [30, 700, 1300]), ROBOT), remembering(ROBOT)
-    widened, opened = with_copy(stream, interface, lambda share: None)
+    widened, opened = with_copy(stream, interface)
     assert (opened.coder.n_active, opened.coder.n_features) == (457 + 64, 6065 + 8 * 64)
     said = widened.rows["observation"][:, -2:]
     assert said[0].tolist() == [0.0, 0.0]
@@ -87,7 +85,7 @@ def test_only_a_memory_foretells_what_the_observation_does_not_show() -> None:
     rng = np.random.default_rng(0)
     n_steps = 8 * MINUTE
     stream = with_memory(life(n_steps, np.flatnonzero(rng.random(n_steps) < 1 / 60).tolist()), ROBOT)
-    errors = {v: learn_and_score(stream, remembering(ROBOT), v, lambda share: None).nmse for v in (ALONE, TRUTH)}
+    errors = {v: learn_and_score(stream, remembering(ROBOT), v).nmse for v in (ALONE, TRUTH)}
     assert (errors[ALONE] > 0.95).all()
     assert errors[TRUTH][0] < 0.5
 
@@ -125,7 +123,7 @@ def data(
 )
 def test_the_loop_must_beat_both_in_every_life(errors: tuple[list[float], ...], expected: str) -> None:
     measured = data(*errors)
-    assert EXPERIMENT.judge(measured)[0].verdict == expected
+    assert CLAIMS.judge(measured)[0].verdict == expected
     assert len(tables(measured)[0].rows) == len(VARIANTS) * len(GAMMAS)
 
 
@@ -139,4 +137,4 @@ def test_the_loop_must_beat_both_in_every_life(errors: tuple[list[float], ...], 
     ],
 )
 def test_the_small_worlds_are_judged_by_their_known_answers(measured: Data, expected: list[str]) -> None:
-    assert [claim.verdict for claim in EXPERIMENT.judge(measured)[1:]] == expected
+    assert [claim.verdict for claim in CLAIMS.judge(measured)[1:]] == expected

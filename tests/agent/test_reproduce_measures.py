@@ -11,8 +11,10 @@ from horde_agent.gvf import GVF
 from horde_agent.horde import Horde, LearnerConfig
 from horde_agent.measures.online import UDE, rupee_beta0
 from horde_agent.policies import ConstantAction
-from horde_agent.reproduce import measures
-from horde_agent.reproduce.measures import Announced, ChainCurves, Data, Noise, Runs, Tracking
+from horde_agent.reproduce.claims import rank_correlation
+from horde_agent.reproduce.measures import claims as measures_claims
+from horde_agent.reproduce.measures import problem as measures
+from horde_agent.reproduce.measures.problem import Announced, ChainCurves, Data, Noise, Runs, Tracking
 
 
 def test_the_runs_are_a_horde_of_gtd_with_its_rupee_and_ude() -> None:
@@ -46,8 +48,8 @@ def test_td_diverges_on_the_star_and_rupee_announces_it() -> None:
 
 def test_ranks_are_compared_not_values() -> None:
     x = np.array([1.0, 2.0, 3.0, 4.0])
-    assert measures.rank_correlation(x, np.exp(10.0 * x)) == pytest.approx(1.0)
-    assert measures.rank_correlation(x, -x) == pytest.approx(-1.0)
+    assert rank_correlation(x, np.exp(10.0 * x)) == pytest.approx(1.0)
+    assert rank_correlation(x, -x) == pytest.approx(-1.0)
 
 
 def data_of(
@@ -79,4 +81,4 @@ def data_of(
     ],
 )
 def test_the_rules_judge_by_their_limits(changes: dict[str, float], verdicts: str) -> None:
-    assert "".join(claim.verdict[0] for claim in measures.EXPERIMENT.judge(data_of(**changes))) == verdicts  # type: ignore[arg-type]
+    assert "".join(claim.verdict[0] for claim in measures_claims.CLAIMS.judge(data_of(**changes))) == verdicts  # type: ignore[arg-type]

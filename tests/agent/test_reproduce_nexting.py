@@ -11,11 +11,12 @@ from horde_agent.horde import LearnerConfig
 from horde_agent.interface import Interface
 from horde_agent.life.bodies import make_body
 from horde_agent.record import Stream, read
-from horde_agent.reproduce import nexting
-from horde_agent.reproduce import nexting_life as life
 from horde_agent.reproduce.lives import LifeSpec, simulate_life
-from horde_agent.reproduce.nexting import Data, Offline, autoregression
-from horde_agent.reproduce.nexting_life import Asked, NextingLife, Until, learn_life, wall_follower
+from horde_agent.reproduce.nexting import claims as nexting_claims
+from horde_agent.reproduce.nexting import life
+from horde_agent.reproduce.nexting import problem as nexting
+from horde_agent.reproduce.nexting.life import Asked, NextingLife, Until, learn_life, wall_follower
+from horde_agent.reproduce.nexting.problem import Data, Offline, autoregression
 from horde_agent.reproduce.study import Study
 from tests.agent.doubles import ToyBody
 from tests.agent.reproducing import record_life, toy_study
@@ -65,7 +66,7 @@ def test_no_return_crosses_a_gap_or_the_end(toy: Stream, asked: Asked) -> None:
 def test_windows_score_the_predictions_as_they_were_made(toy: Stream, asked: Asked) -> None:
     """Weights move within a window; frozen weights are those after its first update."""
     of, config = NextingLife(toy, asked), LearnerConfig(vector_mspbe=False)
-    found = learn_life(of, config, 150, lambda _: None, n_windows=2)
+    found = learn_life(of, config, 150, n_windows=2)
     horde = asked.horde(config)
     observation, tiles = toy.rows["observation"], of.rows.tiles(np.arange(len(toy))).astype(np.int64)
     made = [horde.begin(observation[0], tiles[0])]
@@ -111,7 +112,7 @@ def test_a_life_is_that_of_its_behaviour_and_engine(tmp_path: Path) -> None:
     """The same seed with another behaviour is another life, in another file."""
     study = Study(tmp_path, "quick", (0,), "simulator", lambda line: None)
     followed = LifeSpec(0, 60, "behaviour", behaviour=wall_follower, physics="planar")
-    paths = [simulate_life(lambda _: None, study, spec) for spec in (followed, LifeSpec(0, 60, "behaviour"))]
+    paths = [simulate_life(study, spec) for spec in (followed, LifeSpec(0, 60, "behaviour"))]
     actions = [read(path).rows["action"][:60] for path in paths]
     assert paths[0] != paths[1]
     assert np.mean(actions[0] == 0) > np.mean(actions[1] == 0)
@@ -140,5 +141,5 @@ def test_the_rules_judge_by_their_limits(online: float, half: float, whole: floa
     env = make_body("simulator", physics="planar")
     asked = Asked(Interface.of(env), 10)
     env.close()
-    found = nexting.EXPERIMENT.judge(data_of(asked, online, half, whole))
+    found = nexting_claims.CLAIMS.judge(data_of(asked, online, half, whole))
     assert "".join(claim.verdict[0] for claim in found) == verdicts

@@ -144,7 +144,7 @@ def test_both_solutions_explain_what_can_be_explained() -> None:
     """
     lessons, interface = two_states(np.random.default_rng(5), 400)
     asked = [GVF(f"go/g{g}/pay", ConstantAction(0, 1), Channel(1), g) for g in (0.0, 0.8)]
-    scores = offline(lessons, asked, interface, np.random.default_rng(0), lambda share: None)
+    scores = offline(lessons, asked, interface, np.random.default_rng(0))
     noise = np.array([0.0133 / (0.09 + 0.0133), 0.037 / (2.25 + 0.037)])
     np.testing.assert_allclose(scores.mean, 1.0, atol=0.15)
     np.testing.assert_allclose(scores.ridge, noise, rtol=0.35)

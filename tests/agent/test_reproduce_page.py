@@ -11,7 +11,8 @@ import pytest
 
 from horde_agent import cli
 from horde_agent.reproduce import command
-from horde_agent.reproduce.experiment import Claim, Figure, Result, Table
+from horde_agent.reproduce.claims import Claim
+from horde_agent.reproduce.experiment import Figure, Result, Table
 from horde_agent.reproduce.page import write_page
 from horde_agent.reproduce.study import Study
 from horde_agent.runs.keeping.folder import own_version
@@ -46,7 +47,9 @@ def two_experiments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(command, "EXPERIMENTS", ("first", "second"))
     monkeypatch.setattr(command, "FURTHER", ())
     monkeypatch.setattr(
-        command, "load", lambda name: SimpleNamespace(run={"first": first, "second": second}[name], lives=None)
+        command,
+        "load",
+        lambda name: SimpleNamespace(run={"first": first, "second": second}[name], lives=lambda study: []),
     )
 
 

@@ -7,13 +7,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from horde_agent.horde import Horde, LearnerConfig
 from horde_agent.interface import Interface
 from horde_agent.record import read
-from horde_agent.reproduce import excursions, reset
+from horde_agent.reproduce.excursions import problem as excursions
 from horde_agent.reproduce.lessons import TrainingData
-from horde_agent.reproduce.reset import Data, LaterPart, Run, agreement
-from tests.agent.doubles import ToyBody, toy_questions
+from horde_agent.reproduce.reset import problem as reset
+from horde_agent.reproduce.reset.problem import Data, agreement
+from tests.agent.doubles import ToyBody
 from tests.agent.reproducing import record_life, toy_study
 
 
@@ -67,7 +67,7 @@ def test_the_lag_of_a_copy_is_found() -> None:
 
 def data_of(change_at: int = 1_000, every: int = 10) -> Data:
     interface = Interface.of(ToyBody())
-    return Data(interface, reset.asked(interface), change_at, every, 5 * every, {}, {})
+    return Data(interface, reset.asked(interface), change_at, every, {}, {})
 
 
 def test_a_reaction_is_measured_by_its_peak_and_half() -> None:
@@ -79,36 +79,3 @@ def test_a_reaction_is_measured_by_its_peak_and_half() -> None:
     assert found == (2.0, 10.0, 50.0, 90.0)
     assert found.rise == 4.0
     assert data_of().reaction(at, curve - 3.0).rise == 8.0  # from -1 to 7
-
-
-def test_the_share_of_later_moves_is_that_of_the_area_at_the_ends_of_the_blocks() -> None:
-    """Looks at 0, 10, ..., 40, blocks of 20: the vector estimate is 0, 4, 8 there, the scalar half; later .5 and 1."""
-    at = np.arange(0, 50, 10)
-    vector = np.array([0.0, 100.0, 4.0, 100.0, 8.0])[:, None]
-    later = np.array([0.0, 0.5, 1.0])[:, None]
-    run = Run(at, vector, 0.5 * vector, vector, later, np.array([True]), 1, 2, 1.0)
-    assert run.share_later(20) == pytest.approx(1.5 / 6.0)
-
-
-def test_the_later_part_is_the_sum_over_what_w_did_after_each_block() -> None:
-    """By the definition, from every step's delta e, which is what m took in, and every step's w; blocks of 4 of 18."""
-    config = LearnerConfig(mspbe_tau=6.0, secondary_ratio=0.5)
-    horde = Horde(toy_questions(), n_features=40, n_active=3, config=config)
-    rng, decay = np.random.default_rng(1), 1.0 - 1.0 / 6.0
-    horde.begin(rng.random(3), rng.integers(40, size=3))
-    part, m, w = LaterPart(horde, 4), [horde.mspbe_trace()], [horde.weights()[1]]
-    for n in range(1, 17):
-        horde.learn(int(rng.integers(2)), 0.5, rng.random(3), rng.integers(40, size=3))
-        m.append(horde.mspbe_trace())
-        w.append(horde.weights()[1])
-        if n % 4 == 0:
-            part.end_block(horde)
-    taken_in = [m[k] - decay * m[k - 1] for k in range(1, 17)]
-    block_ends = [w[-(-k // 4) * 4] for k in range(1, 17)]
-    parts = [decay ** (16 - k) * (taken_in[k - 1] * (w[16] - block_ends[k - 1])).sum(axis=1) for k in range(1, 17)]
-    largest = np.abs(part.value).max()
-    np.testing.assert_allclose(part.value, np.sum(parts, axis=0), atol=1e-5 * largest)
-    before_each = [decay ** (16 - k) * (taken_in[k - 1] * (w[16] - w[k - 1])).sum(axis=1) for k in range(1, 17)]
-    difference = horde.mspbe_vector() - horde.mspbe_scalar
-    np.testing.assert_allclose(difference, np.sum(before_each, axis=0), atol=1e-5 * np.abs(difference).max())
-    assert largest > 0.01 * np.abs(difference).max()

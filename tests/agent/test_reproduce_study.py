@@ -16,9 +16,23 @@ import numba
 import numpy as np
 import pytest
 
+from horde_agent.reproduce.claims import (
+    Claim,
+    Claims,
+    Finding,
+    Part,
+    above,
+    at_least,
+    at_most,
+    below,
+    mean_ci,
+    student_t,
+    verdict,
+    within,
+)
 from horde_agent.reproduce.command import say
-from horde_agent.reproduce.experiment import Claim, Figure, Result, Table, mean_ci, student_t, verdict
-from horde_agent.reproduce.study import Job, JobFailed, OnProgress, Study, cached, run_jobs
+from horde_agent.reproduce.experiment import Figure, Result, Table
+from horde_agent.reproduce.study import Job, JobFailed, Study, cached, run_jobs
 from tests.agent import kills
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -60,7 +74,7 @@ class Sums(NamedTuple):
 
 
 @cached(Sums)
-def adds(on_progress: OnProgress, study: Study, path: Path, parts: tuple[int, ...]) -> Sums:
+def adds(study: Study, path: Path, parts: tuple[int, ...]) -> Sums:
     path.write_text(path.read_text() + "x")
     return Sums(float(sum(parts)), np.array(parts))
 
@@ -70,7 +84,7 @@ def test_a_cached_job_is_done_once_for_the_same_arguments(tmp_path: Path) -> Non
     calls = tmp_path / "calls"
     calls.touch()
     for parts in ((1, 2), (1, 2), (12,)):
-        found = adds(lambda share: None, study(tmp_path), calls, parts)
+        found = adds(study(tmp_path), calls, parts)
         assert (found.total, found.parts.tolist()) == (sum(parts), list(parts))
     assert calls.read_text() == "xx"
     assert pickle.loads(pickle.dumps(adds)) is adds
@@ -96,28 +110,25 @@ def test_what_was_broken_off_is_not_believed(tmp_path: Path) -> None:
 # ---- jobs -----------------------------------------------------------------------------------------------------------
 
 
-def double(on_progress: OnProgress, x: int) -> tuple[int, int]:
-    on_progress(0.5)
+def double(x: int) -> tuple[int, int]:
     return 2 * x, os.getpid()
 
 
-def notes(on_progress: OnProgress, x: int) -> tuple[int, int, float]:
+def notes(x: int) -> tuple[int, int, float]:
     return x, os.getpid(), time.monotonic()
 
 
-def fails(on_progress: OnProgress) -> None:
+def fails() -> None:
     raise ValueError("an odd number of wheels")
 
 
-def dies(on_progress: OnProgress) -> None:
+def dies() -> None:
     os._exit(7)
 
 
-def sleeps(on_progress: OnProgress, mark: str) -> None:
+def sleeps(mark: str) -> None:
     Path(mark).write_text(str(os.getpid()))
-    for k in range(600):
-        time.sleep(0.1)
-        on_progress(k / 600)
+    time.sleep(60)
 
 
 def test_a_process_does_one_job_after_another_the_dearest_first() -> None:
@@ -129,8 +140,7 @@ def test_a_process_does_one_job_after_another_the_dearest_first() -> None:
     assert sorted(range(3), key=lambda k: answers[k][2]) == [1, 2, 0]
 
 
-def threads(on_progress: OnProgress, x: int) -> tuple[int, int, int]:
-    on_progress(0.5)
+def threads(x: int) -> tuple[int, int, int]:
     return x, os.getpid(), numba.get_num_threads()
 
 
@@ -145,8 +155,7 @@ def test_at_the_quick_scale_all_jobs_stay_in_this_process(tmp_path: Path) -> Non
     assert numba.get_num_threads() == before
 
 
-def test_a_single_job_stays_in_this_process() -> None:
-    assert run_jobs([Job("alone", double, (4,))], say) == [(8, os.getpid())]
+def test_nothing_to_do_is_done() -> None:
     assert study(Path("unused")).in_parallel([]) == []
 
 
@@ -207,6 +216,35 @@ def test_one_run_has_no_interval() -> None:
         mean_ci([])
     with pytest.raises(ValueError, match="at least one"):
         verdict([])
+
+
+def test_a_limit_is_set_to_the_mean_or_to_each_run() -> None:
+    mean, each = Part("x", [1.0, 3.0], at_most(2)), Part("y", [1.0, 3.0], at_most(2).in_each(), ".1f")
+    assert [mean.limit.holds(mean.values), each.limit.holds(each.values)] == [[True], [True, False]]
+    found = Finding([mean, each], "All of it.")
+    assert found.measured == "x 2 ± 13; y 1.0, 3.0. All of it."
+    assert found.rule == "x at most 2; y each at most 2."
+    limits = (at_least(2), at_most(2), above(2), below(2), within(1, 2))
+    assert [[limit.test(x) for x in (1.0, 2.0, 3.0)] for limit in limits] == [
+        [False, True, True],
+        [True, True, False],
+        [False, False, True],
+        [True, False, False],
+        [True, True, False],
+    ]
+
+
+def test_a_claim_has_its_rule_in_words_and_a_cause_only_if_it_differs() -> None:
+    claims = Claims("section 1")
+
+    @claims.add("It grows.", "it grows", "Lengths in m:")
+    def _grows(lengths: list[float]) -> Finding | None:
+        return Finding([Part("length", lengths, above(1.0))], cause=lambda: "too little light") if lengths else None
+
+    assert claims.judge([]) == []
+    grown, small = (claims.judge([length])[0] for length in (2.0, 0.5))
+    assert (grown.verdict, grown.cause, grown.rule) == ("reproduced", "", "Lengths in m: length above 1.")
+    assert (small.verdict, small.cause, small.measured) == ("not reproduced", "too little light", "length 0.5.")
 
 
 def test_a_result_is_read_as_it_was_written(tmp_path: Path) -> None:

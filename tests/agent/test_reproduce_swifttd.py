@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from horde_agent.reproduce import swifttd
-from horde_agent.reproduce.swifttd import GRID, LARGE, NOISY, PARTS, RIVALS, SWIFT, Data, LiveCoder, Score
+from horde_agent.reproduce.swifttd import claims as swifttd_claims
+from horde_agent.reproduce.swifttd import problem as swifttd
+from horde_agent.reproduce.swifttd.problem import GRID, LARGE, NOISY, PARTS, RIVALS, SWIFT, Data, LiveCoder, Score
 from horde_agent.tiles import TileCoder
 
 
@@ -54,11 +55,11 @@ def data_of(**changes: Score) -> Data:
     ],
 )
 def test_the_rules_judge_by_their_limits(changes: dict[str, Score], verdicts: str) -> None:
-    assert "".join(claim.verdict[0] for claim in swifttd.EXPERIMENT.judge(data_of(**changes))) == verdicts
+    assert "".join(claim.verdict[0] for claim in swifttd_claims.CLAIMS.judge(data_of(**changes))) == verdicts
 
 
 def test_a_rival_has_its_best_common_step_size() -> None:
     data = data_of()
     best = swifttd.Variant("gtd", 0.3)
     data.scores[best] = [score(0.1), score(0.4)]
-    assert swifttd.best_rivals(data)["gtd"] == best
+    assert swifttd_claims.best_rivals(data)["gtd"] == best

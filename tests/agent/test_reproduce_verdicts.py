@@ -15,18 +15,15 @@ from numpy.typing import NDArray
 
 from horde_agent.interface import Interface
 from horde_agent.questions import excursions as family
-from horde_agent.reproduce import excursions, reset
-from horde_agent.reproduce.excursions import EXPERIMENT as EXCURSIONS
-from horde_agent.reproduce.excursions import (
-    Data,
-    LifeSummary,
-    Variant,
-)
-from horde_agent.reproduce.experiment import Claim
+from horde_agent.reproduce.claims import Claim
+from horde_agent.reproduce.excursions import problem as excursions
+from horde_agent.reproduce.excursions.claims import CLAIMS as EXCURSIONS
+from horde_agent.reproduce.excursions.problem import Data, LifeSummary, Variant
 from horde_agent.reproduce.offline import Offline
-from horde_agent.reproduce.reset import EXPERIMENT as RESET
-from horde_agent.reproduce.reset import Data as ResetData
-from horde_agent.reproduce.reset import Run
+from horde_agent.reproduce.reset import problem as reset
+from horde_agent.reproduce.reset.claims import CLAIMS as RESET
+from horde_agent.reproduce.reset.problem import Data as ResetData
+from horde_agent.reproduce.reset.problem import Run
 from tests.agent.doubles import ToyBody
 from tests.agent.reproducing import LitToy
 
@@ -129,31 +126,25 @@ def falling(*fifths: float) -> Data:
     rows(
         {
             "Each time step updates exactly": [
-                (data(questions=UNEVEN, times=[time(actions=(1, 5, 1))]), NOT),
                 # 7 of 18 questions about one action: 6 on average, as it happens, but not on every step.
                 (data(questions=UNEVEN), PARTLY),
             ],
             "Half of the time": [
                 (data(times=[time(0.3, 0.2)] * 3), PARTLY),  # .3 is too little, .5 is not
-                (data(times=[time(0.45, 0.3)] * 3), PARTLY),
             ],
             "Hundreds of off-policy": [
                 (data(GOOD_RESULT, GivenResult(ms_per_update=120.0), GOOD_RESULT), PARTLY),  # the mean is 40 ms
-                (data(GivenResult(ms_per_update=100.0)), NOT),
             ],
             "No question diverges": [(data(GOOD_RESULT, aside(1), GOOD_RESULT), PARTLY)],
             "The average NMSRE": [
                 (data(GOOD_RESULT, scored(1.5), GOOD_RESULT), PARTLY),  # the mean of means is .77
-                (data(scored(1.0)), NOT),  # 1 is not below 1
             ],
             "A substantial portion": [
                 (data(AT_1, GOOD_RESULT, GOOD_RESULT), PARTLY),
-                (data(scored(0.5)), NOT),
             ],
             "The mean NMSRE falls": [
                 (data(RISING), NOT),
                 (falling(1.0, 0.8, 0.9, 0.4, 0.3), PARTLY),  # rises once
-                (falling(1.0, 0.9, 0.8, 0.7, 0.5), PARTLY),  # half is not less
             ],
             "Several individual curves": [
                 (data(RISING), REPRODUCED),
@@ -162,7 +153,6 @@ def falling(*fifths: float) -> Data:
             "Larger alpha": [
                 (lost(excursions.LARGER_STEPS), REPRODUCED),
                 (lost(excursions.LARGER_STEPS[-1:]), PARTLY),
-                (lost(excursions.SMALLER_RATIOS), NOT),
             ],
             "Smaller alpha_w": [(lost(excursions.SMALLER_RATIOS[:1]), PARTLY)],
             "The pseudo-code's own trace": [
@@ -217,8 +207,7 @@ def run(nmsre: Floats, vector: Floats, scalar: Floats, *, lit: Floats | None = N
         for curves in wide:
             curves[:, is_lit] = lit[:, None]
     wide[1][0], wide[2][0] = 0.0, 0.0
-    later = np.zeros((len(AT) // 5 + 1, N_LIT))
-    return Run(AT, *wide, later, np.ones(N_LIT, dtype=bool), 1_000, round(1_000 * cost), 1.0)
+    return Run(AT, *wide, np.ones(N_LIT, dtype=bool), 1_000, round(1_000 * cost), 1.0)
 
 
 NMSRE = bump(1.0, 4.0, 20, 60)
@@ -231,7 +220,7 @@ FLAT = np.full(len(AT), 1.0) + 0.001 * np.sin(AT / 30.0)
 
 def of(*runs: Run, moved: Sequence[Run] = ()) -> ResetData:
     asked = reset.asked(LIT)
-    return ResetData(LIT, asked, CHANGE, EVERY, 5 * EVERY, dict(enumerate(runs)), dict(enumerate(moved)))
+    return ResetData(LIT, asked, CHANGE, EVERY, dict(enumerate(runs)), dict(enumerate(moved)))
 
 
 GOOD = run(NMSRE, 1.02 * SLOW, SLOW)
@@ -256,7 +245,6 @@ def noise(seed: int) -> Floats:
         {
             "Both estimates are initially": [
                 (of(GOOD, nonzero("scalar")), PARTLY),
-                (of(nonzero("scalar", "vector")), NOT),
             ],
             "All three measures react": [
                 (of(run(NMSRE, SLOW, FLAT)), PARTLY),
@@ -268,7 +256,6 @@ def noise(seed: int) -> Floats:
             ],
             "The scalar estimate is almost": [
                 (of(GOOD, GOOD, run(NMSRE, SLOW, 1.6 * SLOW)), PARTLY),  # 1.2 in the mean
-                (of(run(NMSRE, SLOW, 0.5 * noise(1))), NOT),
             ],
             "The estimates react and settle": [
                 (of(GOOD, GOOD, LATE_NMSRE), PARTLY),
@@ -277,7 +264,6 @@ def noise(seed: int) -> Floats:
             ],
             "The NMSRE needs twice": [
                 (of(run(NMSRE, SLOW, SLOW, cost=1.2), run(NMSRE, SLOW, SLOW, cost=2.4)), PARTLY),
-                (of(run(NMSRE, SLOW, SLOW, cost=2.6)), NOT),
             ],
         }
     ),
@@ -296,7 +282,6 @@ def test_good_measurements_fulfil_the_rules_and_without_a_lamp_nothing_is_claime
         (run(FLAT, FLAT, FLAT, lit=NMSRE), REPRODUCED),  # the questions about light rise, the others do not
         (run(NMSRE, NMSRE, NMSRE, lit=2.0 * FLAT), NOT),  # it is the others that rise
         (run(bump(1.0, 6.0, 20, 60), FLAT, FLAT, lit=NMSRE), PARTLY),
-        (run(FLAT, FLAT, FLAT, lit=bump(1.0, 1.45, 20, 60)), PARTLY),  # more than the others, but not by half
     ],
 )
 def test_a_moved_lamp_must_be_seen_by_the_questions_about_light(moved: Run, expected: str) -> None:

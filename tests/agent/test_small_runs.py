@@ -12,11 +12,12 @@ from horde_agent import cli
 from horde_agent.problems.classics import baird, collision, random_walk
 from horde_agent.problems.markov import Problem
 from horde_agent.problems.rooms import rooms
-from horde_agent.reproduce import LATER, command, tdrc
-from horde_agent.reproduce import collision as collision_experiment
-from horde_agent.reproduce import rooms as rooms_experiment
-from horde_agent.reproduce.collision import LAMBDAS, VARIANTS
-from horde_agent.reproduce.experiment import Result
+from horde_agent.reproduce import LATER
+from horde_agent.reproduce.collision import claims as collision_experiment_claims
+from horde_agent.reproduce.collision.problem import LAMBDAS, VARIANTS
+from horde_agent.reproduce.experiment import Result, load
+from horde_agent.reproduce.rooms import claims as rooms_experiment_claims
+from horde_agent.reproduce.rooms import problem as rooms_experiment
 from horde_agent.reproduce.small_runs import (
     ADAGRAD,
     EXTRAGRADIENT,
@@ -28,6 +29,8 @@ from horde_agent.reproduce.small_runs import (
     value_error,
 )
 from horde_agent.reproduce.sweeps import Grid, Sweep
+from horde_agent.reproduce.tdrc import claims as tdrc_claims
+from horde_agent.reproduce.tdrc import problem as tdrc
 from horde_agent.types import Floats, Integers
 from tests.test_reproduction import check_whole
 
@@ -185,26 +188,32 @@ def test_a_difference_between_rules_that_are_the_same_is_found() -> None:
     shape = (1, len(VARIANTS), len(LAMBDAS), 2, 3)
     errors = np.ones(shape)
     found = Sweep(Grid(VARIANTS, np.array([0.5, 1.0]), LAMBDAS), {"area": errors}, {})
-    assert max(collision_experiment.identities(found).values()) == 0.0
+    assert max(collision_experiment_claims.identities(found).values()) == 0.0
     errors[0, list(VARIANTS).index("V-trace"), 2, 0, 0] += 1e-9
-    assert [value > 1e-12 for value in collision_experiment.identities(found).values()] == [False] * 3 + [True, False]
+    assert [value > 1e-12 for value in collision_experiment_claims.identities(found).values()] == [False] * 3 + [
+        True,
+        False,
+    ]
 
 
 def test_the_rooms_claims_can_fail() -> None:
     even = {rule: [[1.0, 1.0, 1.0]] * 2 for rule in rooms_experiment.VARIANTS}
     data = rooms_experiment.Data(toy_sweep(even, {}), toy_sweep(even, {}))
-    assert [claim.verdict for claim in rooms_experiment.EXPERIMENT.judge(data)] == ["reproduced", "partly reproduced"]
+    assert [claim.verdict for claim in rooms_experiment_claims.CLAIMS.judge(data)] == [
+        "reproduced",
+        "partly reproduced",
+    ]
     worse = toy_sweep({**even, "ETD": [[2.0] * 3] * 2, "V-trace": [[1.3] * 3] * 2}, {})
-    verdicts = [claim.verdict for claim in rooms_experiment.EXPERIMENT.judge(rooms_experiment.Data(worse, worse))]
+    verdicts = [claim.verdict for claim in rooms_experiment_claims.CLAIMS.judge(rooms_experiment.Data(worse, worse))]
     assert verdicts == ["not reproduced", "partly reproduced"]
 
 
 def published_data() -> tdrc.Data:
     """Return measurements that equal the published bars; where there is none, TDRC's area."""
     areas = {}
-    for steps, numbers in (("AdaGrad", tdrc.PUBLISHED), ("script", tdrc.SCRIPT)):
+    for steps, numbers in (("AdaGrad", tdrc_claims.PUBLISHED), ("script", tdrc_claims.SCRIPT)):
         for problem in tdrc.PROBLEMS:
-            bars = dict(zip(tdrc.OTHERS, numbers.get(problem, (None,) * 5), strict=True))
+            bars = dict(zip(tdrc_claims.OTHERS, numbers.get(problem, (None,) * 5), strict=True))
             for rule in tdrc.RULES:
                 areas[steps, problem, rule] = np.array([bars.get(rule) or (20.0 if problem == "Baird" else 1.0)])
             areas[steps, problem, "TDRC"] = np.array([1.0])
@@ -214,14 +223,14 @@ def published_data() -> tdrc.Data:
 
 def test_the_claims_about_tdrc_hold_for_the_published_numbers_and_fail_for_others() -> None:
     data = published_data()
-    assert {claim.verdict for claim in tdrc.EXPERIMENT.judge(data)} == {"reproduced"}
+    assert {claim.verdict for claim in tdrc_claims.CLAIMS.judge(data)} == {"reproduced"}
     for steps in ("script", "AdaGrad"):
         for problem in tdrc.SOUND:
             data.area[steps, problem, "TD"][:], data.area[steps, problem, "GTD2"][:] = 0.5, 0.5
             data.area[steps, problem, "TDC"][:], data.area[steps, problem, "HTD"][:] = 0.5, 2.0
             data.area[steps, problem, "V-trace"][:] = 5.0
     data.last["script", "Baird", "TDRC"][:] = 1.0
-    verdicts = [claim.verdict for claim in tdrc.EXPERIMENT.judge(data)]
+    verdicts = [claim.verdict for claim in tdrc_claims.CLAIMS.judge(data)]
     assert verdicts == [
         "not reproduced",
         "partly reproduced",
@@ -238,4 +247,4 @@ def test_the_experiment_runs_whole(name: str, tmp_path: Path) -> None:
     assert cli.main(["reproduce", name, "--scale", "quick", "--out", str(tmp_path)]) == 0
     result = Result.read(tmp_path / name / "result.json")
     check_whole(result, tmp_path)
-    assert len(result.claims) == len(command.load(name).rules)
+    assert len(result.claims) == len(load(name).claims.CLAIMS)

@@ -21,7 +21,8 @@ from PIL import Image
 
 from horde_agent.life.timing import duration
 from horde_agent.reproduce import EXPERIMENTS, FURTHER, LATER
-from horde_agent.reproduce.experiment import Cell, Claim, Result, Table
+from horde_agent.reproduce.claims import Claim
+from horde_agent.reproduce.experiment import Cell, Result, Table
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 FINAL_NMSRE = "Final NMSRE of each life"

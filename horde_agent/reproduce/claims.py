@@ -1,0 +1,252 @@
+"""Claims and the limits that they are judged by: a claim is cut into parts, each a number with its limit."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from horde_agent.types import Floats
+
+Verdict = Literal["reproduced", "partly reproduced", "not reproduced"]
+
+
+def verdict(holds: Sequence[bool]) -> Verdict:
+    """Return the verdict on a claim from its parts: all hold, some hold, none holds.
+
+    Example:
+        >>> verdict([True, True]), verdict([True, False]), verdict([False])
+        ('reproduced', 'partly reproduced', 'not reproduced')
+    """
+    if not holds:
+        raise ValueError("a verdict needs at least one part that holds or does not")
+    return "reproduced" if all(holds) else "partly reproduced" if any(holds) else "not reproduced"
+
+
+# ---- numbers of several runs ----------------------------------------------------------------------------------------
+
+
+class Mean(NamedTuple):
+    """A mean over independent runs with the half-width of its confidence interval; NaN for a single run."""
+
+    mean: float
+    half_width: float
+    n: int
+
+    def __str__(self) -> str:
+        if math.isnan(self.mean):
+            return "-"
+        if math.isnan(self.half_width):
+            return f"{self.mean:.3g}"
+        return f"{self.mean:.3g} ± {self.half_width:.2g}"
+
+
+def mean_ci(values: ArrayLike) -> Mean:
+    """Return the mean of independent runs (seeds) with its 95 % confidence interval by Student's t.
+
+    Args:
+        values: One per run, shape (n,), n at least 1.
+
+    Raises:
+        ValueError: If there is no value.
+
+    Example:
+        >>> str(mean_ci([1.0, 2.0, 3.0]))
+        '2 ± 2.5'
+    """
+    v = np.asarray(values, dtype=np.float64).ravel()
+    if not v.size:
+        raise ValueError("values must hold at least one run")
+    if v.size == 1:
+        return Mean(float(v[0]), math.nan, 1)
+    spread = float(v.std(ddof=1)) / math.sqrt(v.size)
+    return Mean(float(v.mean()), student_t(v.size - 1) * spread, v.size)
+
+
+@cache
+def student_t(degrees: int, level: float = 0.95) -> float:
+    """Return t with P(|T| < t) = level for Student's t with `degrees` degrees of freedom.
+
+    By t = sqrt(n) tan(u) the density becomes cos(u)^(n-1), which is summed over a fine grid of u.
+    """
+    edges = np.linspace(0.0, np.pi / 2, 20_001)
+    density = np.cos((edges[1:] + edges[:-1]) / 2) ** (degrees - 1)
+    below = np.concatenate([[0.0], np.cumsum(density)]) / density.sum()
+    return float(math.sqrt(degrees) * np.tan(np.interp(level, below, edges)))
+
+
+def correlation(x: Floats, y: Floats) -> float:
+    """Return Pearson's correlation of two series of shape (n,); NaN if one of them does not vary."""
+    if len(x) < 3 or x.std() == 0.0 or y.std() == 0.0:
+        return float("nan")
+    return float(np.corrcoef(x, y)[0, 1])
+
+
+def rank_correlation(x: Floats, y: Floats) -> float:
+    """Return Spearman's correlation of two series of shape (n,); ties are ranked in order."""
+    rank_x, rank_y = (np.argsort(np.argsort(values, kind="stable")) for values in (x, y))
+    return float(np.corrcoef(rank_x, rank_y)[0, 1])
+
+
+def join(values: Iterable[object], form: str = "") -> str:
+    """Return values in one format, with commas between them.
+
+    Example:
+        >>> join([0.5, 0.25], ".0%")
+        '50%, 25%'
+    """
+    return ", ".join(format(value, form) for value in values)
+
+
+# ---- limits ---------------------------------------------------------------------------------------------------------
+
+
+class Limit(NamedTuple):
+    """A limit, in words and as a test; of the mean over the runs, or of each run."""
+
+    text: str
+    test: Callable[[float], bool]
+    is_of_each: bool = False
+
+    def in_each(self) -> Limit:
+        """Return the same limit for every run: each is a part of its own."""
+        return self._replace(is_of_each=True)
+
+    def holds(self, values: ArrayLike) -> list[bool]:
+        """Return whether the mean of the values, one per run, shape (n,), is within the limit; or each of them."""
+        v = np.atleast_1d(np.asarray(values, dtype=np.float64))
+        return [bool(self.test(x)) for x in (v.ravel() if self.is_of_each else [v.mean()])]
+
+    def __str__(self) -> str:
+        return f"each {self.text}" if self.is_of_each else self.text
+
+
+def at_least(limit: float) -> Limit:
+    """Return the limit x >= `limit`."""
+    return Limit(f"at least {limit:g}", lambda x: x >= limit)
+
+
+def at_most(limit: float) -> Limit:
+    """Return the limit x <= `limit`."""
+    return Limit(f"at most {limit:g}", lambda x: x <= limit)
+
+
+def above(limit: float) -> Limit:
+    """Return the limit x > `limit`."""
+    return Limit(f"above {limit:g}", lambda x: x > limit)
+
+
+def below(limit: float) -> Limit:
+    """Return the limit x < `limit`."""
+    return Limit(f"below {limit:g}", lambda x: x < limit)
+
+
+def within(low: float, high: float) -> Limit:
+    """Return the limit `low` <= x <= `high`."""
+    return Limit(f"in [{low:g}, {high:g}]", lambda x: low <= x <= high)
+
+
+class Part(NamedTuple):
+    """A part of a claim."""
+
+    what: str  # what was measured
+    values: ArrayLike  # one per run, shape (n,), or one number
+    limit: Limit
+    form: str = ""  # of a printed number; a mean with its interval without one
+
+    @property
+    def measured(self) -> str:
+        """The measurement in words: the mean with its interval, or each number where each is judged."""
+        v = np.atleast_1d(np.asarray(self.values, dtype=np.float64)).ravel()
+        if self.limit.is_of_each:
+            return f"{self.what} {join(v, self.form or '.3g')}"
+        return f"{self.what} {format(v.mean(), self.form) if self.form else mean_ci(v)}"
+
+
+def parts(values: Mapping[str, ArrayLike], limit: Limit, form: str = "") -> list[Part]:
+    """Return the parts of a claim that sets one limit to several numbers, named by what they are."""
+    return [Part(what, each, limit, form) for what, each in values.items()]
+
+
+class Finding(NamedTuple):
+    """The measurement of one claim."""
+
+    parts: Sequence[Part]
+    also: str = ""  # what was measured beside them, in a sentence
+    cause: str | Callable[[], str] = ""  # the measured cause, if the result differs
+
+    @property
+    def holds(self) -> list[bool]:
+        """Whether each part holds."""
+        return [held for part in self.parts for held in part.limit.holds(part.values)]
+
+    @property
+    def measured(self) -> str:
+        """The measurements in words."""
+        said = "; ".join(part.measured for part in self.parts)
+        return " ".join(filter(None, (f"{said}.", self.also)))
+
+    @property
+    def rule(self) -> str:
+        """The limits in words."""
+        limits = list(dict.fromkeys(str(part.limit) for part in self.parts))
+        if len(limits) == 1 and len(self.parts) > 1:
+            return f"Each {self.parts[0].limit.text}."
+        whats = ([part.what for part in self.parts if str(part.limit) == limit] for limit in limits)
+        return "; ".join(f"{join(of)} {limit}" for of, limit in zip(whats, limits, strict=True)) + "."
+
+
+Judge = Callable[[Any], Finding | Sequence[Part] | None]
+"""Takes the data of an experiment; returns the finding, or its parts, or None if the data say nothing of the claim."""
+
+
+@dataclass(frozen=True)
+class Claim:
+    """One claim of the paper with its measurement."""
+
+    text: str  # the claim in a sentence
+    source: str  # where the paper makes it: section or figure
+    paper: str  # what the paper says, or shows
+    measured: str = ""  # the measurement, with its numbers
+    verdict: Verdict = "not reproduced"  # computed from the numbers, see `verdict`
+    rule: str = ""  # what the verdict was computed by, in words: the parts and their limits
+    cause: str = ""  # the measured cause, where the result differs
+
+
+class Claims(list[tuple[Claim, Judge]]):
+    """Claims in the order of the paper, each with the function that judges it, which `add` decorates.
+
+    Args:
+        source: Section or figure of a claim, unless `add` names another one.
+    """
+
+    def __init__(self, source: str) -> None:
+        super().__init__()
+        self._source = source
+
+    def add(self, text: str, paper: str, terms: str = "", source: str = "") -> Callable[[Judge], Judge]:
+        """Return the decorator of a claim's function; `terms` say what its numbers are, the rest is as in `Claim`."""
+
+        def decorate(judge: Judge) -> Judge:
+            self.append((Claim(text, source or self._source, paper, rule=terms), judge))
+            return judge
+
+        return decorate
+
+    def judge(self, data: Any) -> list[Claim]:
+        """Return the claims with their verdicts; a cause is named for those that are not reproduced."""
+        found = [(claim, judge(data)) for claim, judge in self]
+        return [_judged(claim, finding) for claim, finding in found if finding is not None]
+
+
+def _judged(claim: Claim, found: Finding | Sequence[Part]) -> Claim:
+    found = found if isinstance(found, Finding) else Finding(found)
+    judged = verdict(found.holds)
+    cause = "" if judged == "reproduced" else found.cause if isinstance(found.cause, str) else found.cause()
+    rule = f"{claim.rule} {found.rule}".strip()
+    return replace(claim, measured=found.measured, verdict=judged, rule=rule, cause=cause)

@@ -1,0 +1,419 @@
+"""The learners, by hand-made traces and by predictions fed back, and the errors of their predictions."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from horde_agent.gvf import GVF, Channel
+from horde_agent.interface import Interface
+from horde_agent.kernels._jit import inner_kernel, kernel
+from horde_agent.kernels.tiles import Tilings, encode
+from horde_agent.measures.nmsre import nmsre_at_rest
+from horde_agent.measures.returns import returns_along
+from horde_agent.policies import Behaviour
+from horde_agent.problems.conditioning import (
+    CS_STEPS,
+    SHORTEST_PAUSE,
+    US_STEPS,
+    Conditioning,
+    Patterning,
+    Signals,
+    TraceConditioning,
+)
+from horde_agent.reproduce.claims import join
+from horde_agent.reproduce.experiment import Cell
+from horde_agent.reproduce.study import Job, Study
+from horde_agent.types import Floats, Tiles
+
+TITLE = "Classical conditioning: memory by traces and by predictions fed back"
+SHORT, LONG = 10, 30
+"""Mean intervals between CS and US, m; gamma = 1 - 1/m."""
+LAM = 0.9
+N_DISTRACTORS = 10
+TUNED_ON = (100, 101, 102)
+"""Seeds that are not judged."""
+
+
+class Size(NamedTuple):
+    """Steps learned from and scored, and the number of seeds."""
+
+    learned: int
+    scored: int
+    seeds: int
+
+
+SIZES = {"paper": Size(200_000, 100_000, 10), "quick": Size(12_000, 6_000, 1)}
+
+# ---- hand-made representations, real-valued, with Adam ---------------------------------------------------------------
+
+
+class Representation(NamedTuple):
+    """Real-valued features beside a bias and the stimuli."""
+
+    decays: tuple[float, ...] = ()  # of traces that are 1 at the onset of a stimulus; the microstimuli's is gamma^2
+    n_bases: int = 0  # radial bases of a trace, at 1/n, 2/n, ..., 1; the trace itself if 0
+    step_size: float = 0.001  # of Adam; .0005, .001 and .01 were tried on the seeds `TUNED_ON`
+
+
+BASE_WIDTH = 0.08
+PRESENCE, MICRO, TRACES, SHORT_TRACES = "presence", "microstimuli", "onset traces", "onset traces .5 and .8"
+REPRESENTATIONS = {
+    PRESENCE: Representation(),
+    MICRO: Representation((), 16),
+    TRACES: Representation((0.5, 0.8, 0.9, 0.95)),
+    SHORT_TRACES: Representation((0.5, 0.8)),
+}
+ADAM_M, ADAM_V, ADAM_EPSILON = 0.9, 0.999, 1e-8
+PIECE = 10_000  # steps whose features are computed at a time
+
+
+def steps_since_onset(signals: Signals) -> Floats:
+    """Return the steps since each stimulus last began, infinite before that; both of shape (n_steps, n_stimuli)."""
+    begins = np.diff(signals, axis=0, prepend=0.0) > 0
+    place = np.arange(len(signals), dtype=np.float64)[:, np.newaxis]
+    return np.asarray(place - np.maximum.accumulate(np.where(begins, place, -np.inf)))
+
+
+def features_of(signals: Signals, since: Floats, of: Representation, gamma: float) -> Floats:
+    """Return a bias, the stimuli and their traces, shape (n_steps, n_features).
+
+    Args:
+        signals: Stimuli, shape (n_steps, n_stimuli).
+        since: `steps_since_onset` of the whole stream, at the same steps.
+        of: The representation.
+        gamma: Continuation.
+    """
+    parts: list[Floats] = [np.ones((len(signals), 1)), signals.astype(np.float64)]
+    parts += [decay**since for decay in of.decays]
+    centres = np.arange(1, of.n_bases + 1) / max(of.n_bases, 1)
+    trace = gamma ** (2.0 * since)
+    parts += [np.exp(-((trace - centre) ** 2) / (2.0 * BASE_WIDTH**2)) for centre in centres]
+    return np.hstack(parts)
+
+
+class AdamLearner(NamedTuple):
+    """Weights and other vectors of one learner over n features, each of shape (n,)."""
+
+    theta: Floats
+    e: Floats
+    m: Floats
+    v: Floats
+    powers: Floats  # (2,): the products of `ADAM_M` and of `ADAM_V` so far
+
+
+@kernel
+def learn_by_adam(phi: Floats, cumulant: Floats, gamma: float, step_size: float, learner: AdamLearner) -> None:
+    """Learn by TD(lambda) from the steps of a stream, with Adam's step sizes.
+
+    Args:
+        phi: Features, shape (n_steps, n).
+        cumulant: On reaching each step, shape (n_steps,); the first is not used.
+        gamma: Continuation.
+        step_size: Adam's.
+        learner: Changed in place.
+
+    Source: Rafiee et al. (2023), their program; Kingma & Ba (2015).
+    """
+    theta, e, m, v, powers = learner
+    for t in range(1, phi.shape[0]):
+        delta = cumulant[t]
+        for k in range(theta.shape[0]):
+            delta += theta[k] * (gamma * phi[t, k] - phi[t - 1, k])
+        powers[0] *= ADAM_M
+        powers[1] *= ADAM_V
+        for k in range(theta.shape[0]):
+            e[k] = gamma * LAM * e[k] + phi[t - 1, k]
+            g = delta * e[k]
+            m[k] = ADAM_M * m[k] + (1.0 - ADAM_M) * g
+            v[k] = ADAM_V * v[k] + (1.0 - ADAM_V) * g * g
+            theta[k] += step_size * (m[k] / (1.0 - powers[0])) / (np.sqrt(v[k] / (1.0 - powers[1])) + ADAM_EPSILON)
+
+
+def predict_by_hand(learned: Signals, scored: Signals, of: Representation, gamma: float) -> Floats:
+    """Learn the US from one stream and return the predictions along another with fixed weights, shape (n_steps,)."""
+    n = features_of(learned[:1], steps_since_onset(learned[:1]), of, gamma).shape[1]
+    learner = AdamLearner(np.zeros(n), np.zeros(n), np.zeros(n), np.zeros(n), np.ones(2))
+    since, us = steps_since_onset(learned), learned[:, 0].astype(np.float64)
+    for first in range(0, len(learned), PIECE):
+        piece = slice(max(first - 1, 0), first + PIECE)
+        learn_by_adam(features_of(learned[piece], since[piece], of, gamma), us[piece], gamma, of.step_size, learner)
+    since = steps_since_onset(scored)
+    pieces = [slice(first, first + PIECE) for first in range(0, len(scored), PIECE)]
+    return np.concatenate([features_of(scored[piece], since[piece], of, gamma) @ learner.theta for piece in pieces])
+
+
+def us_returns(signals: Signals, gamma: float) -> Floats:
+    """Return the return of the US from each step, shape (n,), without the end of the stream, which cuts them off."""
+    return returns_along(signals[:, 0].astype(np.float64), gamma)[: -round(10 / (1 - gamma))]
+
+
+def error_over_variance(predicted: Floats, actual: Floats) -> float:
+    """Return the mean squared error of predictions, (n_steps,), over the variance of the returns, (n,)."""
+    return float(nmsre_at_rest(predicted[: len(actual)], actual, actual.var()))
+
+
+# ---- predictions fed back, in tiles, with constant steps ------------------------------------------------------------
+
+GAMMAS = (0.0, 0.8, 1.0 - 1.0 / SHORT, 1.0 - 1.0 / LONG)
+SMALLEST_TRACE = 1e-30  # denormal numbers would be slow
+TILINGS = {"intervals": [8], "tilings": 8}
+ALONE, CLOSED, OPEN, FOREIGN = "presence alone", "loop closed", "loop open", "predictions of another stream"
+LOOPS = (ALONE, CLOSED, OPEN, FOREIGN)
+"""What the tiles code beside the stimuli: nothing; the demons' own last predictions; those of demons that see only the
+stimuli; those of a closed loop in another stream."""
+STEP_SIZE = 0.01
+"""alpha times active features; .01 and .03 were tried for each on the seeds `TUNED_ON`."""
+
+
+def questions() -> list[GVF]:
+    """Return the questions about US and CS, the second channel, at each gamma."""
+    channels = {"US": 0, "CS": 1}
+    return [GVF(f"{n}/g{g:.3g}", Behaviour(), Channel(c), g, lam=LAM) for n, c in channels.items() for g in GAMMAS]
+
+
+def largest_return(question: GVF) -> float:
+    """Return the return at the onset of the question's stimulus, which is on for 2 or 4 steps."""
+    n_steps = CS_STEPS if question.name.startswith("CS") else US_STEPS
+    gamma = float(question.continuation)  # type: ignore[arg-type]
+    return sum(gamma**k for k in range(n_steps))
+
+
+def interface_of(env: Conditioning, variant: str) -> Interface:
+    """Return a stream's interface: the stimuli as tiles and, unless they are alone, predictions."""
+    interface = Interface.of(env)
+    if variant == ALONE:
+        return interface
+    asked = questions()
+    tables = [{"questions": [q.name], "range": [0.0, largest_return(q)], **TILINGS} for q in asked]
+    return interface.feeding_back(asked, tables)
+
+
+class LoopLearner(NamedTuple):
+    """D demons over n tiles, and arrays that a step is computed in."""
+
+    theta: Floats  # weights, shape (D, n)
+    e: Floats  # traces, shape (D, n)
+    gamma: Floats  # continuation, shape (D,)
+    largest: Floats  # the prediction that is coded as 1, shape (D,)
+    channel: Tiles  # the cumulant, shape (D,)
+    coded: Floats  # input of the tile coder, shape (n_inputs,)
+    before: Tiles  # active tiles of the step before, the bias last, shape (n_active,)
+    tiles: Tiles  # active tiles of this step
+
+
+@kernel
+def run_loop(
+    signals: Signals, fed: Floats, made: Floats, tilings: Tilings, alpha: float, is_closed: bool, learner: LoopLearner
+) -> None:
+    """Predict, and learn by TD(lambda), along a stream; the prediction made at step t is an input of step t + 1.
+
+    Args:
+        signals: Stimuli, shape (n_steps, n_stimuli).
+        fed: Predictions as the tile coder reads them, in [0, 1], shape (n_steps, D), or (n_steps, 0) for none; with
+            `is_closed` written here from the predictions made.
+        made: Receives the predictions, shape (n_steps, D).
+        tilings: Of the stimuli, followed by those of `fed`.
+        alpha: Step size; 0 to predict with fixed weights.
+        is_closed: Whether `fed` are the demons' own predictions.
+        learner: Changed in place.
+    """
+    theta, e, gamma, largest, channel, coded, before, tiles = learner
+    n_stimuli = signals.shape[1]
+    for t in range(signals.shape[0]):
+        for k in range(n_stimuli):
+            coded[k] = signals[t, k]
+        for k in range(fed.shape[1]):
+            coded[n_stimuli + k] = fed[t, k]
+        encode(coded, tilings, tiles)
+        for i in range(theta.shape[0]):
+            if t > 0 and alpha > 0.0:
+                y, y_before = total(theta[i], tiles), total(theta[i], before)
+                delta = signals[t, channel[i]] + gamma[i] * y - y_before
+                for tile in before:
+                    e[i, tile] += 1.0
+                follow_trace(theta[i], e[i], alpha * delta, gamma[i] * LAM)
+            made[t, i] = total(theta[i], tiles)
+            if is_closed and t + 1 < signals.shape[0]:
+                fed[t + 1, i] = min(max(made[t, i] / largest[i], 0.0), 1.0)
+        for k in range(tiles.shape[0]):
+            before[k] = tiles[k]
+
+
+@inner_kernel
+def follow_trace(theta: Floats, e: Floats, step: float, decay: float) -> None:
+    """Add `step` e to theta, then decay e for the next step; both of shape (n,)."""
+    for k in range(theta.shape[0]):
+        theta[k] += step * e[k]
+        decayed = decay * e[k]
+        e[k] = decayed if decayed > SMALLEST_TRACE else 0.0
+
+
+@inner_kernel
+def total(theta: Floats, tiles: Tiles) -> float:
+    """Return theta.phi of a demon, theta of shape (n,), at its active tiles."""
+    y = 0.0
+    for tile in tiles:
+        y += theta[tile]
+    return y
+
+
+class Predictions(NamedTuple):
+    """The predictions along the stream that is learned from and along the one that is scored, each (n_steps, D)."""
+
+    learned: Floats
+    scored: Floats
+
+
+Streams = tuple[Signals, Signals]
+"""Stimuli learned from and scored."""
+
+
+def predict(env: Conditioning, streams: Streams, variant: str, others: Predictions | None = None) -> Predictions:
+    """Learn along one stream and predict along another with fixed weights.
+
+    Args:
+        env: Describes the stimuli.
+        streams: Their stimuli.
+        variant: One of `LOOPS`.
+        others: Predictions that are coded with the loop open, made one step before; None for the demons' own.
+    """
+    coder, asked = interface_of(env, variant).coder, questions()
+    learner = LoopLearner(
+        theta=np.zeros((len(asked), coder.n_features)),
+        e=np.zeros((len(asked), coder.n_features)),
+        gamma=np.array([q.continuation for q in asked], dtype=np.float64),
+        largest=np.array([largest_return(q) for q in asked]),
+        channel=np.array([q.cumulant.index for q in asked], dtype=np.int64),  # type: ignore[union-attr]
+        coded=np.zeros(coder.n_inputs),
+        before=np.zeros(coder.n_active, dtype=np.int64),
+        tiles=np.full(coder.n_active, coder.n_features - 1, dtype=np.int64),
+    )
+    made = Predictions(*(np.zeros((len(signals), len(asked))) for signals in streams))
+    for k, rate in enumerate((STEP_SIZE / coder.n_active, 0.0)):
+        fed = np.zeros((len(streams[k]), 0 if variant == ALONE else len(asked)))
+        if others is not None:
+            fed[1:] = np.clip(others[k][:-1] / learner.largest, 0.0, 1.0)
+        run_loop(streams[k], fed, made[k], coder.tilings, rate, variant == CLOSED, learner)
+    return made
+
+
+def gamma_of(isi: int) -> float:
+    """Return the continuation that belongs to a mean interval: 1 - 1/m."""
+    return 1.0 - 1.0 / isi
+
+
+def draw_streams(env: Conditioning, seed: int, size: Size) -> Streams:
+    """Return independent streams of an environment to learn from and to score."""
+    rng = np.random.default_rng(seed)
+    return tuple(env.draw(rng, 1 + n // SHORTEST_PAUSE)[:n] for n in (size.learned, size.scored))  # type: ignore[return-value]
+
+
+def predict_by_loops(isi: int, seed: int, streams: Streams, size: Size) -> dict[str, Floats]:
+    """Return the predictions of the US along the scored stream, shape (n_steps,), of each of `LOOPS`."""
+    env = TraceConditioning(isi)
+    alone, closed = predict(env, streams, ALONE), predict(env, streams, CLOSED)
+    elsewhere = predict(env, draw_streams(env, seed + OTHER_STREAM, size), CLOSED)
+    made = {
+        ALONE: alone,
+        CLOSED: closed,
+        OPEN: predict(env, streams, OPEN, alone),
+        FOREIGN: predict(env, streams, FOREIGN, elsewhere),
+    }
+    return {name: found.scored[:, GAMMAS.index(gamma_of(isi))] for name, found in made.items()}
+
+
+OTHER_STREAM = 1_000
+"""Added to a seed for the stream whose predictions are foreign."""
+WITH_DISTRACTORS = " and distractors"
+PATTERNING_GAMMA = 0.75
+
+
+class Scores(NamedTuple):
+    """What was measured on one stream.
+
+    Attributes:
+        errors: Error over variance by name.
+        around_cs: Mean prediction, and mean return ("return"), by the steps after the onset of the CS, from `BEFORE_CS`
+            steps before it on, shape (`BEFORE_CS` + 2 m,).
+    """
+
+    errors: dict[str, float]
+    around_cs: dict[str, Floats]
+
+
+BEFORE_CS = 5
+
+
+def mean_around_cs(values: Floats, signals: Signals, isi: int) -> Floats:
+    """Return the mean over the trials of values, (n,), aligned to the onset of the CS; see `Scores`."""
+    onsets = np.flatnonzero(np.diff(signals[:, 1], prepend=0.0) > 0)
+    places = onsets[:, np.newaxis] + np.arange(-BEFORE_CS, 2 * isi)
+    return np.asarray(values[places[(places[:, 0] >= 0) & (places[:, -1] < len(values))]].mean(axis=0))
+
+
+def score_gap(isi: int, seed: int, size: Size) -> Scores:
+    """Measure everything that learns trace conditioning."""
+    gamma, found = gamma_of(isi), Scores({}, {})
+    for n, ending in ((0, ""), (N_DISTRACTORS, WITH_DISTRACTORS)):
+        streams = draw_streams(TraceConditioning(isi, n), seed, size)
+        actual = us_returns(streams[1], gamma)
+        made = {name: predict_by_hand(*streams, of, gamma) for name, of in REPRESENTATIONS.items()}
+        if not n:
+            made |= predict_by_loops(isi, seed, streams, size)
+            shown = made | {"return": actual}
+            found.around_cs.update({name: mean_around_cs(y, streams[1], isi) for name, y in shown.items()})
+        found.errors.update({name + ending: error_over_variance(y, actual) for name, y in made.items()})
+    return found
+
+
+def score_patterning(seed: int, size: Size) -> Scores:
+    """Measure each hand-made representation in noisy patterning."""
+    streams, gamma = draw_streams(Patterning(task=seed), seed, size), PATTERNING_GAMMA
+    actual = us_returns(streams[1], gamma)
+    made = {name: predict_by_hand(*streams, of, gamma) for name, of in REPRESENTATIONS.items()}
+    return Scores({name: error_over_variance(y, actual) for name, y in made.items()}, {})
+
+
+class Data(NamedTuple):
+    """The measurements."""
+
+    gap: dict[int, dict[str, Floats]]  # error over variance in trace conditioning, by mean interval and name, per seed
+    patterning: dict[str, Floats]  # the same in noisy patterning, by name
+    around_cs: dict[int, dict[str, Floats]]  # `Scores.around_cs` of the first seed by mean interval
+    seeds: tuple[int, ...]  # the seeds
+    size: Size  # lengths of the streams
+
+
+def gather(study: Study) -> Data:
+    """Learn and score everything for each seed."""
+    size = SIZES[study.scale]
+    seeds = study.at_least(size.seeds)
+    jobs = [Job(f"m {m}, seed {s}", score_gap, (m, s, size), 8.0) for m in (SHORT, LONG) for s in seeds]
+    jobs += [Job(f"noisy patterning, seed {s}", score_patterning, (s, size)) for s in seeds]
+    scores, n = study.in_parallel(jobs), len(seeds)
+    short, long, patterning = (
+        {name: np.array([score.errors[name] for score in scores[k : k + n]]) for name in scores[k].errors}
+        for k in (0, n, 2 * n)
+    )
+    around_cs = {SHORT: scores[0].around_cs, LONG: scores[n].around_cs}
+    return Data({SHORT: short, LONG: long}, patterning, around_cs, seeds, size)
+
+
+def settings(_study: Study, data: Data) -> dict[str, Cell]:
+    """Return everything needed to repeat the experiment."""
+    return {
+        "seeds": join(data.seeds),
+        "step sizes tried on seeds": join(TUNED_ON),
+        "step sizes": "; ".join(
+            [f"{name}: Adam, {of.step_size:g}" for name, of in REPRESENTATIONS.items()]
+            + [f"{name}: {STEP_SIZE:g} / active tiles" for name in LOOPS]
+        ),
+        "steps learned from": data.size.learned,
+        "steps scored": data.size.scored,
+        "lambda": LAM,
+        "gamma": "1 - 1/m; noisy patterning .75",
+        "a prediction fed back": "8 tilings of 8",
+        "fed back": f"US and CS at gamma {join(GAMMAS, '.3g')}",
+    }

@@ -1,0 +1,289 @@
+"""The behaviours, the surprise that drives them, and lives that are one until the change."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+
+from horde_agent.gvf import GVF, StateFunction
+from horde_agent.horde import Horde, LearnerConfig
+from horde_agent.interface import Interface
+from horde_agent.life.bodies import make_body
+from horde_agent.life.excursions import ExcursionConfig
+from horde_agent.life.life import Life, LifeHooks, StepEvent
+from horde_agent.life.worker import InPlace
+from horde_agent.measures.online import UDE, UnbiasedTrace
+from horde_agent.measures.returns import returns_along
+from horde_agent.policies import ConstantAction
+from horde_agent.record import Phase
+from horde_agent.reproduce.claims import join
+from horde_agent.reproduce.experiment import Cell
+from horde_agent.reproduce.lives import new_horde
+from horde_agent.reproduce.study import Job, Study, cached
+from horde_agent.saving import State
+from horde_agent.types import Floats, Integers, Tiles
+
+TITLE = "Surprise and curiosity: UDE drives the behaviour"
+MINUTE = 600  # steps
+GAMMA, LAM = 0.8, 0.9
+STEP_SIZE, BETA0 = 0.01, 0.005
+FRICTION = 1.75
+"""With 1.6 the mean motor current of steady rotation rises by 3.4 of its standard deviations, with 1.75 by 4.3."""
+TUNED_ON = (100, 101, 102)
+"""Seeds on which step size, BETA0, FRICTION and the normal behaviour were chosen; their lives give what follows."""
+THRESHOLD = 0.115
+"""Of the UDE: 99th percentile in the last 10 minutes of phase A."""
+DELTA_THRESHOLD = 0.0078
+"""The same of the mean |rho delta|."""
+CURRENT = 0.0285, 0.0331
+"""Mean and standard deviation of the cumulant, the mean motor current, in phase A."""
+
+TARGETS = ("rotate_clockwise", "rotate_counterclockwise")
+"""Actions of the two questions' policies; the friction of the first changes."""
+CHANGED, OTHER, NORMAL = 0, 1, -1
+FOLLOW = 0.9  # probability of the followed policy's action; otherwise the robot stops
+ROTATE_STEPS, STOP_STEPS = 20, 15
+
+Kind = Literal["curious", "twin", "noise, UDE", "noise, |delta|"]
+"""Curious or not about the changed robot; curious by UDE or by |delta|, with white noise as the first cumulant and no
+change."""
+PAIRS: tuple[tuple[Kind, Kind], ...] = (("curious", "twin"), ("noise, UDE", "noise, |delta|"))
+"""Lives that are one life in phase A."""
+
+
+class Size(NamedTuple):
+    """Steps of the phases, and the number of seeds."""
+
+    before: int
+    after: int
+    seeds: int
+
+
+SIZES = {"paper": Size(30 * MINUTE, 20 * MINUTE, 10), "quick": Size(1_200, 1_200, 1)}
+
+
+class Bouts:
+    """The normal behaviour: rotate for 2 s in either direction, stop for 1.5 s, and so on.
+
+    Bouts are longer than a step, so that b is 1 within a bout: rho is at most 2.
+    """
+
+    def __init__(self, rotations: tuple[int, ...], stop: int) -> None:
+        self._rotations, self.stop = rotations, stop
+        self._action, self._left = stop, STOP_STEPS
+
+    def draw(self, rng: np.random.Generator, observation: Floats, tiles: Tiles) -> tuple[int, float]:  # noqa: ARG002
+        """Return the next action and its probability; `observation` of shape (n_channels,), `tiles` (n_active,)."""
+        b = 1.0
+        if self._left == 0 and self._action == self.stop:
+            self._action, self._left = self._rotations[int(rng.integers(2))], ROTATE_STEPS
+            b = 0.5
+        elif self._left == 0:
+            self.forget()
+        self._left -= 1
+        return self._action, b
+
+    def forget(self) -> None:
+        """Begin with a stop."""
+        self._action, self._left = self.stop, STOP_STEPS
+
+
+class Curious:
+    """Follow the target policy of the question with the largest drive, if it is above a threshold; else be normal.
+
+    Attributes:
+        drive: Of each question, shape (2,), set from outside.
+        threshold: Of the drive.
+        followed: The question whose policy was followed last, or `NORMAL`.
+    """
+
+    def __init__(self, normal: Bouts, actions: tuple[int, ...], threshold: float = np.inf) -> None:
+        self._normal, self._actions, self.threshold = normal, actions, threshold
+        self.drive, self.followed = np.zeros(2), NORMAL
+
+    def draw(self, rng: np.random.Generator, observation: Floats, tiles: Tiles) -> tuple[int, float]:
+        """Return the next action and its probability; `observation` of shape (n_channels,), `tiles` (n_active,)."""
+        first = int(self.drive.argmax())
+        self.followed = first if self.drive[first] > self.threshold else NORMAL
+        if self.followed == NORMAL:
+            return self._normal.draw(rng, observation, tiles)
+        self._normal.forget()
+        return (self._actions[first], FOLLOW) if rng.random() < FOLLOW else (self._normal.stop, 1.0 - FOLLOW)
+
+    def question_of(self, action: int) -> int:
+        """Return the question whose policy takes an action, or `NORMAL`."""
+        return self._actions.index(action) if action in self._actions else NORMAL
+
+    def forget(self) -> None:
+        """Begin with a stop."""
+        self._normal.forget()
+
+
+class Record(NamedTuple):
+    """One life."""
+
+    drive: Floats  # UDE of each question after each step, or its mean |rho delta|, shape (n_steps, 2)
+    taken: Integers  # the question whose policy's action was taken, or `NORMAL`, shape (n_steps,)
+    followed: Integers  # the question whose policy was followed, or `NORMAL`, shape (n_steps,)
+    tested: Integers  # steps of the tests, shape (n_tests,)
+    error: Floats  # mean squared error of the changed question in each test, shape (n_tests,)
+
+
+TEST_EVERY, TESTED_FOR = 50, 10 * MINUTE
+"""Steps between two tests, and for how long before and after the change there are tests."""
+TEST_STEPS, SCORED = 50, slice(10, 30)
+"""Steps of a test, and those of its predictions that are scored: at full speed, with 20 or more terms of the return."""
+
+
+class Watch(LifeHooks):
+    """Measures the drive after each learning step and records the life; `is_tested`: tests the changed question.
+
+    Attributes:
+        by_ude: Whether the drive is the UDE, not the mean |rho delta|.
+    """
+
+    def __init__(self, behaviour: Curious, size: Size, *, is_tested: bool) -> None:
+        self._behaviour, self._size, self._is_tested = behaviour, size, is_tested
+        self._ude, self._mean, self.by_ude = UDE(2, BETA0), UnbiasedTrace(2, BETA0), True
+        self._n, n_steps = 0, size.before + size.after
+        self._drive, self._chosen = np.zeros((n_steps, 2)), np.zeros((n_steps, 2), dtype=np.int64)
+        self._tests: list[tuple[int, float]] = []
+
+    def before_step(self, life: Life) -> None:
+        """Test the changed question if it is due."""
+        is_due = life.steps % TEST_EVERY == 0 and -TESTED_FOR <= life.steps - self._size.before < TESTED_FOR
+        if self._is_tested and is_due:
+            self._tests.append((life.steps, measure_error(life)))
+
+    def after_step(self, event: StepEvent) -> None:
+        """Update the drive."""
+        life, k = event.life, event.row.step
+        if event.row.phase != Phase.BEHAVE:
+            return
+        if life.student.learning_steps > self._n:
+            self._n = life.student.learning_steps
+            self._ude.update(life.horde.td_error, life.horde.rho)
+            self._mean.update(np.abs(life.horde.td_error * life.horde.rho))
+        self._drive[k] = self._behaviour.drive = self._ude.value() if self.by_ude else self._mean.value.copy()
+        self._chosen[k] = self._behaviour.question_of(event.row.action), self._behaviour.followed
+
+    def record(self) -> Record:
+        """Return the life."""
+        tests = np.array(self._tests).reshape(-1, 2)
+        taken, followed = self._chosen.T
+        return Record(self._drive, taken, followed, tests[:, 0].astype(np.int64), tests[:, 1])
+
+
+def measure_error(life: Life) -> float:
+    """Return the mean squared error of the changed question along its own policy, from the robot's present state.
+
+    The robot is put back afterwards: a test takes no time of the life.
+    """
+    state, interface, question = life.body.save_state(), life.interface, life.horde.questions[CHANGED]
+    predicted, cumulants = np.zeros((2, TEST_STEPS))
+    for k in range(TEST_STEPS):
+        observation = life.env.unwrapped.step(interface.actions.index(TARGETS[CHANGED]))[0]
+        tiles = interface.encode(observation)
+        predicted[k] = life.horde.predict(tiles)[CHANGED]
+        cumulants[k] = question.cumulant(observation.astype(np.float64), tiles)  # type: ignore[operator]
+    life.body.restore_state(state)
+    return float(((predicted - returns_along(cumulants, GAMMA))[SCORED] ** 2).mean())
+
+
+def live(seed: int, kinds: tuple[Kind, Kind], size: Size) -> list[Record]:
+    """Live two lives that are one in phase A.
+
+    The simulator is the planar one, whose friction and motors are those of the other one.
+    """
+    state: State = {}
+    behaviour = watch = None
+    records = []
+    for kind in kinds:
+        env, interface, horde, actions = _new_robot(seed, size, is_noise=kind.startswith("noise"))
+        if behaviour is None or watch is None:
+            behaviour = Curious(Bouts(actions, interface.actions.index("stop")), actions)
+            watch = Watch(behaviour, size, is_tested=kind == "curious")
+        rng, tests = np.random.default_rng(seed), ExcursionConfig(0.0)
+        options: dict[str, Any] = {"interface": interface, "excursions": tests, "worker": InPlace()}
+        with Life(env, horde, behaviour, rng, observers=[watch], **options) as life:
+            if state:
+                life.restore(state)
+            else:
+                life.run(size.before)
+                state, other = life.state(), deepcopy((behaviour, watch))
+            watch.by_ude = kind != "noise, |delta|"
+            behaviour.threshold = np.inf if kind == "twin" else THRESHOLD if watch.by_ude else DELTA_THRESHOLD
+            life.run(size.after)
+        env.close()
+        records.append(watch.record())
+        behaviour, watch = other
+    return records
+
+
+def _new_robot(seed: int, size: Size, *, is_noise: bool) -> tuple[Any, Interface, Horde, tuple[int, ...]]:
+    """Return a robot, its interface, a Horde, and the actions of its questions' policies."""
+    change = (size.before * 0.1, "clockwise", FRICTION)
+    env = make_body("simulator", physics="planar", friction_changes=() if is_noise else (change,))
+    interface = Interface.of(env)
+    n_actions, actions = len(interface.actions), tuple(map(interface.actions.index, TARGETS))
+    cumulants = (white_noise(seed) if is_noise else mean_current(interface), mean_current(interface))
+    asked = [
+        GVF(name, ConstantAction(action, n_actions), cumulant, GAMMA, lam=LAM)
+        for name, action, cumulant in zip(TARGETS, actions, cumulants, strict=True)
+    ]
+    return env, interface, new_horde(interface, asked, config=LearnerConfig(step_size=STEP_SIZE)), actions
+
+
+def mean_current(interface: Interface) -> StateFunction:
+    """Return the cumulant: the mean of the motors' currents, as shares of full scale."""
+    motors = [i for i, channel in enumerate(interface.channels) if channel.group == "motor_current"]
+    return lambda observation, _tiles: float(observation[motors].mean())
+
+
+def white_noise(seed: int) -> StateFunction:
+    """Return a cumulant that is noise with the mean and the variance of the current."""
+    rng = np.random.default_rng([seed, 1])
+    return lambda _observation, _tiles: float(rng.normal(*CURRENT))
+
+
+class Data(NamedTuple):
+    """The lives by kind, one per seed, and their length."""
+
+    lives: dict[Kind, list[Record]]
+    size: Size
+
+
+@cached(Record)
+def records_of(_study: Study, seed: int, kinds: tuple[Kind, Kind], size: Size) -> Record:
+    """Return two lives, with a first axis for them."""
+    return Record(*map(np.stack, zip(*live(seed, kinds, size), strict=True)))
+
+
+def gather(study: Study) -> Data:
+    """Live a life of each kind for each seed."""
+    size = SIZES[study.scale]
+    seeds = study.at_least(size.seeds)
+    keys = [(kinds, seed) for kinds in PAIRS for seed in seeds]
+    found = study.in_parallel([Job(f"{kinds[0]}, seed {s}", records_of, (study, s, kinds, size)) for kinds, s in keys])
+    lives: dict[Kind, list[Record]] = {kind: [] for kinds in PAIRS for kind in kinds}
+    for (kinds, _), both in zip(keys, found, strict=True):
+        for k, kind in enumerate(kinds):
+            lives[kind].append(Record(*(array[k] for array in both)))
+    return Data(lives, size)
+
+
+def settings(_study: Study, data: Data) -> dict[str, Cell]:
+    """Return everything needed to repeat the experiment."""
+    return {
+        "seeds": join(range(len(data.lives["curious"]))),
+        "tuned on seeds": join(TUNED_ON),
+        "steps of phases A and B": join(data.size[:2]),
+        "friction of clockwise rotation": FRICTION,
+        "gamma": GAMMA,
+        "lambda": LAM,
+        "alpha": f"{STEP_SIZE} / active tiles",
+        "UDE": f"of rho delta, beta0 {BETA0:g}, standard deviation of the whole past, epsilon 1e-6",
+        "thresholds of UDE and of the mean |rho delta|": join((THRESHOLD, DELTA_THRESHOLD)),
+    }

@@ -1,0 +1,326 @@
+"""The lives, what each variant learned from them, and its NMSRE."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from horde_agent.gvf import GVF
+from horde_agent.horde import LearnerConfig
+from horde_agent.interface import ChannelInfo, Interface
+from horde_agent.learning.rules import W_RULES
+from horde_agent.life.observers import sound_demons
+from horde_agent.measures.nmsre import Outcomes, final_nmsre, nmsre_at_rest
+from horde_agent.questions import excursions
+from horde_agent.record import Phase, read
+from horde_agent.reproduce.claims import join
+from horde_agent.reproduce.experiment import Cell
+from horde_agent.reproduce.lessons import LEARN, TrainingData, learn, outcomes, predict_at_tests
+from horde_agent.reproduce.lives import LifeSpec, interface_of, new_horde, simulate_lives
+from horde_agent.reproduce.offline import Offline, offline
+from horde_agent.reproduce.study import Job, Study, cached
+from horde_agent.runs.jobs.warm import warm_up
+from horde_agent.types import Bools, Floats, Integers
+
+TITLE = "795 predictions about five policies, tested by excursions"
+
+
+class Variant(NamedTuple):
+    """Settings of `LearnerConfig`; the defaults are the paper's parameters and this program's default rules."""
+
+    trace_rule: str = "clipped"
+    w_rule: str = "every-step"
+    step_size: float = 0.1
+    secondary_ratio: float = 0.001
+
+    def config(self) -> LearnerConfig:
+        """Return the learner's settings."""
+        return LearnerConfig(**self._asdict(), vector_mspbe=False)
+
+
+STEPS = {"paper": 261_681, "quick": 6_000}
+PAPER = Variant()
+# The paper's pseudo-code is "plain"; the two others bound its trace.
+RULES = [Variant(trace_rule, w_rule) for trace_rule in ("clipped", "capped", "plain") for w_rule in W_RULES]
+LARGER_STEPS = [Variant(step_size=size) for size in (0.2, 0.5, 1.0)]
+SMALLER_RATIOS = [Variant(secondary_ratio=ratio) for ratio in (1e-4, 0.0)]
+
+# ---- learning -------------------------------------------------------------------------------------------------------
+
+
+class Lesson(NamedTuple):
+    """What one variant learned from one life."""
+
+    made: Floats  # predictions before each test, as they were made then, see `lessons.predict_at_tests`
+    last: Floats  # the same of the weights at the end of the life
+    sound: Bools  # which demons did not diverge, shape (n_demons,)
+    max_trace: float  # largest |e|
+    seconds: float  # duration of learning
+    n_updates: int  # number of updates
+
+
+@cached(Lesson)
+def learn_variant(study: Study, life: Path, variant: Variant) -> Lesson:
+    """Learn from a life under a variant."""
+    interface, lessons = interface_of(study), TrainingData(read(life))
+    horde = new_horde(interface, excursions(interface), config=variant.config(), mode="deferred")
+    warm_up(horde, interface)
+    learned = learn(lessons, horde, interface)
+    last = predict_at_tests(lessons, horde, interface)
+    return Lesson(learned.predictions, last, sound_demons(horde), horde.max_trace, learned.seconds, learned.n_updates)
+
+
+@cached(Offline)
+def _learn_offline(study: Study, seed: int, life: Path) -> Offline:
+    interface, rng = interface_of(study), np.random.default_rng([seed, 2])
+    return offline(TrainingData(read(life)), excursions(interface), interface, rng)
+
+
+@dataclass(frozen=True)
+class VariantResult:
+    """Result of one variant on one life."""
+
+    outcomes: list[Outcomes]  # each policy's excursions, with the predictions made before them
+    last_outcomes: list[Outcomes]  # the same with what the weights at the end of the life predict there
+    test_number: list[Integers]  # of each excursion, among all of the life, by policy as in `outcomes`
+    sound: Bools  # this and the rest as in `Lesson`
+    max_trace: float
+    seconds: float
+    n_updates: int
+
+    @classmethod
+    def of(cls, lesson: Lesson, life: LifeSummary) -> VariantResult:
+        """Return the result of a lesson, with the tests of its life."""
+        numbers = [np.flatnonzero(life.test_action == test.policy.action) for test in life.tests]
+        made, last = (
+            [test._replace(predictions=each[mine]) for test, mine in zip(life.tests, numbers, strict=True)]
+            for each in lesson[:2]
+        )
+        return cls(made, last, numbers, *lesson[2:])
+
+    @property
+    def nmsre(self) -> Floats:
+        """Final NMSRE of each question, shape (n_demons,); nan where set aside or tested fewer than two times."""
+        return np.where(self.sound, final_nmsre(self.outcomes, len(self.sound)), np.nan)
+
+    @property
+    def variance(self) -> Floats:
+        """Variance of each question's returns, shape (n_demons,); NaN without a test."""
+        found = np.full(len(self.sound), np.nan)
+        for test in self.outcomes:
+            found[test.policy.demons] = test.returns.var(axis=0)
+        return found
+
+    @property
+    def n_diverged(self) -> int:
+        """Number of questions set aside."""
+        return int((~self.sound).sum())
+
+    @property
+    def ms_per_update(self) -> float:
+        """Duration of an update in milliseconds, with tiles and tests."""
+        return 1e3 * self.seconds / self.n_updates
+
+    def curves(self, which: Bools | None = None) -> Floats:
+        """Return the NMSRE after each test of a question, shape (n_tests, n_questions).
+
+        Only the sound questions (of `which`), in no order, and as many tests as every policy had.
+        """
+        wanted = self.sound if which is None else self.sound & which
+        curves = [test.nmsre()[:, wanted[test.policy.demons]] for test in self.outcomes]
+        n = min(len(curve) for curve in curves)
+        return np.concatenate([curve[:n] for curve in curves], axis=1)
+
+    def score(self, which: Bools, *, last: bool = True) -> Floats:
+        """Return mean squared error over variance on some of the life's tests, shape (n_demons,); nan without a test.
+
+        Args:
+            which: Which tests, shape (n_tests,).
+            last: Score the predictions of the final weights instead of those made at the time.
+        """
+        found = np.full(len(self.sound), np.nan)
+        for test, number in zip(self.last_outcomes if last else self.outcomes, self.test_number, strict=True):
+            mine = which[number]
+            if mine.any():
+                found[test.policy.demons] = nmsre_at_rest(test.predictions[mine], test.returns[mine], test.variance())
+        return np.where(self.sound, found, np.nan)
+
+
+class LifeSummary(NamedTuple):
+    """How a life's time was spent, and its tests."""
+
+    n_steps: int  # steps of the life
+    n_updates: int  # updates
+    n_tests: int  # complete test excursions
+    in_excursions: float  # share of the steps in excursions
+    in_drives: float  # share of the steps in drives
+    updates_by_action: Integers  # number of updates after each action
+    test_action: Integers  # action followed in each test, shape (n_tests,)
+    tests: list[Outcomes]  # each policy's excursions, with predictions of 0
+
+    @classmethod
+    def of(cls, path: Path, questions: Sequence[GVF]) -> LifeSummary:
+        """Return the summary of a recorded life."""
+        stream = read(path)
+        lessons, phase = TrainingData(stream), stream.rows["phase"]
+        return cls(
+            n_steps=stream.n_steps,
+            n_updates=int(lessons.n_learned[-1]),
+            n_tests=len(lessons.test_row),
+            in_excursions=float((phase == Phase.EXCURSION).sum() / stream.n_steps),
+            in_drives=float((phase == Phase.CENTRE).sum() / stream.n_steps),
+            updates_by_action=np.bincount(stream.rows["action"][lessons.before[lessons.does == LEARN]]),
+            test_action=lessons.test_action,
+            tests=outcomes(lessons, questions, np.zeros((len(lessons.test_row), 0))),
+        )
+
+
+@dataclass(frozen=True)
+class Data:
+    """Everything that was measured."""
+
+    interface: Interface  # of the robot
+    questions: Sequence[GVF]  # those learned
+    lessons: dict[Variant, dict[int, VariantResult]]  # by variant, then seed
+    lives: dict[int, LifeSummary]  # by seed
+    offline: Offline  # the best off-line predictors of the first seed's life
+
+    @property
+    def main(self) -> dict[int, VariantResult]:
+        """The lessons under the paper's parameters, by seed."""
+        return self.lessons[PAPER]
+
+    @property
+    def rules(self) -> list[Variant]:
+        """The variants with the paper's step sizes."""
+        return [variant for variant in self.lessons if variant[2:] == PAPER[2:]]
+
+    def first(self, variant: Variant = PAPER) -> VariantResult:
+        """Return the lesson of the first seed."""
+        return next(iter(self.lessons[variant].values()))
+
+    @property
+    def gamma(self) -> Floats:
+        """Continuation of each question, shape (n_questions,)."""
+        return np.array([question.continuation for question in self.questions], np.float64)
+
+    @property
+    def action(self) -> Integers:
+        """Action of each question's policy, shape (n_questions,)."""
+        return np.array([question.target_policy.action for question in self.questions])  # type: ignore[attr-defined]
+
+    @property
+    def channels(self) -> list[ChannelInfo]:
+        """The sensor that each question is about."""
+        indices = [question.cumulant.index for question in self.questions]  # type: ignore[union-attr]
+        return [self.interface.channels[int(i)] for i in indices]
+
+
+def lives(study: Study) -> list[LifeSpec]:
+    """Return the lives, with which `reset` begins too."""
+    return [LifeSpec(seed, STEPS[study.scale]) for seed in study.seeds]
+
+
+def gather(study: Study) -> Data:
+    """Simulate the lives and learn under every variant; cached results are reused."""
+    seeds, first = study.seeds, study.seeds[0]
+    lived = dict(zip(seeds, simulate_lives(study, lives(study)), strict=True))
+    pairs = [(variant, seed) for variant in RULES for seed in seeds]
+    pairs += [(variant, first) for variant in LARGER_STEPS + SMALLER_RATIOS]
+    # "capped", which learns on the plain engine, takes the longest.
+    costs = {("capped", "every-step"): 10.0, ("capped", "importance-weighted"): 4.0}
+    jobs = [
+        Job(f"{'-'.join(map(str, v))} on life {seed}", learn_variant, (study, lived[seed], v), costs.get(v[:2], 1.0))
+        for v, seed in pairs
+    ]
+    found = study.in_parallel(jobs)
+    [offline] = study.in_parallel([Job("off-line solutions", _learn_offline, (study, first, lived[first]))])
+
+    interface = interface_of(study)
+    questions = excursions(interface)
+    summaries = {seed: LifeSummary.of(path, questions) for seed, path in lived.items()}
+    results: dict[Variant, dict[int, VariantResult]] = {}
+    for (variant, seed), lesson in zip(pairs, found, strict=True):
+        results.setdefault(variant, {})[seed] = VariantResult.of(lesson, summaries[seed])
+    return Data(interface, questions, results, summaries, offline)
+
+
+class Summary(NamedTuple):
+    """Mean and median of the final NMSRE, and the share below 1, over the questions that were not set aside."""
+
+    mean: float
+    median: float
+    below_1: float
+
+
+def summary(lesson: VariantResult) -> Summary:
+    """Return the summary of a result."""
+    nmsre = lesson.nmsre
+    return Summary(nan_mean(nmsre), nan_median(nmsre), float((nmsre[~np.isnan(nmsre)] < 1.0).mean()))
+
+
+def nan_median(values: Floats) -> float:
+    """Return the median of the non-NaN values, of any shape; NaN if there are none."""
+    known = values[~np.isnan(values)]
+    return float(np.median(known)) if known.size else float("nan")
+
+
+def nan_mean(values: Floats) -> float:
+    """Return the mean of the non-NaN values, of any shape; NaN if there are none."""
+    known = values[~np.isnan(values)]
+    return float(known.mean()) if known.size else float("nan")
+
+
+N_PARTS = 5
+"""A learning curve is looked at in fifths: a single test in a rare state lifts it for some ten tests."""
+
+
+def fifth_medians(curve: Floats) -> Floats:
+    """Return the median of each fifth of a learning curve, shape (5,)."""
+    return np.array([np.median(part) for part in np.array_split(curve, N_PARTS)])
+
+
+def not_monotonic(lesson: VariantResult) -> float:
+    """Return the share of questions with a curve that, in medians of fifths, ends above 1.2 x its lowest fifth."""
+    parts = np.array([fifth_medians(curve) for curve in lesson.curves().T])
+    return float((parts[:, -1] > 1.2 * parts[:, :-1].min(axis=1)).mean())
+
+
+class Contribution(NamedTuple):
+    """Share of a mean that one sensor's questions contribute."""
+
+    sensor: str  # the sensor that carries most
+    share: float  # its share of the sum over all questions
+    variance: float  # median variance of the returns of its questions
+    mean_without: float  # mean over all other questions
+
+
+def largest_contributor(lesson: VariantResult, channels: Sequence[ChannelInfo]) -> Contribution:
+    """Return the sensor with the largest share of the mean final NMSRE, and the mean without it.
+
+    The channels are those that each question is about.
+    """
+    nmsre, names = lesson.nmsre, np.array([channel.name for channel in channels])
+    sums = {name: float(np.nansum(nmsre[names == name])) for name in dict.fromkeys(names.tolist())}
+    most = max(sums, key=sums.__getitem__)
+    mine = names == most
+    variance = float(np.median(lesson.variance[mine]))
+    return Contribution(most, sums[most] / float(np.nansum(nmsre)), variance, nan_mean(nmsre[~mine]))
+
+
+def settings(study: Study, data: Data) -> dict[str, Cell]:
+    """Return everything needed to repeat the experiment."""
+    return {
+        "steps of each life": STEPS[study.scale],
+        "questions": len(data.questions),
+        "alpha": f"{PAPER.step_size:g} / {data.interface.coder.n_active}",
+        "alpha_w": f"{PAPER.secondary_ratio:g} alpha",
+        "lambda": 0.9,
+        "trace rule, w rule": f"{PAPER.trace_rule}, {PAPER.w_rule}",
+        "seeds": study.seed_list,
+        "excursions tested, by seed": join(life.n_tests for life in data.lives.values()),
+    }

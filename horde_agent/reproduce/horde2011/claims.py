@@ -1,0 +1,194 @@
+"""Claims about times and the light, learned off-policy."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from horde_agent.reproduce.claims import (
+    Claims,
+    Finding,
+    Part,
+    at_least,
+    at_most,
+    below,
+    join,
+    mean_ci,
+    parts,
+    rank_correlation,
+)
+from horde_agent.reproduce.horde2011.problem import (
+    FLOORS,
+    LONGEST_BOUT,
+    LONGEST_TEST,
+    N_HEADINGS,
+    SEEKERS,
+    Data,
+    Stops,
+    Wandering,
+)
+from horde_agent.types import Floats
+
+STEPS_RANKED, LEAST_RANK = 5, 0.8
+"""Least length of an approach whose predictions are ranked, and the correlation from which they fall along it."""
+LEARNED_STOPS, STOPS_TO_ADAPT, STOPS_MEANT = 500, 200, 20
+"""Stops of a floor that are not judged; those until the gap to a new floor is looked at, over how many of the last."""
+OF_HAND, OF_RANDOM = 0.9, 1.5
+"""Least light of the policy found, over that by the policy written by hand and over that at random."""
+
+CLAIMS = Claims("Sutton et al. (2011)")
+
+
+def _nmse(life: Wandering) -> float:
+    met = life.time > 0
+    times = life.time[met].astype(np.float64)
+    if not met.any() or times.var() == 0:
+        return float("inf")
+    return float(((life.predicted[met, 0] - times) ** 2).mean() / times.var())
+
+
+def _share_falling(life: Wandering) -> float:
+    """Return the share of approaches along which the predictions fall as the time left does."""
+    pairs = zip(life.predicted, life.time.tolist(), strict=True)
+    ranks = [rank_correlation(y[:n], n - np.arange(n)) for y, n in pairs if n >= STEPS_RANKED]
+    return float(np.mean(np.array(ranks) >= LEAST_RANK)) if ranks else 0.0
+
+
+@CLAIMS.add(
+    "The time until an obstacle is met is learned off-policy.",
+    "the shape only",
+    f"A prediction falls if Spearman's correlation of prediction and time left is at least {LEAST_RANK:g}; excursions "
+    f"of {STEPS_RANKED} steps or more:",
+)
+def _obstacle(data: Data) -> Finding:
+    missed = sum(int((life.time == 0).sum()) for life in data.wanderings)
+    return Finding(
+        [
+            Part("NMSE against the measured times", [_nmse(life) for life in data.wanderings], at_most(0.5)),
+            Part("share along which it falls", [_share_falling(life) for life in data.wanderings], at_least(0.8)),
+        ],
+        f"Without an obstacle within {LONGEST_TEST} steps, left out: {missed} of "
+        f"{len(data.wanderings) * data.size.tests}.",
+        lambda: _obstacle_cause(data),
+    )
+
+
+def _obstacle_cause(data: Data) -> str:
+    """Return what differs, measured: bias and correlation of the predictions, and what the features allow."""
+    met = [life.time > 0 for life in data.wanderings]
+    pairs = [(life.time[m], life.predicted[m, 0]) for life, m in zip(data.wanderings, met, strict=True)]
+    at_once = np.mean([np.mean(times == 1) for times, _ in pairs])
+    return (
+        f"By life, mean error {join(((y - times).mean() for times, y in pairs), '.1f')} steps, correlation with the "
+        f"time {join((np.corrcoef(times, y)[0, 1] for times, y in pairs), '.2f')}; {at_once:.0%} of the excursions "
+        "begin at an obstacle. Ridge regression of the other excursions' times on the same features has an NMSE of "
+        f"{join((life.regression_nmse for life in data.wanderings), '.2f')}."
+    )
+
+
+def late_means(stops: Stops) -> Floats:
+    """Return the mean prediction and the mean time of the learned stops of each floor, shape (3, 2)."""
+    rows = []
+    for floor in range(len(FLOORS)):
+        of_floor = np.flatnonzero(stops.floor == floor)
+        late = of_floor[min(LEARNED_STOPS, len(of_floor) // 2) :]
+        rows.append([stops.predicted[late].mean(), stops.time[late].mean()])
+    return np.array(rows)
+
+
+def gaps_closed(stops: Stops) -> list[float]:
+    """Return the share of the gap between two floors' times that predictions closed 200 stops after each change."""
+    times, closed = late_means(stops)[:, 1], []
+    for floor in range(1, len(FLOORS)):
+        of_floor = np.flatnonzero(stops.floor == floor)
+        last = min(STOPS_TO_ADAPT, len(of_floor))
+        found = stops.predicted[of_floor[max(last - STOPS_MEANT, 0) : last]].mean()
+        closed.append(float((found - times[floor - 1]) / (times[floor] - times[floor - 1])))
+    return closed
+
+
+@CLAIMS.add(
+    "The time to stop is learned, and tracked when the floor changes.",
+    "the shape only; floors are friction settings",
+    f"After {LEARNED_STOPS} stops on each floor, and {STOPS_TO_ADAPT} stops after each change, in each life:",
+)
+def _stop(data: Data) -> Finding:
+    means = np.array([late_means(stops) for stops in data.stops])
+    floors = "; ".join(
+        f"friction x {factor:g}: {mean_ci(means[:, k, 0])}, measured {mean_ci(means[:, k, 1])}"
+        for k, factor in enumerate(FLOORS)
+    )
+    return Finding(
+        [
+            Part("farthest off the mean time", np.abs(means[..., 0] / means[..., 1] - 1.0).max(), at_most(0.2), ".0%"),
+            Part("largest change of the prediction to the next floor", np.diff(means[..., 0]).max(), below(0.0)),
+            Part("least share of the gap closed", min(map(min, map(gaps_closed, data.stops))), at_least(0.5)),
+        ],
+        f"Predicted steps until rest, {floors}.",
+    )
+
+
+def light_from(data: Data, heading: int) -> Floats:
+    """Return the mean light of each of `SEEKERS` from a heading, over all lives, shape (3,)."""
+    return np.asarray(np.concatenate([w.light[w.heading == heading] for w in data.wanderings]).mean(axis=0))
+
+
+@CLAIMS.add(
+    "A policy that seeks the light is learned from exploring behaviour.",
+    "Greedy-GQ from about 61,000 steps",
+    f"Front light in the last of 5 s, over {OF_HAND:g} times that of the policy written by hand or {OF_RANDOM:g} times "
+    "that at random, whichever is more; in the mean, and from each heading:",
+)
+def _light(data: Data) -> Finding:
+    def over_limit(light: Floats) -> float:
+        return float(light[0] / max(OF_HAND * light[1], OF_RANDOM * light[2]))
+
+    light, returns = (
+        np.mean([of_life.mean(axis=0) for of_life in each], axis=0)
+        for each in zip(*((w.light, w.returns) for w in data.wanderings), strict=True)
+    )
+    n = sum(over_limit(light_from(data, heading)) >= 1.0 for heading in range(N_HEADINGS))
+    ranks = [rank_correlation(w.value, w.returns[:, 0]) for w in data.wanderings]
+    return Finding(
+        [
+            Part("light over that", over_limit(light), at_least(1.0)),
+            Part(f"of {N_HEADINGS} headings with as much light", n, at_least(7)),
+            Part("rank correlation of the value at the start with the return", ranks, at_least(0.6)),
+        ],
+        f"Light {join(f'{y:.3f} {name}' for name, y in zip(SEEKERS, light, strict=True))}.",
+        f"Discounted light: {join(f'{y:.2f} {name}' for name, y in zip(SEEKERS, returns, strict=True))}.",
+    )
+
+
+@CLAIMS.add(
+    "It is off-policy: the behaviour never takes a target policy's action for longer than 1 s.",
+    "learned from off-policy experience",
+    "Most steps in a row with the target policy's action:",
+)
+def _off_policy(data: Data) -> Finding:
+    longest = np.max([[*w.longest, s.longest] for w, s in zip(data.wanderings, data.stops, strict=True)], axis=0)
+    return Finding(
+        parts(dict(zip(("forward", "light", "stop"), longest, strict=True)), at_most(LONGEST_BOUT)),
+        cause="A stop takes longer than 1 s where there is little friction." if longest[-1] > LONGEST_BOUT else "",
+    )
+
+
+@CLAIMS.add(
+    "A step costs the same at any time of the life.",
+    "constant time and memory per step",
+    "Median processor time per step in a third of the life:",
+)
+def _constant_cost(data: Data) -> Finding:
+    each = [(w.ms, len(w.ms) // 3 + 1) for w in data.wanderings]
+    thirds = [(np.median(ms[:n]), np.median(ms[-n:])) for ms, n in each]
+    growth = max(last / first - 1.0 for first, last in thirds)
+    return Finding(
+        [Part("largest growth from the first third to the last", growth, at_most(0.05), ".1%")],
+        f"First and last: {join(f'{first:.3f} and {last:.3f} ms' for first, last in thirds)}.",
+    )
+
+
+REMARKS = [
+    "This is the simulated robot (planar engine): a point lamp with a clear path, and friction settings instead of "
+    "floors. The features and step sizes are ours.",
+    f"With gamma = 1 an excursion must end: it has at most {LONGEST_TEST} steps.",
+]

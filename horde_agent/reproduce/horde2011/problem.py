@@ -1,0 +1,374 @@
+"""The life that wanders, with its tests, and the one that spins and stops."""
+
+from __future__ import annotations
+
+import time
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from horde_agent.gvf import GVF, Channel, StateFunction
+from horde_agent.horde import Horde, LearnerConfig
+from horde_agent.interface import Interface
+from horde_agent.life.bodies import make_body
+from horde_agent.life.excursions import ExcursionConfig
+from horde_agent.life.life import Life, LifeHooks, StepEvent
+from horde_agent.life.robot import RobotBody
+from horde_agent.life.worker import InPlace
+from horde_agent.policies import ConstantAction, Greedy, Policy, PolicyFunction, StickyRandom, Uniform, draw_from
+from horde_agent.record import Phase
+from horde_agent.reproduce.claims import join
+from horde_agent.reproduce.experiment import Cell
+from horde_agent.reproduce.lives import new_horde
+from horde_agent.reproduce.offline import RIDGES
+from horde_agent.reproduce.study import Job, Study, cached
+from horde_agent.types import Floats, Integers, Tiles
+
+TITLE = "Horde 2011: time to obstacle, time to stop, light seeking"
+LAM, STEP_SIZE, STOP_STEP_SIZE = 0.9, 0.02, 0.1
+NEAR, RESTS = 0.6, 0.1
+"""An obstacle is met at a front infrared distance above NEAR; the robot rests below RESTS rad/s."""
+LIGHT_GAMMA = 0.95
+LONGEST_BOUT = 10  # steps: the behaviour takes no action for longer than 1 s
+LONGEST_TEST, WANDER_STEPS = 100, 30
+RUN_STEPS, LAST_SECOND = 50, 10
+N_HEADINGS = 8
+FLOORS = (0.5, 1.0, 2.0)
+"""Factors on the friction of the wheels' axles while the robot turns, in the order of the life."""
+SPIN_STEPS, REST_STEPS = 15, 3
+TUNED_ON = (100,)
+
+
+class Size(NamedTuple):
+    """Steps of a life, and the excursions of each test."""
+
+    life: int
+    tests: int
+
+    @property
+    def block(self) -> int:
+        """Steps over which the cost of a step is averaged."""
+        return min(1_000, self.life // 6)
+
+
+SIZES = {"paper": Size(61_200, 200), "quick": Size(900, 16)}
+
+# ---- the life that wanders ------------------------------------------------------------------------------------------
+
+
+class Wanderer(StickyRandom):
+    """The sticky random behaviour, which ends each bout of an action after `LONGEST_BOUT` steps."""
+
+    _n = 0
+
+    def draw(
+        self,
+        rng: np.random.Generator,
+        observation: NDArray[Any] | None = None,  # noqa: ARG002
+        tiles: Tiles | None = None,  # noqa: ARG002
+    ) -> tuple[int, float]:
+        """Return the next action and its probability; `observation` of shape (n_channels,), `tiles` (n_active,)."""
+        p, last = self.probabilities(), self.last_action
+        if last is not None and self._n >= LONGEST_BOUT:
+            p[last] = 0.0
+            p /= p.sum()
+        self.last_action, b = draw_from(p, rng)
+        self._n = self._n + 1 if self.last_action == last else 1
+        return self.last_action, b
+
+
+def one_per_step(_observation: Floats, _tiles: Tiles) -> float:
+    """Return the cumulant of a time: 1 per step, whatever the observation, (n_channels,), and tiles, (n_active,)."""
+    return 1.0
+
+
+def until_obstacle(interface: Interface) -> StateFunction:
+    """Return the continuation 1 until something is near in front of the robot."""
+    front = interface.index("ir_distance_0")
+    return lambda observation, _tiles: float(observation[front] <= NEAR)
+
+
+def light_seeker(interface: Interface) -> PolicyFunction:
+    """Return the policy written by hand: turn until the front light is the brightest, then drive if nothing is near."""
+    lights, front = [interface.index(f"light_{k}") for k in range(4)], interface.index("ir_distance_0")
+    forward, left, right, stop = (interface.actions.index(name) for name in ACTIONS)
+
+    def probabilities(observation: Floats, _tiles: Tiles) -> Floats:
+        brightest = int(np.argmax(observation[lights]))
+        ahead = forward if observation[front] < 0.5 else stop
+        action = ahead if brightest == 0 else left if brightest <= 2 else right
+        return np.asarray(np.eye(len(interface.actions))[action])
+
+    return PolicyFunction(probabilities, len(interface.actions))
+
+
+ACTIONS = ("forward", "rotate_counterclockwise", "rotate_clockwise", "stop")
+
+
+SEEKERS = ("found", "by hand", "random")
+
+
+class Wandering(NamedTuple):
+    """A life that wanders, and n test excursions of either kind after it."""
+
+    ms: Floats  # processor time per step, means over `Size.block` steps, in milliseconds
+    longest: Integers  # longest stretches of steps with the target policy's action: forward, light, shape (2,)
+    time: Integers  # steps until the obstacle, 0 if it was not met within `LONGEST_TEST` steps, shape (n,)
+    predicted: Floats  # prediction at each step of going forward, NaN after the obstacle, shape (n, LONGEST_TEST)
+    light: Floats  # mean front light in the last second of runs of `SEEKERS` from the same starts, shape (n, 3)
+    returns: Floats  # discounted light of these runs, shape (n, 3)
+    value: Floats  # the demon's value at their starts, shape (n,)
+    heading: Integers  # number of their heading, shape (n,)
+    regression_nmse: float  # NMSE of ridge regression of the times, each by all other approaches
+
+
+class Stretches(LifeHooks):
+    """Measures the cost of steps, and how long the behaviour takes the actions of target policies."""
+
+    def __init__(self, horde: Horde, forward: int, block: int) -> None:
+        self._horde, self._block = horde, block
+        self._forward, self._began = forward, time.process_time()
+        self.ms: list[float] = []
+        self._now, self.longest = np.zeros(2, dtype=np.int64), np.zeros(2, dtype=np.int64)
+
+    def after_step(self, event: StepEvent) -> None:
+        """Count."""
+        row, life = event.row, event.life
+        if row.phase != Phase.BEHAVE:
+            return
+        values = self._horde.action_values("light", life.interface.encode(row.observation))
+        is_taken = np.array([row.action == self._forward, row.action == int(values.argmax())])
+        self._now = np.where(is_taken, self._now + 1, 0)
+        self.longest = np.maximum(self.longest, self._now)
+        if life.steps % self._block == 0:
+            now = time.process_time()
+            self.ms.append(1e3 * (now - self._began) / self._block)
+            self._began = now
+
+
+class Tester:
+    """Drives a robot after its life, when it no longer learns."""
+
+    def __init__(self, env: Any, horde: Horde, interface: Interface, rng: np.random.Generator) -> None:
+        self._env, self._horde, self._interface, self._rng = env, horde, interface, rng
+        self._body, self._wanderer = RobotBody(env), Wanderer(len(interface.actions))
+        self._move(interface.actions.index("stop"))
+
+    def _move(self, action: int) -> None:
+        observation, _, _, _, self._info = self._env.step(action)
+        self._observation = observation.astype(np.float64)
+        self._tiles = self._interface.encode(observation)
+
+    def _predict(self, name: str) -> float:
+        return float(self._horde.predict(self._tiles)[self._horde.names.index(name)])
+
+    def approach(self) -> tuple[int, Floats, Tiles]:
+        """Wander, then go forward; return the steps until the obstacle, the predictions, and the tiles at the start."""
+        for _ in range(WANDER_STEPS):
+            self._move(self._wanderer.draw(self._rng)[0])
+        predicted, goes_on, start = np.full(LONGEST_TEST, np.nan), until_obstacle(self._interface), self._tiles
+        for k in range(LONGEST_TEST):
+            predicted[k] = self._predict("obstacle")
+            self._move(self._interface.actions.index("forward"))
+            if not goes_on(self._observation, self._tiles):
+                return k + 1, predicted, start
+        return 0, predicted, start
+
+    def face(self, number: int) -> None:
+        """Drive to the centre and turn to one of the headings."""
+        self._env.reset(options={"manoeuvre": "centre"})
+        heading = 2 * np.pi * number / N_HEADINGS
+        for _ in range(LONGEST_TEST):
+            self._move(self._interface.actions.index("rotate_clockwise"))
+            away = (self._info["heading_rad"] - heading + np.pi) % (2 * np.pi) - np.pi
+            if abs(away) < np.pi / N_HEADINGS:
+                break
+        for _ in range(LAST_SECOND):
+            self._move(self._interface.actions.index("stop"))
+
+    def seek(self, policies: list[Policy]) -> tuple[float, Floats, Floats]:
+        """Return the value here, and the light of the last second and the return of a run of each policy."""
+        state, front = self._body.save_state(), self._interface.index("light_0")
+        start, value = (self._observation, self._tiles), self._predict("light")
+        light = np.zeros((len(policies), RUN_STEPS))
+        for policy, of_run in zip(policies, light, strict=True):
+            self._body.restore_state(state)
+            self._observation, self._tiles = start
+            for k in range(RUN_STEPS):
+                self._move(draw_from(policy.probabilities(self._observation, self._tiles), self._rng)[0])
+                of_run[k] = self._observation[front]
+        return value, light[:, -LAST_SECOND:].mean(axis=1), light @ LIGHT_GAMMA ** np.arange(RUN_STEPS)
+
+
+@cached(Wandering)
+def wander(_study: Study, seed: int, size: Size) -> Wandering:
+    """Live the life that wanders, and test what it learned."""
+    env = make_body("simulator", physics="planar")
+    interface = Interface.of(env)
+    n, forward = len(interface.actions), interface.actions.index("forward")
+    asked = [
+        GVF("obstacle", ConstantAction(forward, n), one_per_step, until_obstacle(interface), lam=LAM),
+        GVF("light", Greedy(n), Channel(interface.index("light_0")), LIGHT_GAMMA, lam=LAM),
+    ]
+    horde = new_horde(interface, asked, config=LearnerConfig(step_size=STEP_SIZE))
+    cost, rng = Stretches(horde, forward, size.block), np.random.default_rng(seed)
+    _live(env, horde, Wanderer(n), rng, interface, cost, size.life)
+    tester = Tester(env, horde, interface, rng)
+    approaches = [tester.approach() for _ in range(size.tests)]
+    policies = [horde.questions[1].target_policy, light_seeker(interface), Uniform(n)]
+    runs, headings = [], np.arange(size.tests) % N_HEADINGS
+    for heading in headings:
+        tester.face(int(heading))
+        runs.append(tester.seek(policies))
+    env.close()
+    times, predicted, tiles = (np.array(column) for column in zip(*approaches, strict=True))
+    value, light, returns = (np.array(column) for column in zip(*runs, strict=True))
+    regression = regression_nmse(tiles[times > 0], times[times > 0])
+    return Wandering(np.array(cost.ms), cost.longest, times, predicted, light, returns, value, headings, regression)
+
+
+def regression_nmse(tiles: Tiles, times: Integers) -> float:
+    """Return the NMSE of the best of four ridge regressions of times, (n,), on tiles, (n, n_active), leaving one out.
+
+    With K = X X' + eta I and a = K^-1 y the error of a row that was left out is a_i / (K^-1)_ii.
+    """
+    if len(times) < 2 or times.var() == 0:
+        return float("nan")
+    shared = np.array([[np.isin(row, other).sum() for other in tiles] for row in tiles], dtype=np.float64)
+    inverses = [np.linalg.inv(shared + ridge * tiles.shape[1] * np.eye(len(tiles))) for ridge in RIDGES]
+    errors = [inverse @ (times - times.mean()) / np.diag(inverse) for inverse in inverses]
+    return float(min((error**2).mean() for error in errors) / times.var())
+
+
+def _live(
+    env: Any, horde: Horde, behaviour: Any, rng: np.random.Generator, interface: Interface, hook: LifeHooks, steps: int
+) -> None:
+    tests = ExcursionConfig(0.0)
+    with Life(
+        env, horde, behaviour, rng, interface=interface, excursions=tests, observers=[hook], worker=InPlace()
+    ) as life:
+        life.run(steps)
+
+
+# ---- the life that spins and stops ----------------------------------------------------------------------------------
+
+
+class Spinner:
+    """Spin in either direction, then stop until the robot rests."""
+
+    def __init__(self, interface: Interface) -> None:
+        self._spins = [interface.actions.index(f"rotate_{way}") for way in ("clockwise", "counterclockwise")]
+        self.stop, self._is_moving = interface.actions.index("stop"), until_rest(interface)
+        self._action, self._left, self._n_rested = self.stop, 0, 0
+
+    def draw(self, rng: np.random.Generator, observation: Floats, tiles: Tiles) -> tuple[int, float]:
+        """Return the next action and its probability; `observation` of shape (n_channels,), `tiles` (n_active,)."""
+        if self._left > 0:
+            self._left -= 1
+            return self._action, 1.0
+        if self._action == self.stop and not self._is_moving(observation, tiles):
+            self._n_rested += 1
+            if self._n_rested > REST_STEPS:
+                self._action, self._left, self._n_rested = self._spins[int(rng.integers(2))], SPIN_STEPS - 1, 0
+                return self._action, 0.5
+        self._action = self.stop
+        return self.stop, 1.0
+
+    def forget(self) -> None:
+        """Begin with a stop."""
+        self._action, self._left, self._n_rested = self.stop, 0, 0
+
+
+def until_rest(interface: Interface) -> StateFunction:
+    """Return the continuation 1 until the robot no longer turns."""
+    turning = interface.index("rotational_velocity")
+    low, high = TURNING_RANGE
+    return lambda observation, _tiles: float(abs(low + (high - low) * observation[turning]) > RESTS)
+
+
+TURNING_RANGE = (-5.4, 5.4)
+"""Of the rotational velocity, in rad/s; an observation is scaled to [0, 1]."""
+
+
+class Stops(NamedTuple):
+    """All complete stops of a life in order: prediction and steps until rest, floor, longest stretch of stopping."""
+
+    predicted: Floats
+    time: Integers
+    floor: Integers
+    longest: int
+
+
+class StopWatch(LifeHooks):
+    """Records the prediction at the beginning of each stop, and how long the robot takes to rest."""
+
+    def __init__(self, behaviour: Spinner, interface: Interface, steps_per_floor: int) -> None:
+        self._stop, self._is_moving = behaviour.stop, until_rest(interface)
+        self._per_floor, self._began, self._since = steps_per_floor, -1, 0
+        self._prediction, self.longest = 0.0, 0
+        self.stops: list[tuple[float, int, int]] = []
+
+    def after_step(self, event: StepEvent) -> None:
+        """Note a stop."""
+        row, life = event.row, event.life
+        if row.phase != Phase.BEHAVE:
+            return
+        rests = not self._is_moving(row.observation.astype(np.float64), np.zeros(0, dtype=np.int64))
+        if self._began >= 0 and rests:
+            self.stops.append((self._prediction, row.step - self._began, self._began // self._per_floor))
+            self._began = -1
+        self._since = self._since + 1 if row.action == self._stop else 0
+        self.longest = max(self.longest, self._since)
+        if self._since == 1 and not rests:
+            self._began, self._prediction = row.step, float(life.student.predictions[0])
+
+
+@cached(Stops)
+def spin(_study: Study, seed: int, size: Size) -> Stops:
+    """Live the life that spins and stops."""
+    per_floor = size.life // len(FLOORS)
+    ways = ("clockwise", "counterclockwise")
+    changes = [(0.1 * k * per_floor, way, factor) for k, factor in enumerate(FLOORS) for way in ways]
+    env = make_body("simulator", physics="planar", friction_changes=changes)
+    interface = Interface.of(env)
+    behaviour = Spinner(interface)
+    policy = ConstantAction(behaviour.stop, len(interface.actions))
+    asked = [GVF("rest", policy, one_per_step, until_rest(interface), lam=LAM)]
+    horde = new_horde(interface, asked, config=LearnerConfig(step_size=STOP_STEP_SIZE))
+    watch = StopWatch(behaviour, interface, per_floor)
+    _live(env, horde, behaviour, np.random.default_rng(seed), interface, watch, size.life)
+    env.close()
+    predicted, times, floors = np.array(watch.stops).reshape(-1, 3).T
+    return Stops(predicted, times.astype(np.int64), floors.astype(np.int64), watch.longest)
+
+
+class Data(NamedTuple):
+    """The lives of each kind, one per seed, and their size."""
+
+    wanderings: list[Wandering]
+    stops: list[Stops]
+    size: Size
+
+
+def gather(study: Study) -> Data:
+    """Live both lives of each seed."""
+    size = SIZES[study.scale]
+    jobs = [Job(f"wandering, seed {s}", wander, (study, s, size), 2.0) for s in study.seeds]
+    jobs += [Job(f"stopping, seed {s}", spin, (study, s, size)) for s in study.seeds]
+    found, n = study.in_parallel(jobs), len(study.seeds)
+    return Data(found[:n], found[n:], size)
+
+
+def settings(study: Study, data: Data) -> dict[str, Cell]:
+    """Return everything needed to repeat the experiment."""
+    return {
+        "seeds": study.seed_list,
+        "tried on seeds": join(TUNED_ON),
+        "steps of a life": data.size.life,
+        "excursions of a test": data.size.tests,
+        "lambda": LAM,
+        "alpha, wandering and stopping": f"{STEP_SIZE:g} and {STOP_STEP_SIZE:g} / active tiles",
+        "alpha of Greedy-GQ": "the rule's default",
+        "gamma of the light": LIGHT_GAMMA,
+    }

@@ -1,0 +1,193 @@
+"""The grid of each rule, and the scores of its entries."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from horde_agent.horde import Horde, LearnerConfig
+from horde_agent.kernels.rules import names, rule
+from horde_agent.life.observers import sound_demons
+from horde_agent.measures.nmsre import final_nmsre
+from horde_agent.measures.online import rupee_beta0
+from horde_agent.questions import PAPER_LAMBDA, excursions
+from horde_agent.record import read
+from horde_agent.reproduce.experiment import Cell
+from horde_agent.reproduce.lessons import TrainingData, learn, outcomes
+from horde_agent.reproduce.lives import LifeSpec, interface_of, new_horde, simulate_lives
+from horde_agent.reproduce.study import Job, Study, cached
+from horde_agent.runs.jobs.warm import warm_up
+from horde_agent.types import Bools, Floats
+
+TITLE = "Update rules"
+RULES = tuple(name for name in names() if not rule(name).FINDS_POLICY)
+DEFAULT = "gtd"
+TUNING_SEED = 100
+
+
+class Size(NamedTuple):
+    """The amount of work."""
+
+    life: int  # steps of a reported life
+    tuning: int  # steps of the tuning life
+    every: int  # distance between two of the 795 questions
+    every_plain: int  # the same for rules of the plain engine, which takes some hundred times as long per question
+    tries: int  # grid entries of each rule
+
+
+SIZES = {"paper": Size(40_000, 15_000, 1, 40, 9), "quick": Size(2_000, 1_000, 40, 40, 2)}
+
+
+class Entry(NamedTuple):
+    """A rule with some settings; None means its default."""
+
+    rule: str  # its name
+    step_size: float | None = None  # as in `LearnerConfig`
+    secondary_ratio: float | None = None  # as in `LearnerConfig`
+    eta: float | None = None  # the parameter in the place of a step size, for rules that have one
+
+    @property
+    def settings(self) -> str:
+        """The settings that are not defaults."""
+        given = zip(self._fields[1:], self[1:], strict=True)
+        return ", ".join(f"{name} {value:g}" for name, value in given if value is not None) or "default"
+
+    def config(self) -> LearnerConfig:
+        """Return the learner's options."""
+        parameters = {} if self.eta is None else {"eta": self.eta}
+        sizes = {"step_size": self.step_size, "secondary_ratio": self.secondary_ratio}
+        given: dict[str, Any] = {name: value for name, value in sizes.items() if value is not None}
+        return LearnerConfig(algorithm=self.rule, parameters=parameters, vector_mspbe=False, **given)
+
+    def every(self, size: Size) -> int:
+        """Return the distance between two of the 795 questions that it learns."""
+        return size.every_plain if self.config().needs_plain_engine else size.every
+
+
+def grid(name: str) -> list[Entry]:
+    """Return the settings that are tried of a rule, the defaults first: three step sizes, and ratios if it has w."""
+    of = rule(name)
+    ratios = [None, *(ratio for ratio in (0.1, 1.0) if "w" in of.WEIGHTS and ratio != of.SECONDARY_RATIO)]
+    if of.IGNORES_STEP_SIZE:
+        return [Entry(name), *(Entry(name, eta=factor * of.parameters().eta) for factor in (0.3, 3.0))]
+    sizes = [None, 0.3 * of.STEP_SIZE, 3.0 * of.STEP_SIZE]
+    return [Entry(name, size, ratio) for size in sizes for ratio in ratios]
+
+
+class Score(NamedTuple):
+    """What an entry learned from one life."""
+
+    nmsre: Floats  # final two-pass NMSRE of each question, NaN if it was tested fewer than two times, shape (n,)
+    sound: Bools  # whether each demon did not diverge, shape (n,)
+    rupee: Floats  # RUPEE of each at the end, shape (n,)
+    ms: float  # milliseconds per learning step, each demon's prediction included
+    megabytes: float  # size of the learner's state
+
+    @property
+    def error(self) -> float:
+        """Mean over the questions of the NMSRE, at most 1 each; 1 for a diverged demon."""
+        tested = ~np.isnan(self.nmsre)
+        return float(np.where(self.sound, np.minimum(self.nmsre, 1.0), 1.0)[tested].mean()) if tested.any() else 1.0
+
+    def of_every(self, stride: int) -> Score:
+        """Return the score on one of every `stride` of its questions."""
+        return self._replace(**{name: getattr(self, name)[::stride] for name in ("nmsre", "sound", "rupee")})
+
+
+class MeasuredHorde(Horde):
+    """A Horde that measures the time of its updates and updates its RUPEE."""
+
+    seconds = 0.0
+
+    def begin(self, observation: Any, tiles: Any) -> Any:
+        """Begin a stream, for the RUPEE too."""
+        if not hasattr(self, "rupee"):
+            self.rupee = self.new_rupee(rupee_beta0(self.config.step_size, PAPER_LAMBDA))
+        self.rupee.begin(np.asarray(tiles))
+        return super().begin(observation, tiles)
+
+    def learn(self, action: int, probability: float, observation: Any, tiles: Any, *, terminated: bool = False) -> Any:
+        """Learn from a transition."""
+        began = time.perf_counter()
+        predictions = super().learn(action, probability, observation, tiles, terminated=terminated)
+        self.seconds += time.perf_counter() - began
+        self.rupee.learn(np.asarray(tiles), self.signals, self.td_error, is_last=terminated)
+        return predictions
+
+
+@cached(Score)
+def score(study: Study, life: Path, entry: Entry, every: int) -> Score:
+    """Learn one of every so many questions from a life by an entry."""
+    interface, lessons = interface_of(study), TrainingData(read(life))
+    coder, asked = interface.coder, excursions(interface)[::every]
+    warm_up(new_horde(interface, asked, config=entry.config()), interface)
+    horde = MeasuredHorde(asked, n_features=coder.n_features, n_active=coder.n_active, config=entry.config())
+    learned = learn(lessons, horde, interface)
+    nmsre = final_nmsre(outcomes(lessons, asked, learned.predictions), horde.n_demons)
+    n_bytes = sum(array.nbytes for array in horde.state().values())
+    ms = 1e3 * horde.seconds / learned.n_updates
+    return Score(nmsre, sound_demons(horde), horde.rupee.value(), ms, n_bytes / 1e6)
+
+
+class Data(NamedTuple):
+    """The measurements."""
+
+    defaults: dict[str, list[Score]]  # each rule's scores with its defaults, one per seed, by name
+    best: dict[str, list[Score]]  # the same with its best settings
+    chosen: dict[str, Entry]  # the best settings of each rule
+    size: Size  # lengths of the lives
+
+    def default_beside(self, name: str) -> list[Score]:
+        """Return the default rule's scores, with its defaults, on the questions that a rule learned."""
+        stride = Entry(name).every(self.size) // Entry(DEFAULT).every(self.size)
+        return [score.of_every(stride) for score in self.defaults[DEFAULT]]
+
+
+def gains_over(of_default: Sequence[Score], scores: Sequence[Score]) -> list[float]:
+    """Return the default rule's error minus a rule's in each life; both scores are of the same questions."""
+    return [other.error - score.error for other, score in zip(of_default, scores, strict=True)]
+
+
+def lives(study: Study) -> list[LifeSpec]:
+    """Return the life for tuning and those reported."""
+    size = SIZES[study.scale]
+    return [LifeSpec(TUNING_SEED, size.tuning), *(LifeSpec(seed, size.life) for seed in study.seeds)]
+
+
+def gather(study: Study) -> Data:
+    """Choose each rule's best settings on the tuning life, then score every rule on the others."""
+    tuning, *lived = simulate_lives(study, lives(study))
+    tried = [entry for name in RULES for entry in grid(name)[: SIZES[study.scale].tries]]
+    errors = [found.error for found in _scores(study, [(TUNING_SEED, tuning, entry) for entry in tried])]
+    of_rule = {name: [k for k, entry in enumerate(tried) if entry.rule == name] for name in RULES}
+    chosen = {name: tried[min(tries, key=errors.__getitem__)] for name, tries in of_rule.items()}
+    wanted = list(dict.fromkeys([*map(Entry, RULES), *chosen.values()]))
+    plans = [(seed, life, entry) for entry in wanted for seed, life in zip(study.seeds, lived, strict=True)]
+    found: dict[Entry, list[Score]] = {}
+    for (_, _, entry), of_life in zip(plans, _scores(study, plans), strict=True):
+        found.setdefault(entry, []).append(of_life)
+    return Data({n: found[Entry(n)] for n in RULES}, {n: found[chosen[n]] for n in RULES}, chosen, SIZES[study.scale])
+
+
+def _scores(study: Study, plans: Sequence[tuple[int, Path, Entry]]) -> list[Score]:
+    size = SIZES[study.scale]
+    jobs = [
+        Job(f"{entry.rule} ({entry.settings}), life {seed}", score, (study, life, entry, entry.every(size)))
+        for seed, life, entry in plans
+    ]
+    return study.in_parallel(jobs)
+
+
+def settings(study: Study, data: Data) -> dict[str, Cell]:
+    """Return everything needed to repeat the measurement."""
+    return {
+        "seeds": study.seed_list,
+        "steps of a life": data.size.life,
+        "steps of the tuning life": data.size.tuning,
+        "questions": f"one of every {data.size.every} of the 795; of every {data.size.every_plain} on the plain engine",
+        "settings tried": sum(len(grid(name)[: data.size.tries]) for name in RULES),
+    }

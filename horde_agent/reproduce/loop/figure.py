@@ -1,0 +1,90 @@
+"""A minute of predictions, and the errors of every variant."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+from matplotlib.axes import Axes
+
+from horde_agent.reproduce.claims import mean_ci
+from horde_agent.reproduce.experiment import Cell, Figure, Table
+from horde_agent.reproduce.figure import COLOURS, new_canvas, save, style_axes
+from horde_agent.reproduce.loop.problem import ALONE, CLOSED, GAMMAS, VARIANTS, Data, Outcome
+from horde_agent.reproduce.loop.worlds import composed_values
+
+_SHOWN = 600  # steps: a minute
+
+
+def pictures(data: Data, folder: Path) -> list[Figure]:
+    """Draw all pictures into a folder and return their entries."""
+    first = {variant: next(iter(outcomes.values())) for variant, outcomes in data.outcomes.items()}
+    return [_draw_memory(first, folder / "memory.png")]
+
+
+def _draw_memory(outcomes: Mapping[str, Outcome], path: Path) -> Figure:
+    canvas, (left, right) = new_canvas(12.0, 3.8, 2, width_ratios=[2.4, 1.0])
+    actual = outcomes[ALONE].actual
+    first = _liveliest(actual)
+    span = slice(first, first + _SHOWN)
+    t = np.arange(len(actual[span])) * 0.1
+    left.plot(t, actual[span], color="black", linewidth=1.8, label="what happened")
+    for colour, variant in zip(COLOURS, (ALONE, CLOSED), strict=False):
+        left.plot(t, outcomes[variant].predicted[span], color=colour, linewidth=1.1, label=variant)
+    left.set_ylim(top=1.2 * float(actual[span].max()))
+    legend = {"loc": "upper center", "ncols": 3}
+    ylabel = f"return at gamma {GAMMAS[-1]:g}"
+    style_axes(left, "time since the wall was touched", legend=legend, xlabel="time (s)", ylabel=ylabel)
+    _bars(right, outcomes)
+    return save(
+        canvas,
+        path,
+        "Left: a minute in which nothing was learned, the liveliest one of the first life (such minutes are joined end "
+        "to end): what happened, and what is predicted from the observation alone and with the predictions of the step "
+        "before fed back. "
+        "Right: mean squared error over variance of each variant in that life.",
+    )
+
+
+def _liveliest(actual: np.ndarray) -> int:
+    """Return where the minute begins in which the return changes most."""
+    changes = np.concatenate([[0.0], np.cumsum(np.abs(np.diff(actual)))])
+    n = max(len(actual) - _SHOWN, 1)
+    return int(np.argmax(changes[-n:] - changes[:n])) if len(actual) > _SHOWN else 0
+
+
+def _bars(axes: Axes, outcomes: Mapping[str, Outcome]) -> None:
+    y = np.arange(len(outcomes))
+    for k, (gamma, colour) in enumerate(zip(GAMMAS, COLOURS[2:], strict=False)):
+        axes.barh(y + 0.36 * k, [o.nmse[k] for o in outcomes.values()], 0.34, color=colour, label=f"gamma {gamma:g}")
+    axes.set_yticks(y + 0.18, [variant.replace(" ", "\n", 1) for variant in outcomes], fontsize=8)
+    axes.invert_yaxis()
+    style_axes(axes, legend=True, xlabel="error / variance")
+
+
+def tables(data: Data) -> list[Table]:
+    """Return every seed's errors, and the corridor's learned and known answers."""
+    rows: list[dict[str, Cell]] = []
+    for k, gamma in enumerate(GAMMAS):
+        for variant in VARIANTS:
+            errors = data.nmse(variant, k)
+            each = {f"seed {s}": float(error) for s, error in zip(data.outcomes[variant], errors, strict=True)}
+            mean = str(mean_ci(errors))
+            rows.append({"gamma": f"{gamma:g}", "coded beside the observation": variant, "mean": mean, **each})
+    memory = Table.of(
+        "Time since the wall was touched: mean squared error over variance, held out",
+        rows,
+        "The truth itself is the time since the touch, known one step late: what a perfect memory would have. A "
+        "prediction fed back is also a new feature of the observation of one step before; with the loop open it is "
+        "that alone, since demons that see only the observation make it.",
+    )
+    names = ("then: known", "then: learned", "first: known", "first: learned")
+    pairs = np.stack([composed_values(), data.composed], axis=2).reshape(-1, 4).tolist()
+    corridor = Table.of(
+        "Compositional questions in a corridor of five states",
+        [{"state": s, **dict(zip(names, row, strict=True))} for s, row in enumerate(pairs)],
+        '"then": discounted time at the left wall, going mostly left (gamma 0.5). "first": the discounted sum of what '
+        '"then" predicts along a walk that goes mostly right (gamma 0.8).',
+    )
+    return [memory, corridor]

@@ -1,0 +1,131 @@
+"""How RUPEE and UDE follow errors, settle, and announce divergence."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from horde_agent.reproduce.chain.problem import CHANGED, SETTLED
+from horde_agent.reproduce.claims import (
+    Claims,
+    Finding,
+    Part,
+    at_least,
+    below,
+    join,
+    mean_ci,
+    parts,
+    rank_correlation,
+    within,
+)
+from horde_agent.reproduce.measures.problem import BETA0, DEVIATIONS, TIMES, TUNING_SEED, ChainCurves, Data, Tracking
+
+CLAIMS = Claims("chapter 7")
+
+
+def _follows(curves: Sequence[ChainCurves]) -> list[Part]:
+    found = []
+    for name, half in (("episodes 200-1000", SETTLED), ("after the reset", CHANGED)):
+        ranks = [rank_correlation(c.rupee[half], c.true[half]) for c in curves]
+        areas = [c.rupee[half].sum() / c.true[half].sum() for c in curves]
+        found.append(Part(f"rank correlation, {name}", ranks, at_least(0.9)))
+        found.append(Part(f"ratio of areas, {name}", areas, within(0.5, 2.0)))
+    return found
+
+
+_MEANS = "Means of 100 runs:"
+
+
+@CLAIMS.add("On the chain RUPEE follows the true root MSPBE.", "shape only", _MEANS)
+def _follows_gtd(data: Data) -> list[Part]:
+    return _follows(data.chains["GTD(lambda)"])
+
+
+@CLAIMS.add("RUPEE needs no GTD: it follows the root MSPBE of TD(lambda) as well.", "shape only", _MEANS)
+def _follows_td(data: Data) -> list[Part]:
+    return _follows(data.chains["TD(lambda)"])
+
+
+def before_reset(data: Data, life: Tracking) -> int:
+    """Return the index of the last look before the reset."""
+    return int(np.searchsorted(life.at, data.size.reset)) - 1
+
+
+@CLAIMS.add(
+    "On the 795 questions RUPEE ranks the questions as the NMSRE does, and both fall.",
+    "shape only",
+    "Before the reset; medians, over those once every question was tested:",
+)
+def _questions(data: Data) -> Finding:
+    ranks, medians = [], []
+    for life in data.tracked:
+        last, first = before_reset(data, life), int(np.argmax(np.isfinite(life.nmsre[:, life.judged]).all(axis=1)))
+        pairs = [(life.rupee[k, life.judged], np.sqrt(life.nmsre[k, life.judged])) for k in (first, last)]
+        ranks.append(rank_correlation(*pairs[1]))
+        medians.append([[np.median(values) for values in pair] for pair in pairs])
+    (rupee, error), (rupee_last, error_last) = np.mean(medians, axis=0)
+    falls = {"RUPEE over the deviation of the return": rupee_last / rupee, "root NMSRE": error_last / error}
+    return Finding(
+        [Part("rank correlation over the questions", ranks, at_least(0.5)), *parts(falls, below(1.0))],
+        f"Medians before the reset {rupee_last:.3g} and {error_last:.3g}.",
+    )
+
+
+@CLAIMS.add("RUPEE reacts to lost weights within 1/beta0 updates.", "shape only")
+def _reacts(data: Data) -> Finding:
+    rises, after, limit = [], [], at_least(1.5)
+    for life in data.tracked:
+        last, curve = before_reset(data, life), np.median(life.rupee[:, life.judged], axis=1)
+        within_reach = curve[(life.at > data.size.reset) & (life.at <= data.size.reset + 1.0 / BETA0)]
+        rises.append(within_reach.max() / curve[last])
+        reached = [k for k in range(last + 1, len(curve)) if limit.test(curve[k] / curve[last])]
+        after.append(life.at[reached[0]] - data.size.reset if reached else np.inf)
+    what = f"largest median over the questions within {1.0 / BETA0:,.0f} updates, over that before"
+    return Finding([Part(what, rises, limit)], f"So large after {join(after, ',.0f')} updates.")
+
+
+@CLAIMS.add(
+    "Under pure noise UDE settles, and RUPEE has a floor proportional to the noise.",
+    "shape only",
+    f"The threshold is the 99th percentile under noise with seed {TUNING_SEED}; in the last quarter of the steps:",
+)
+def _noise(data: Data) -> Finding:
+    calm = [np.mean(found.ude < data.threshold) for found in data.noises]
+    floor = np.mean([found.floor for found in data.noises], axis=0)
+    slope = np.polyfit(np.log(DEVIATIONS), np.log(floor), 1)[0]
+    return Finding(
+        [
+            Part(f"share with a UDE below the threshold of {data.threshold:.3g}", calm, at_least(0.95)),
+            Part("slope of log RUPEE over log deviation", slope, within(0.9, 1.1), ".2f"),
+        ],
+        f"RUPEE over the noise's deviation: {join(floor / DEVIATIONS, '.3f')} at deviations {join(DEVIATIONS, 'g')}.",
+    )
+
+
+@CLAIMS.add(
+    "Both announce the divergence of TD on Baird's star.",
+    "shape only",
+    f"Share of the runs in which it exceeds {TIMES:g} times its mean of the first 100 steps before a weight exceeds "
+    "1,000:",
+)
+def _announced(data: Data) -> Finding:
+    limit = np.concatenate([found.weight for found in data.bairds])
+    found, said = {}, []
+    for name in ("rupee", "ude"):
+        steps = np.concatenate([getattr(of_seed, name) for of_seed in data.bairds])
+        in_time = (steps >= 0) & (steps < limit)
+        found[name.upper()] = in_time.mean()
+        said += [f"{name.upper()} after {np.median(steps[in_time]):,.0f}"] if in_time.any() else []
+    return Finding(
+        parts(found, at_least(1.0), ".0%"),
+        f"Median steps: {join([*said, f'a weight after {np.median(limit):,.0f}'])}.",
+        "UDE is divided by the standard deviation of the whole past of rho delta, which grows with the errors: it "
+        f"rises to at most {mean_ci([of_seed.ude_rise for of_seed in data.bairds])} times its start.",
+    )
+
+
+REMARKS = (
+    "Claims about the 795 questions are of the simulated robot; the small problems are exact.",
+    "The form is that of White (2015); published figures could not be read, so shapes alone are compared.",
+)

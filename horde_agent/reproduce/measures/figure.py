@@ -1,0 +1,35 @@
+"""RUPEE beside the true error and beside the NMSRE."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from horde_agent.reproduce.experiment import Figure, Table
+from horde_agent.reproduce.figure import COLOURS, new_canvas, save, style_axes
+from horde_agent.reproduce.measures.claims import before_reset
+from horde_agent.reproduce.measures.problem import Data
+
+
+def pictures(data: Data, folder: Path) -> list[Figure]:
+    """Draw RUPEE beside the true root MSPBE on the chain, and beside the root NMSRE of every question."""
+    canvas, (left, right) = new_canvas(9.0, 3.2, 2)
+    for colour, (rule, curves) in zip(COLOURS, data.chains.items(), strict=False):
+        left.plot(np.mean([c.true for c in curves], axis=0), color=colour, label=f"{rule}: root MSPBE")
+        left.plot(np.mean([c.rupee for c in curves], axis=0), ":", color=colour, label="its RUPEE")
+    life = data.tracked[0]
+    k = before_reset(data, life)
+    right.plot(np.sqrt(life.nmsre[k, life.judged]), life.rupee[k, life.judged], ".", ms=3, color=COLOURS[0])
+    style_axes(left, "chain, mean of 100 runs", legend=True, xlabel="episodes", ylim=(0.0, None))
+    labels = {"xlabel": "root NMSRE", "ylabel": "RUPEE / deviation of the return"}
+    style_axes(right, "the 795 questions before the reset", legend=False, yscale="log", xlim=(0.0, 3.0), **labels)
+    caption = (
+        "Left: RUPEE follows the true error, also after theta is replaced at episode 1,000. Right: one dot a question."
+    )
+    return [save(canvas, folder / "measures.png", caption)]
+
+
+def tables(_data: Data) -> list[Table]:
+    """Return no table: the numbers stand in the claims."""
+    return []

@@ -1,0 +1,252 @@
+"""RUPEE and UDE of runs on the chain, on noise and on Baird's star, and of the 795 questions."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from horde_agent.horde import LearnerConfig
+from horde_agent.life.observers import sound_demons
+from horde_agent.measures.online import UDE, UnbiasedTrace, rupee_beta0
+from horde_agent.problems.classics import baird as star_problem
+from horde_agent.questions import PAPER_LAMBDA, excursions
+from horde_agent.record import read
+from horde_agent.reproduce.chain import problem as chain
+from horde_agent.reproduce.chain.problem import BEHAVIOUR_RIGHT, CHANGE_AFTER, MIDDLE, N_STATES, TARGET_RIGHT, dot
+from horde_agent.reproduce.experiment import Cell
+from horde_agent.reproduce.league.problem import MeasuredHorde
+from horde_agent.reproduce.lessons import TrainingData, latest_nmsre, learn, outcomes
+from horde_agent.reproduce.lives import LifeSpec, interface_of, simulate_lives
+from horde_agent.reproduce.study import Job, Study, cached
+from horde_agent.runs.jobs.warm import warm_up
+from horde_agent.types import Bools, Floats, Integers
+
+TITLE = "RUPEE and UDE"
+GAMMA = 0.9
+TUNING_SEED = 100
+"""Seed on which the threshold of the UDE and the rules without a published limit were chosen."""
+
+
+class Runs(chain.Runs):
+    """Independent runs of GTD(0), one per row, with the RUPEE and the UDE of each.
+
+    Args:
+        theta, alpha, alpha_w: As in `chain.Runs`.
+        square: ||phi||^2: alpha ||phi||^2 is White's alpha times the number of tilings.
+    """
+
+    def __init__(self, theta: Floats, alpha: float, alpha_w: float, square: float) -> None:
+        super().__init__(theta, alpha, alpha_w)
+        self._h, self._d = np.zeros(theta.shape), UnbiasedTrace(theta.shape, rupee_beta0(alpha * square, 0.0))
+        self._ude = UDE(len(theta), min(10.0 * alpha, 1.0))
+
+    def learn(self, phi: Floats, phi_tp1: Floats, c: Any, gamma_tp1: Any, rho: Any) -> tuple[Floats, Floats, Floats]:
+        """Learn from a transition of each run, as in `chain.Runs`: features (n_runs, n), all else (n_runs,)."""
+        delta, error, e_w = super().learn(phi, phi_tp1, c, gamma_tp1, rho)
+        self._h += 5.0 * self.alpha * (error - dot(self._h, phi)[:, None] * phi)
+        self._d.update(error)
+        self._ude.update(delta, np.broadcast_to(rho, delta.shape))
+        return delta, error, e_w
+
+    @property
+    def rupee(self) -> Floats:
+        """RUPEE of each run, shape (n_runs,)."""
+        return np.sqrt(np.abs(dot(self._h, self._d.value)))
+
+    @property
+    def ude(self) -> Floats:
+        """UDE of each run, shape (n_runs,)."""
+        return self._ude.value()
+
+
+# ---- the chain ------------------------------------------------------------------------------------------------------
+
+
+class ChainCurves(NamedTuple):
+    """Means over the runs after each episode, each (n_episodes + 1,): the true root MSPBE and the RUPEE."""
+
+    true: Floats
+    rupee: Floats
+
+
+def chain_curves(seed: int, alpha_w: float, n_runs: int) -> ChainCurves:
+    """Learn on the chain of the paper's first figure in independent runs; after episode 1,000 theta := U[0, 1]^5."""
+    rng, phi = np.random.default_rng([seed, 7]), np.vstack([chain.PHI, np.zeros(N_STATES)])
+    runs = Runs(np.zeros((n_runs, N_STATES)), chain.ALPHA, alpha_w, square=1.0)
+    state, episode, n_episodes = np.full(n_runs, MIDDLE), np.zeros(n_runs, dtype=np.int64), chain.N_EPISODES
+    theta, rupee = np.zeros((n_runs, n_episodes + 1, N_STATES)), np.zeros((n_runs, n_episodes + 1))
+    while episode.min() < n_episodes:
+        is_right = rng.random(n_runs) < BEHAVIOUR_RIGHT
+        reached = state + 2 * is_right - 1
+        is_over = (reached < 0) | (reached == N_STATES)
+        rho = np.where(is_right, TARGET_RIGHT / BEHAVIOUR_RIGHT, (1 - TARGET_RIGHT) / (1 - BEHAVIOUR_RIGHT))
+        after = phi[np.where(is_over, N_STATES, reached)]
+        runs.learn(phi[state], after, reached == N_STATES, np.where(is_over, 0.0, GAMMA), rho)
+        state, episode = np.where(is_over, MIDDLE, reached), episode + is_over
+        ended = np.flatnonzero(is_over & (episode <= n_episodes))
+        theta[ended, episode[ended]], rupee[ended, episode[ended]] = runs.theta[ended], runs.rupee[ended]
+        changed = ended[episode[ended] == CHANGE_AFTER]
+        runs.theta[changed] = rng.random((len(changed), N_STATES))
+    known = chain.expectations(GAMMA)
+    expected = theta @ known.A.T + known.b
+    mspbe = np.einsum("rei,ij,rej->re", expected, np.linalg.pinv(known.C, hermitian=True), expected)
+    return ChainCurves(np.sqrt(mspbe).mean(axis=0), rupee.mean(axis=0))
+
+
+# ---- noise and divergence -------------------------------------------------------------------------------------------
+
+DEVIATIONS = (0.1, 0.3, 1.0, 3.0)
+N_NOISY, NOISE_STEPS, N_TILES = 50, 20_000, 457
+
+
+class Noise(NamedTuple):
+    """Pure noise: the UDE of every run and step of the last quarter, and the mean RUPEE there by deviation, (4,)."""
+
+    ude: Floats
+    floor: Floats
+
+
+def noise(seed: int, n_steps: int = NOISE_STEPS) -> Noise:
+    """Predict white noise of several standard deviations by 457 features that are always active, as the robot's."""
+    rng, deviation = np.random.default_rng([seed, 8]), np.repeat(DEVIATIONS, N_NOISY)
+    runs = Runs(np.zeros((len(deviation), 1)), 0.1 / N_TILES, 1e-4 / N_TILES, square=N_TILES)
+    phi, ude, rupee = np.full((len(deviation), 1), np.sqrt(N_TILES)), [], np.zeros(len(deviation))
+    for t in range(n_steps):
+        runs.learn(phi, phi, deviation * rng.standard_normal(len(deviation)), 0.0, 1.0)
+        if t >= 3 * n_steps // 4:
+            ude.append(runs.ude)
+            rupee += runs.rupee
+    return Noise(np.array(ude), (rupee / len(ude)).reshape(len(DEVIATIONS), -1).mean(axis=1))
+
+
+BAIRD_ALPHA, BAIRD_GAMMA, BAIRD_RUNS, BAIRD_STEPS = 2.0**-8, 0.99, 10, 20_000
+LARGEST_WEIGHT, TIMES = 1e3, 10.0
+
+
+class Announced(NamedTuple):
+    """Step at which each first exceeds its limit in each run, -1 if it never does, each (n_runs,); the UDE's rise."""
+
+    weight: Integers  # a weight exceeds 1e3
+    rupee: Integers  # ten times the start
+    ude: Integers
+    ude_rise: float  # largest UDE over its start, of all runs
+
+
+def baird(seed: int, n_steps: int = BAIRD_STEPS) -> Announced:
+    """Run TD on Baird's star until a weight exceeds 1e3; the start of a measure is its mean in the first 100 steps.
+
+    Source: Baird (1995), in the form of Ghiassian et al. (2020); rho is 7 or 0, and every reward 0.
+    """
+    rng, star = np.random.default_rng([seed, 9]), star_problem()
+    assert star.weights is not None, "TD starts away from the solution"
+    runs = Runs(np.tile(star.weights, (BAIRD_RUNS, 1)), BAIRD_ALPHA, 0.0, square=5.0)
+    state, seen = np.full(BAIRD_RUNS, 6), []
+    for _ in range(n_steps):
+        is_solid = rng.random(BAIRD_RUNS) < 1.0 / 7.0
+        reached = np.where(is_solid, 6, rng.integers(6, size=BAIRD_RUNS))
+        runs.learn(star.features[state], star.features[reached], 0.0, BAIRD_GAMMA, np.where(is_solid, 7.0, 0.0))
+        state = reached
+        seen.append((np.abs(runs.theta).max(axis=1), runs.rupee, runs.ude))
+        if seen[-1][0].min() > LARGEST_WEIGHT:
+            break
+    weight, rupee, ude = np.array(seen).swapaxes(0, 1)
+    start = ude[:100].mean(axis=0)
+    exceeds = (weight > LARGEST_WEIGHT, rupee > TIMES * rupee[:100].mean(axis=0), ude > TIMES * start)
+    first_weight, first_rupee, first_ude = (np.where(each.any(axis=0), each.argmax(axis=0), -1) for each in exceeds)
+    return Announced(first_weight, first_rupee, first_ude, float((ude.max(axis=0) / start).max()))
+
+
+# ---- the 795 questions ----------------------------------------------------------------------------------------------
+
+
+class Size(NamedTuple):
+    """Steps of a life, learning step of the reset, learning steps between two looks, distance between two questions."""
+
+    steps: int
+    reset: int
+    every: int
+    stride: int
+
+
+SIZES = {"paper": Size(115_000, 40_000, 500, 1), "quick": Size(3_000, 700, 50, 10)}
+BETA0 = rupee_beta0(0.1, PAPER_LAMBDA)
+
+
+class Tracking(NamedTuple):
+    """RUPEE and NMSRE of the questions in one life."""
+
+    at: Integers  # learning steps of the looks, shape (n_looks,)
+    rupee: Floats  # divided by the standard deviation of the question's returns, shape (n_looks, n_questions)
+    nmsre: Floats  # latest NMSRE, NaN before the first test, shape (n_looks, n_questions)
+    judged: Bools  # which questions are sound and have returns that vary, shape (n_questions,)
+
+
+@cached(Tracking)
+def track(study: Study, life: Path, size: Size) -> Tracking:
+    """Learn the questions from a life, and set theta to 0 at the reset."""
+    interface, lessons = interface_of(study), TrainingData(read(life))
+    coder, asked = interface.coder, excursions(interface)[:: size.stride]
+    config = LearnerConfig(vector_mspbe=False)
+    horde = MeasuredHorde(asked, n_features=coder.n_features, n_active=coder.n_active, config=config)
+    warm_up(horde, interface)
+    looks: list[tuple[int, Floats]] = []
+
+    def look(n: int) -> None:
+        if n == size.reset:
+            horde.reset_weights()
+        if n % size.every == 0:
+            looks.append((n, horde.rupee.value()))
+
+    learned = learn(lessons, horde, interface, after=look)
+    at, rupee = (np.array(column) for column in zip(*looks, strict=True))
+    nmsre = latest_nmsre(lessons, asked, learned.predictions, at)
+    deviation = np.full(len(asked), np.nan)
+    for test in outcomes(lessons, asked, learned.predictions):
+        deviation[test.policy.demons] = test.returns.std(axis=0)
+    judged = sound_demons(horde) & (deviation > 1e-6)
+    return Tracking(at, rupee / np.where(judged, deviation, 1.0), nmsre, judged)
+
+
+class Data(NamedTuple):
+    """Everything that was measured."""
+
+    chains: dict[str, list[ChainCurves]]  # the curves by rule, then seed
+    noises: list[Noise]  # of each seed
+    threshold: float  # the 99th percentile of the UDE under noise on the tuning seed
+    bairds: list[Announced]  # of each seed
+    tracked: list[Tracking]  # of each life
+    size: Size  # lengths
+
+
+def lives(study: Study) -> list[LifeSpec]:
+    """Return the lives."""
+    return [LifeSpec(seed, SIZES[study.scale].steps) for seed in study.seeds]
+
+
+def gather(study: Study) -> Data:
+    """Learn the small problems, and the questions from the lives."""
+    lived = zip(study.seeds, simulate_lives(study, lives(study)), strict=True)
+    tracked = study.in_parallel([Job(f"life {seed}", track, (study, path, SIZES[study.scale])) for seed, path in lived])
+    n_noise, n_runs = (NOISE_STEPS // 10, 20) if study.is_quick else (NOISE_STEPS, chain.N_RUNS)
+    chains = {
+        name: [chain_curves(seed, alpha_w, n_runs) for seed in study.seeds]
+        for name, alpha_w in (("GTD(lambda)", chain.ALPHA_W), ("TD(lambda)", 0.0))
+    }
+    noises = [noise(seed, n_noise) for seed in study.seeds]
+    threshold = float(np.percentile(noise(TUNING_SEED, n_noise).ude, 99))
+    return Data(chains, noises, threshold, [baird(seed) for seed in study.seeds], tracked, SIZES[study.scale])
+
+
+def settings(study: Study, data: Data) -> dict[str, Cell]:
+    """Return everything needed to repeat the measurement."""
+    return {
+        "seeds": study.seed_list,
+        "tuning seed": TUNING_SEED,
+        "steps of a life": data.size.steps,
+        "learning step of the reset": data.size.reset,
+        "RUPEE": "alpha_h = 5 alpha, beta0 = (1 - lambda) alpha tilings / 30",
+        "UDE": "trace of rho delta at 10 alpha over its standard deviation so far",
+        "chain": f"gamma {GAMMA:g}, lambda 0",
+    }

@@ -1,0 +1,312 @@
+"""A life of nexting: a robot circles its pen along the wall, and thousands of predictions are learned meanwhile.
+
+Targets are the sensors and drawn feature bits, each at four time scales, plus questions that end at an event. Source:
+Modayil, White & Sutton (2014), Multi-timescale nexting in a reinforcement learning robot, Adaptive Behavior 22(2).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from horde_agent.gvf import GVF, Channel, Feature
+from horde_agent.horde import Horde, LearnerConfig
+from horde_agent.interface import Interface
+from horde_agent.life.flags import are_followed
+from horde_agent.life.observers import sound_demons
+from horde_agent.measures.returns import returns_along
+from horde_agent.policies import Behaviour, BehaviourPolicy, Follow
+from horde_agent.record import Stream
+from horde_agent.reproduce.lessons import LEARN, TrainingData, learn
+from horde_agent.reproduce.lives import new_horde
+from horde_agent.reproduce.offline import LifeRows, LiveFeatures, terms_needed
+from horde_agent.runs.jobs.holdout import Moments
+from horde_agent.runs.jobs.warm import warm_up
+from horde_agent.types import Bools, Floats, Integers
+
+TIME_SCALES_S = (0.1, 0.5, 2.0, 8.0)
+N_WINDOWS = 20
+"""Windows of a life, ten minutes each at the paper's scale."""
+BITS_SEED, TUNING_SEED = 2014, 100
+"""Seeds of the drawn feature bits, and of the life on which the wall follower and the events were chosen."""
+FROZEN_EVERY = 4
+"""Predictions of frozen weights are made at one of so many rows."""
+
+# ---- the behaviour --------------------------------------------------------------------------------------------------
+
+NOISE = 0.01
+FORWARD, CLOCKWISE, COUNTERCLOCKWISE = 0, 2, 3
+
+
+class WallFollower:
+    """Keep a wall on the left: turn from a wall ahead, drive along a wall, turn towards one that falls behind."""
+
+    n_actions = 5
+
+    def __init__(self, interface: Interface) -> None:
+        self._sensors = [interface.index(f"ir_distance_{i}") for i in range(4)]  # at 0, 45, 90 and 135 degrees left
+
+    def probabilities(self, observation: Any, tiles: Any) -> Floats:  # noqa: ARG002
+        """Return NOISE for each action, and the rest by the four reflections ahead and on the left; shape (5,)."""
+        ahead, ahead_left, left, behind_left = observation[self._sensors]
+        p = np.full(5, NOISE)
+        rest = 1.0 - 5 * NOISE
+        if max(ahead, ahead_left) > 0.5:
+            p[CLOCKWISE] += rest
+        elif left < 0.4 and behind_left > 0.1:
+            p[[FORWARD, COUNTERCLOCKWISE]] += 0.25 * rest, 0.75 * rest
+        else:
+            p[FORWARD] += rest
+        return p
+
+
+def wall_follower(interface: Interface) -> BehaviourPolicy:
+    """Return the behaviour of the lives."""
+    return Follow(WallFollower(interface))
+
+
+# ---- the questions --------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Until:
+    """A question that ends at an event: gamma is 0 where a channel reaches a threshold, that of 8 s elsewhere."""
+
+    target: str  # the channel that is summed, or "time", in seconds
+    channel: str  # the channel of the event
+    threshold: float  # its reading from which the event takes place
+
+    def __str__(self) -> str:
+        return f"{self.target} until {self.channel} >= {self.threshold:g}"
+
+    def gamma(self, reading: Any, period_s: float) -> Any:
+        """Return the continuation where the channel has some reading, a number or an array."""
+        return np.where(reading >= self.threshold, 0.0, 1.0 - period_s / TIME_SCALES_S[-1])
+
+    def question(self, interface: Interface) -> GVF:
+        """Return the question of a robot."""
+        place, period_s = interface.index(self.channel), interface.period_s
+        target = (lambda *_: period_s) if self.target == "time" else Channel(interface.index(self.target))
+        return GVF(str(self), Behaviour(), target, lambda o, _: float(self.gamma(o[place], period_s)), tested=False)
+
+
+EVENTS = (
+    Until("light_0", "light_0", 0.35),
+    Until("light_3", "light_3", 0.245),
+    Until("time", "light_0", 0.35),
+    Until("time", "ir_distance_0", 0.6),
+    Until("time", "ir_distance_1", 0.85),
+    Until("motor_current_220", "ir_distance_0", 0.6),
+)
+
+
+@dataclass(frozen=True)
+class Asked:
+    """The questions: by time scale, first the sensors, then the feature bits; those about events last."""
+
+    interface: Interface  # of the robot
+    n_bits: int  # number of feature bits drawn, of all features
+    scales_s: tuple[float, ...] = TIME_SCALES_S  # time scales, in seconds
+    events: tuple[Until, ...] = EVENTS  # questions that end at an event
+
+    @property
+    def bits(self) -> Integers:
+        """The drawn features, shape (n_bits,); a larger draw holds a smaller one."""
+        return np.random.default_rng(BITS_SEED).permutation(self.interface.coder.n_features)[: self.n_bits]
+
+    @property
+    def gammas(self) -> list[float]:
+        """The continuation of each time scale."""
+        return [1.0 - self.interface.period_s / scale for scale in self.scales_s]
+
+    @property
+    def scale(self) -> Integers:
+        """Number of each question's time scale, -1 for an event, shape (n_questions,)."""
+        n = len(self.interface.sensors) + self.n_bits
+        return np.append(np.repeat(np.arange(len(self.scales_s)), n), np.full(len(self.events), -1))
+
+    @property
+    def is_sensor(self) -> Bools:
+        """Which questions are about a sensor at a time scale, shape (n_questions,)."""
+        n = len(self.interface.sensors)
+        each = np.repeat([True, False], [n, self.n_bits])
+        return np.append(np.tile(each, len(self.scales_s)), np.zeros(len(self.events), np.bool_))
+
+    def questions(self) -> list[GVF]:
+        """Return the questions."""
+        names, sensors = self.interface.names, self.interface.sensors
+        targets: list[tuple[str, Channel | Feature]] = [(names[i], Channel(i)) for i in sensors]
+        targets += [(f"feature_{i}", Feature(i)) for i in self.bits.tolist()]
+        scales = zip(self.scales_s, self.gammas, strict=True)
+        constant = [
+            GVF(f"{scale:g}s/{name}", Behaviour(), target, gamma, tested=False)
+            for scale, gamma in scales
+            for name, target in targets
+        ]
+        return constant + [event.question(self.interface) for event in self.events]
+
+    def horde(self, config: LearnerConfig) -> Horde:
+        """Return a Horde of the questions."""
+        return new_horde(self.interface, self.questions(), config=config)
+
+    def returns(self, observation: Floats, tiles: NDArray[np.uint16], follows: Bools) -> Floats:
+        """Return the returns from each row but those at the end, shape (n_rows - horizon, n_questions).
+
+        A return at a constant gamma has the terms up to gamma^k < .001; one until an event, all up to the last row.
+
+        Args:
+            observation: Shape (n_rows, n_inputs).
+            tiles: Active features of the rows, shape (n_rows, n_active).
+            follows: Whether each row's next one follows, shape (n_rows,).
+        """
+        n, interface = len(observation) - self.horizon, self.interface
+        is_active = np.zeros((len(tiles), interface.coder.n_features), np.bool_)
+        np.put_along_axis(is_active, tiles.astype(np.int64), True, axis=1)
+        targets = np.column_stack([observation[:, interface.sensors], is_active[:, self.bits]])
+        parts = []
+        for gamma in self.gammas:
+            k, all_terms = terms_needed(gamma), returns_along(targets, gamma, follows)
+            parts.append(all_terms[:n] - gamma**k * all_terms[k : n + k])
+        for event in self.events:
+            summed = np.full(len(observation), interface.period_s)
+            summed = summed if event.target == "time" else observation[:, interface.index(event.target)]
+            gamma_at = event.gamma(observation[:, interface.index(event.channel)], interface.period_s)
+            parts.append(returns_along(summed, gamma_at, follows)[:n, None])
+        return np.concatenate(parts, axis=1)
+
+    @property
+    def horizon(self) -> int:
+        """Terms of the longest return."""
+        return terms_needed(max(self.gammas))
+
+
+# ---- a life ---------------------------------------------------------------------------------------------------------
+
+CHUNK = 6_000  # rows of which the returns are held at a time
+
+
+class NextingLife:
+    """A recorded life with its active features and returns."""
+
+    def __init__(self, stream: Stream, asked: Asked) -> None:
+        self.asked, self.lessons = asked, TrainingData(stream)
+        self.rows = LifeRows(self.lessons, asked.interface)
+        self.live = LiveFeatures(self.rows.tiles(np.arange(len(stream))), asked.interface.coder.n_features)
+        self._follows = are_followed(stream.rows["flags"])
+        self._n_broken = np.concatenate([[0], np.cumsum(~self._follows)])
+
+    def chunks(self, part: range) -> Iterator[tuple[Integers, Floats]]:
+        """Yield rows of a part of the life and their returns, (n_rows, n_questions), without those before a gap."""
+        for first in range(part.start, part.stop, CHUNK):
+            rows = np.arange(first, min(first + CHUNK, part.stop))
+            reached = np.arange(first, min(rows[-1] + 1 + self.asked.horizon, len(self._follows)))
+            observation = self.lessons.stream.rows["observation"][reached].astype(np.float64)
+            returns = self.asked.returns(observation, self.rows.tiles(reached), self._follows[reached])
+            rows = rows[: len(returns)]
+            is_whole = self._n_broken[rows + self.asked.horizon] == self._n_broken[rows]
+            yield rows[is_whole], returns[: len(rows)][is_whole]
+
+
+def window(number: int, size: int) -> range:
+    """Return the rows of a window; nothing is predicted at row 0."""
+    return range(1 + number * size, 1 + (number + 1) * size)
+
+
+def steps_of_life(size: int) -> int:
+    """Return the steps of a life with N_WINDOWS windows of `size` rows and the returns of all of them."""
+    return N_WINDOWS * size + 1 + terms_needed(1.0 - 0.1 / TIME_SCALES_S[-1])
+
+
+# ---- learning on-line -----------------------------------------------------------------------------------------------
+
+
+class Learned(NamedTuple):
+    """Result of learning from a life."""
+
+    online: Floats  # mean squared error of each prediction when it was made, shape (n_windows, n_questions)
+    frozen: Floats  # the same with the weights of the start of the window
+    zero: Floats  # mean squared return: the error of weights 0
+    variance: Floats  # of the returns in the whole life, shape (n_questions,)
+    ms: Floats  # duration of each step in milliseconds, features and predictions included, shape (n_steps,)
+    sound: Bools  # which demons did not diverge, shape (n_questions,)
+
+
+class StepTimes:
+    """Measures the steps between its calls, as `after` of `lessons.learn`."""
+
+    def __init__(self) -> None:
+        self.ms: list[float] = []
+        self._began = time.perf_counter()
+
+    def __call__(self, n: int) -> None:  # noqa: ARG002
+        """End a step and begin the next one."""
+        self.ms.append(1e3 * (time.perf_counter() - self._began))
+        self._began = time.perf_counter()
+
+
+class WindowScores(StepTimes):
+    """Scores the predictions of a life that is learned from, as `after` of `lessons.learn`, in windows of `size` rows.
+
+    If it `freezes`, it scores the weights of a window's start as well.
+    """
+
+    def __init__(self, life: NextingLife, horde: Horde, size: int, n_windows: int, *, freezes: bool = True) -> None:
+        self._life, self._horde, self._size, self._n_windows = life, horde, size, n_windows
+        self._row = np.flatnonzero(life.lessons.does == LEARN)
+        self._made = np.full((size, horde.n_demons), np.nan, np.float32)
+        self._is_made = np.zeros(size, np.bool_)
+        self._moments, self._freezes, self._number = Moments(horde.n_demons), freezes, 0
+        self.errors: list[list[Floats]] = []
+        self._theta = self._weights()
+        super().__init__()
+
+    def _weights(self) -> Any:
+        return self._horde.weights()[0][:, self._life.live.index].T if self._freezes else None
+
+    def __call__(self, n: int) -> None:
+        """Store the predictions after update number `n`; score those of the window that ended before."""
+        super().__call__(n)
+        number, place = divmod(int(self._row[n - 1]) - 1, self._size)
+        if number > self._number and self._number < self._n_windows:
+            self._score()
+        if number < self._n_windows:
+            self._made[place], self._is_made[place] = self._horde.predictions, True
+        self._began = time.perf_counter()
+
+    def _score(self) -> None:
+        part = window(self._number, self._size)
+        sums, n, n_frozen = np.zeros((3, self._horde.n_demons)), 0, 0
+        for rows, returns in self._life.chunks(part):
+            is_made = self._is_made[rows - part.start]
+            rows, returns = rows[is_made], returns[is_made]
+            self._moments.add(returns)
+            sums[0] += ((self._made[rows - part.start] - returns) ** 2).sum(axis=0)
+            sums[2] += (returns**2).sum(axis=0)
+            n += len(rows)
+            if self._freezes:
+                phi = self._life.live.dense(self._life.rows.tiles(rows[::FROZEN_EVERY]))
+                sums[1] += ((phi @ self._theta - returns[::FROZEN_EVERY]) ** 2).sum(axis=0)
+                n_frozen += len(phi)
+        self.errors.append([sums[0] / max(n, 1), sums[1] / max(n_frozen, 1), sums[2] / max(n, 1)])
+        self._is_made[:], self._theta, self._number = False, self._weights(), self._number + 1
+
+    def result(self) -> Learned:
+        """Return the scores of all windows."""
+        if self._number < self._n_windows:
+            self._score()
+        online, frozen, zero = np.array(self.errors).swapaxes(0, 1)
+        return Learned(online, frozen, zero, self._moments.variance(), np.array(self.ms), sound_demons(self._horde))
+
+
+def learn_life(life: NextingLife, config: LearnerConfig, size: int, n_windows: int = N_WINDOWS) -> Learned:
+    """Learn from a life once, step by step, and score every window of `size` rows."""
+    horde = life.asked.horde(config)
+    warm_up(horde, life.asked.interface)
+    scores = WindowScores(life, horde, size, n_windows)
+    learn(life.lessons, horde, life.asked.interface, after=scores)
+    return scores.result()

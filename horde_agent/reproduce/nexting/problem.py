@@ -1,0 +1,254 @@
+"""Learning on-line, the off-line solutions, autoregression, and the real robot's log."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
+
+from horde_agent.horde import LearnerConfig
+from horde_agent.interface import Interface
+from horde_agent.life.bodies import make_body
+from horde_agent.measures.nmsre import NO_VARIANCE, normalise
+from horde_agent.record import read
+from horde_agent.reproduce.claims import join
+from horde_agent.reproduce.experiment import Cell
+from horde_agent.reproduce.lessons import TrainingData, learn
+from horde_agent.reproduce.lives import LifeSpec, interface_of, open_recorder, simulate_lives
+from horde_agent.reproduce.nexting.life import (
+    BITS_SEED,
+    FROZEN_EVERY,
+    N_WINDOWS,
+    TIME_SCALES_S,
+    TUNING_SEED,
+    Asked,
+    Learned,
+    NextingLife,
+    StepTimes,
+    learn_life,
+    steps_of_life,
+    wall_follower,
+    window,
+)
+from horde_agent.reproduce.offline import RIDGES, Problem, blocks
+from horde_agent.reproduce.study import Job, Study, cached
+from horde_agent.runs.jobs.holdout import LEARNED_SHARE, Moments, read_log
+from horde_agent.runs.jobs.warm import warm_up
+from horde_agent.types import Bools, Floats
+
+TITLE = "Nexting"
+CONFIG = LearnerConfig(algorithm="td", vector_mspbe=False)
+"""TD(lambda) with lambda .9 and alpha .1 over the active features."""
+LAGS = 20
+"""Readings that autoregression sees."""
+
+
+class Size(NamedTuple):
+    """Rows of a window, feature bits of the questions learned and of the larger set that is timed, steps timed."""
+
+    window: int
+    bits: int
+    many_bits: int
+    many_steps: int
+
+
+SIZES = {"paper": Size(6_000, 487, 1_447, 6_000), "quick": Size(150, 40, 80, 300)}
+REAL_LOG = Path(__file__).resolve().parents[3] / "shared/data/critterbot_real_wandering_2010-10-05.csv.gz"
+REAL_SCALES_S, REAL_PASSES = (0.1, 0.5, 2.0), 30
+"""The log of 99.7 s is too short for returns over 8 s; passes as in `horde learn`."""
+
+
+# ---- off-line solutions ---------------------------------------------------------------------------------------------
+
+
+class Parts(NamedTuple):
+    """Use of the rows of a life: fitted, choosing the ridge, fitted in the whole life only, and scored."""
+
+    fits: range
+    chooses: range
+    rest: range
+    test: range
+
+    @classmethod
+    def of_windows(cls, size: int) -> Parts:
+        """Return the parts of a life: its first half, of it a fifth to choose; the last two windows are scored."""
+        at = [window(k, size).start for k in (0, N_WINDOWS * 2 // 5, N_WINDOWS // 2, N_WINDOWS - 2, N_WINDOWS)]
+        return cls(range(at[0], at[1]), range(at[1], at[2]), range(at[2], at[4]), range(at[3], at[4]))
+
+
+class Offline(NamedTuple):
+    """Mean squared errors of off-line predictors in the scored part."""
+
+    half: Floats  # of ridge regression on the first half of the life, shape (n_questions,)
+    whole: Floats  # the same on all of it
+    autoregression: Floats  # on the sensor's last 20 readings, fitted on the first half, (n_scales, n_sensors)
+
+
+def offline(life: NextingLife, parts: Parts) -> Offline:
+    """Return how well the off-line solutions predict."""
+    mean = Moments(len(life.asked.scale))
+    for _, returns in life.chunks(parts.fits):
+        mean.add(returns)
+    problem = Problem(life.live, mean.mean, len(life.lessons.stream))
+    _add(life, problem, parts.fits)
+    scores = [_errors(life, problem, np.full(mean.mean.shape, r), parts.chooses, FROZEN_EVERY) for r in RIDGES]
+    ridge = np.array(RIDGES)[np.argmin(scores, axis=0)]
+    _add(life, problem, parts.chooses)
+    half = _errors(life, problem, ridge, parts.test)
+    _add(life, problem, parts.rest)
+    whole = _errors(life, problem, ridge, parts.test)
+    return Offline(half, whole, autoregression(life, [parts.fits, parts.chooses], parts.test))
+
+
+def _add(life: NextingLife, problem: Problem, part: range) -> None:
+    for rows, returns in life.chunks(part):
+        for block in blocks(len(rows)):
+            phi = life.live.dense(life.rows.tiles(rows[block]))
+            problem.add(phi, phi, (returns[block] - problem.constant).astype(np.float32))
+
+
+def _errors(life: NextingLife, problem: Problem, ridge: Floats, part: range, every: int = 1) -> Floats:
+    """Return the mean squared errors of the solutions, with each question's ridge, shape (n_questions,)."""
+    theta = np.empty((life.live.n, len(ridge)), np.float32)
+    for strength in np.unique(ridge):
+        chosen = np.flatnonzero(ridge == strength)
+        theta[:, chosen] = problem.solve(float(strength), chosen)
+    errors = Moments(len(ridge))
+    for rows, returns in life.chunks(part):
+        predictions = life.live.dense(life.rows.tiles(rows[::every])) @ theta + problem.constant
+        errors.add((predictions - returns[::every]) ** 2)
+    return errors.mean
+
+
+def autoregression(life: NextingLife, fitted: list[range], test: range) -> Floats:
+    """Return the mean squared errors of least squares on each sensor's last readings, shape (n_scales, n_sensors)."""
+    asked = life.asked
+    n_sensors, n_scales = len(asked.interface.sensors), len(asked.scales_s)
+    A, b = np.zeros((n_sensors, LAGS + 1, LAGS + 1)), np.zeros((n_sensors, LAGS + 1, n_scales))
+    for part in fitted:
+        for lags, returns in _lags(life, part):
+            A += lags.swapaxes(1, 2) @ lags
+            b += lags.swapaxes(1, 2) @ returns
+    theta = np.linalg.pinv(A, hermitian=True) @ b
+    errors = Moments(n_sensors * n_scales)
+    for lags, returns in _lags(life, test):
+        errors.add(((lags @ theta - returns) ** 2).transpose(1, 2, 0).reshape(len(returns[0]), -1))
+    return errors.mean.reshape(n_scales, n_sensors)
+
+
+def _lags(life: NextingLife, part: range) -> list[tuple[Floats, Floats]]:
+    """Return 1 and the last readings, (n_sensors, n_rows, 21), and the returns, (n_sensors, n_rows, n_scales)."""
+    asked, found = life.asked, []
+    sensors, observation = list(asked.interface.sensors), life.lessons.stream.rows["observation"]
+    for rows, returns in life.chunks(part):
+        rows, returns = rows[rows >= LAGS], returns[rows >= LAGS]
+        seen = sliding_window_view(observation[rows[0] - LAGS + 1 : rows[-1] + 1, sensors], LAGS, axis=0)
+        lags = seen[rows - rows[0]].swapaxes(0, 1).astype(np.float64)
+        lags = np.concatenate([np.ones((*lags.shape[:2], 1)), lags], axis=2)
+        found.append((lags, returns[:, asked.is_sensor].reshape(len(rows), -1, len(sensors)).transpose(2, 0, 1)))
+    return found
+
+
+# ---- the measurements -----------------------------------------------------------------------------------------------
+
+
+@cached(Learned)
+def _learn(study: Study, path: Path, size: Size) -> Learned:
+    return learn_life(NextingLife(read(path), Asked(interface_of(study), size.bits)), CONFIG, size.window)
+
+
+@cached(Offline)
+def _solve(study: Study, path: Path, size: Size) -> Offline:
+    life = NextingLife(read(path), Asked(interface_of(study), size.bits))
+    return offline(life, Parts.of_windows(size.window))
+
+
+def _time_many(study: Study, path: Path, size: Size) -> Floats:
+    """Return the duration of each step with the larger set of questions, in milliseconds; a job."""
+    interface = interface_of(study)
+    horde, times = Asked(interface, size.many_bits, events=()).horde(CONFIG), StepTimes()
+    warm_up(horde, interface)
+    learn(TrainingData(read(path)[: size.many_steps]), horde, interface, after=times)
+    return np.array(times.ms)
+
+
+class RealLog(NamedTuple):
+    """NMSE in the last 30 % of the real robot's log, each (n_questions,)."""
+
+    td: Floats  # of TD(lambda) after 30 passes through the rest, with its weights frozen
+    ridge: Floats  # of ridge regression on the rest
+    varies: Bools  # whether the returns vary there
+
+
+@cached(RealLog)
+def _learn_log(study: Study, size: Size) -> RealLog:
+    def record(path: Path) -> None:
+        env = make_body("replay", log=REAL_LOG)
+        interface = Interface.of(env)
+        with open_recorder(interface, path, 0) as recorder:
+            read_log(env, recorder)
+        env.close()
+
+    stream = read(study.cached("nexting-log.rec", record))
+    env = make_body("replay", log=REAL_LOG)
+    asked = Asked(Interface.of(env), size.bits, REAL_SCALES_S, events=())
+    env.close()
+    life, n = NextingLife(stream, asked), int(LEARNED_SHARE * len(stream))
+    horde, first = asked.horde(CONFIG), TrainingData(stream[:n])
+    for _ in range(2 if study.is_quick else REAL_PASSES):
+        learn(first, horde, asked.interface)
+    theta = horde.weights()[0][:, life.live.index].T
+    errors, variance = Moments(horde.n_demons), Moments(horde.n_demons)
+    for rows, returns in life.chunks(range(n, len(stream))):
+        errors.add((life.live.dense(life.rows.tiles(rows)) @ theta - returns) ** 2)
+        variance.add(returns)
+    parts = Parts(range(1, n * 3 // 4), range(n * 3 // 4, n), range(0), range(n, len(stream)))
+    solved = offline(life, parts)
+    td, ridge = (normalise(error, variance.variance()) for error in (errors.mean, solved.half))
+    return RealLog(td, ridge, variance.variance() >= NO_VARIANCE)
+
+
+class Data(NamedTuple):
+    """Everything that was measured."""
+
+    asked: Asked  # the questions
+    size: Size  # lengths
+    learned: list[Learned]  # by life
+    offline: list[Offline]  # by life
+    many_ms: Floats  # duration of each step with more questions, in the first life, shape (n_steps,)
+    log: RealLog | None  # from the real robot's log; None without it
+
+
+def lives(study: Study) -> list[LifeSpec]:
+    """Return the lives."""
+    steps = steps_of_life(SIZES[study.scale].window)
+    return [LifeSpec(s, steps, "behaviour", behaviour=wall_follower, physics="planar") for s in study.seeds]
+
+
+def gather(study: Study) -> Data:
+    """Simulate the lives, learn from them, and solve them off-line."""
+    paths, size = simulate_lives(study, lives(study)), SIZES[study.scale]
+    lived = list(zip(study.seeds, paths, strict=True))
+    jobs = [Job(f"off-line solutions, life {seed}", _solve, (study, path, size), 2.0) for seed, path in lived]
+    jobs += [Job(f"learning, life {seed}", _learn, (study, path, size), 2.0) for seed, path in lived]
+    jobs += [Job("more questions", _time_many, (study, paths[0], size), 0.5)]
+    jobs += [Job("the real robot's log", _learn_log, (study, size), 0.5)] if REAL_LOG.exists() else []
+    found, n = study.in_parallel(jobs), len(paths)
+    log = found[2 * n + 1] if REAL_LOG.exists() else None
+    return Data(Asked(interface_of(study), size.bits), size, found[n : 2 * n], found[:n], found[2 * n], log)
+
+
+def settings(study: Study, data: Data) -> dict[str, Cell]:
+    """Return everything needed to repeat the measurement."""
+    return {
+        "seeds": study.seed_list,
+        "steps scored": N_WINDOWS * data.size.window,
+        "questions": len(data.asked.scale),
+        "time scales (s)": join(TIME_SCALES_S, "g"),
+        "seed of the feature bits": BITS_SEED,
+        "seed of the life on which behaviour and events were chosen": TUNING_SEED,
+        "rule": "TD(lambda), lambda .9, alpha .1 / active features",
+        "ridges": join(RIDGES, "g"),
+    }

@@ -1,0 +1,134 @@
+"""The MSPBE estimates of every policy, and the traces under each rule."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.collections import LineCollection
+
+from horde_agent.reproduce.claims import join
+from horde_agent.reproduce.experiment import Cell, Figure, Table
+from horde_agent.reproduce.figure import COLOURS, new_canvas, save, style_axes
+from horde_agent.reproduce.policies import problem
+from horde_agent.reproduce.policies.claims import PAPER_CYCLE_MS, fall
+from horde_agent.reproduce.policies.problem import GAMMAS, LAM, Data, PolicyScores
+from horde_agent.reproduce.study import n_cores
+
+_MOST_CURVES = 1_000
+
+
+def pictures(data: Data, folder: Path) -> list[Figure]:
+    """Draw all pictures into a folder and return their entries."""
+    return [
+        _scores(next(iter(data.few.values())), folder / "mspbe-1000.png"),
+        _scores(data.many, folder / "mspbe-10000.png"),
+    ]
+
+
+def _scores(course: PolicyScores, path: Path) -> Figure:
+    canvas, (left, right) = new_canvas(12.0, 4.2, 2, sharex=True)
+    n_shown = _draw_questions(left, course)
+    _draw_means(right, course)
+    legend = {"frameon": True, "framealpha": 0.8, "edgecolor": "none"}
+    for axes, label, has_legend in ((left, "scalar MSPBE estimate", False), (right, "mean over its own peak", legend)):
+        axes.axhline(0.0, color="0.35", linewidth=0.8)
+        style_axes(axes, legend=has_legend, xlim=(0, course.step[-1]), xlabel="learning steps", ylabel=label)
+    left.ticklabel_format(axis="y", style="sci", scilimits=(0, 0))
+    n = course.gamma.size
+    shown = f"every one of {n:,} questions" if n_shown == n else f"{n_shown:,} of {n:,} questions"
+    return save(
+        canvas,
+        path,
+        f"The scalar MSPBE estimate of {shown}, each about a Gibbs policy of its own (left; black: the mean of all), "
+        "and the mean of each gamma over that mean's own peak (right). The left axis leaves out a thousandth of the "
+        "values at either end.",
+    )
+
+
+def _draw_questions(axes: Axes, course: PolicyScores) -> int:
+    """Draw curves in the colour of their gamma and the mean; return how many."""
+    sound = np.flatnonzero(course.is_sound)
+    shown = sound[:: max(-(-sound.size // _MOST_CURVES), 1)]
+    for gamma, colour in zip(GAMMAS, COLOURS, strict=False):
+        mine = shown[course.gamma[shown] == gamma]
+        curves = [np.column_stack([course.step, course.mspbe[:, k]]) for k in mine]
+        axes.add_collection(LineCollection(curves, colors=colour, linewidths=0.5, alpha=0.18))
+    low, high = np.quantile(course.mspbe[:, shown], [0.001, 0.999]) if shown.size else (0.0, 1.0)
+    axes.set_ylim(min(low, 0.0), 1.05 * max(high, 1e-30))
+    axes.plot(course.step, course.mspbe[:, sound].mean(axis=1), color="black", linewidth=2.6)
+    return int(shown.size)
+
+
+def _draw_means(axes: Axes, course: PolicyScores) -> None:
+    shown = [(course.gamma == g, c, 1.3, f"gamma {g:g}") for g, c in zip(GAMMAS, COLOURS, strict=False)]
+    for mine, colour, width, label in [*shown, (course.gamma >= 0, "black", 2.6, "all")]:
+        chosen = course.is_sound & mine
+        if chosen.any():
+            mean = course.mspbe[:, chosen].mean(axis=1)
+            axes.plot(course.step, mean / mean.max(), color=colour, linewidth=width, label=label)
+
+
+def tables(data: Data) -> list[Table]:
+    """Return the experiment's tables, in the order in which they are read."""
+    return [_seeds(data), _cycles(data), _traces(data)]
+
+
+def _seeds(data: Data) -> Table:
+    rows: list[dict[str, Cell]] = []
+    named = {f"{problem.FEW:,}, seed {seed}": course for seed, course in data.few.items()}
+    for name, course in {**named, f"{problem.MANY:,}": data.many}.items():
+        for gamma in (None, *GAMMAS):
+            mine = course.of(np.full(course.gamma.shape, gamma is None) | (course.gamma == gamma))
+            if not mine.gamma.size:
+                continue
+            found, sound = fall(mine), mine.mspbe[:, mine.is_sound]
+            rows.append(
+                {
+                    "policies": name,
+                    "gamma": "all" if gamma is None else f"{gamma:g}",
+                    "questions": mine.gamma.size,
+                    "peak of mean": float(sound.mean(axis=1).max()) if sound.size else None,
+                    "at step": found.peak_at,
+                    "end / peak": found.of_mean,
+                    "% fallen": 100 * found.share,
+                    "% below 0": 100 * found.negative,
+                }
+            )
+    note = "Fallen: in the mean of the last tenth nearer to 0 than half of its own peak."
+    return Table.of("Scalar MSPBE estimates", rows, note)
+
+
+def _cycles(data: Data) -> Table:
+    rows = [{"policies": n, **{key: times[key] for key in ("p50", "p99", "max")}} for n, times in data.cycles.items()]
+    note = f"Measured here, on {n_cores()} cores; the paper reports {PAPER_CYCLE_MS:g} ms for {problem.FEW:,} on 4."
+    return Table.of("One cycle, in milliseconds: code the observation, learn, predict", rows, note)
+
+
+def _traces(data: Data) -> Table:
+    rows: list[dict[str, Cell]] = []
+    for rule, course in data.rules.items():
+        for k, gamma in enumerate(GAMMAS):
+            mine = course.of(course.gamma == gamma)
+            found = fall(mine)
+            rows.append(
+                {
+                    "trace rule": rule,
+                    "gamma": f"{gamma:g}",
+                    "largest |e|": float(course.max_trace[-1, k]),
+                    "set aside": int(course.n_diverged[-1, k]),
+                    "questions": mine.gamma.size,
+                    "end / peak": found.of_mean,
+                    "% fallen": 100 * found.share,
+                }
+            )
+    quantiles = np.quantile(data.growth, [0.05, 0.5, 0.95])
+    said = "; ".join(f"gamma {g:g}: {join(quantiles * (g * LAM) ** 2, '.2f')}" for g in GAMMAS[1:])
+    return Table.of(
+        "Traces under each rule",
+        rows,
+        "Factor by which the second moment of a policy's plain trace grows per step (5 %, median, 95 % of the "
+        f"policies): {said}. The last two columns as in the table of estimates; a capped trace belongs to no Bellman "
+        "operator, so they do not estimate an MSPBE.",
+    )

@@ -1,0 +1,164 @@
+"""Variants of SwiftTD and its rivals on the sensors of a nexting life."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from horde_agent.horde import LearnerConfig
+from horde_agent.measures.nmsre import normalise
+from horde_agent.record import read
+from horde_agent.reproduce.experiment import Cell
+from horde_agent.reproduce.lessons import learn
+from horde_agent.reproduce.lives import interface_of, simulate_lives
+from horde_agent.reproduce.nexting.life import Asked, NextingLife, WindowScores
+from horde_agent.reproduce.nexting.problem import lives
+from horde_agent.reproduce.study import Job, Study, cached
+from horde_agent.tiles import TileCoder
+from horde_agent.types import Bools, Floats, Tiles
+
+TITLE = "SwiftTD"
+N_RANDOM, N_RANDOM_ACTIVE = 500, 38
+"""Random bits, and how many of them are active at once: about the share of the tiles."""
+STEP_SIZES = (0.01, 0.03, 0.1, 0.3, 1.0)
+METAS = (1e-4, 1e-3, 1e-2)
+
+
+class Variant(NamedTuple):
+    """A rule with its settings."""
+
+    rule: str  # its name
+    step_size: float  # alpha times the active features; of SwiftTD, the first one
+    meta: float = 1e-3  # SwiftTD's meta step size, 0 without adaptation
+    eta: float = 0.1  # SwiftTD's bound, infinite without one
+    n_random: int = 0  # number of random bits beside the features
+
+    def config(self) -> LearnerConfig:
+        """Return the learner's options."""
+        parameters = {"meta": self.meta, "eta": self.eta} if self.rule == "swift_td" else {}
+        return LearnerConfig(algorithm=self.rule, step_size=self.step_size, parameters=parameters, vector_mspbe=False)
+
+
+SWIFT = Variant("swift_td", 0.1)
+PARTS = {"without adaptation": SWIFT._replace(meta=0.0), "without the bound": SWIFT._replace(eta=np.inf)}
+LARGE, NOISY = SWIFT._replace(step_size=10.0), SWIFT._replace(n_random=N_RANDOM)
+GRID = [SWIFT._replace(step_size=size, meta=meta) for meta in METAS for size in STEP_SIZES]
+RIVALS = [Variant(rule, size) for rule in ("td", "true_online_td", "gtd") for size in STEP_SIZES]
+
+
+class Size(NamedTuple):
+    """Steps learned from, those of the grid of parameters, and the distance between two sensors and two settings.
+
+    The plain engine, SwiftTD's only one, takes about 0.1 ms a question and step: all 53 sensors would take an hour.
+    """
+
+    steps: int
+    fewer: int
+    stride: int
+    thin: int
+
+
+SIZES = {"paper": Size(18_000, 6_000, 16, 1), "quick": Size(250, 100, 16, 2)}
+
+
+class LiveCoder:
+    """The features of a tile coder that are active in a life, renumbered, and random bits after them.
+
+    Args:
+        coder: The tile coder.
+        live: Numbers of the features that are active, increasing, shape (n_live,).
+        n_random: Number of random bits.
+    """
+
+    def __init__(self, coder: TileCoder, live: NDArray[np.int64], n_random: int) -> None:
+        self._coder, self.n_live, self._n_random = coder, len(live), n_random
+        self._place = np.zeros(coder.n_features, dtype=np.int64)
+        self._place[live] = np.arange(len(live))
+        self._rng = np.random.default_rng(n_random)
+        self.n_features = self.n_live + n_random
+        self.n_active = coder.n_active + (N_RANDOM_ACTIVE if n_random else 0)
+
+    def encode(self, observation: Any) -> Tiles:
+        """Return the active features of an observation, shape (n_active,)."""
+        tiles = self._place[self._coder.encode(observation)]
+        if not self._n_random:
+            return tiles
+        drawn = self._rng.choice(self._n_random, N_RANDOM_ACTIVE, replace=False)
+        return np.concatenate([tiles, self.n_live + drawn])
+
+
+class Score(NamedTuple):
+    """Result of a variant on a life."""
+
+    nmse: Floats  # over all steps learned from, shape (n_questions,)
+    sound: Bools  # which demons did not diverge, shape (n_questions,)
+    random_steps: Floats  # mean step size of the random bits over that of the features, (n_questions,); NaN without
+
+
+def life_of(study: Study, path: Path, n_random: int, n_steps: int) -> NextingLife:
+    """Return the start of a life with its live features renumbered, and one of every `stride` sensors."""
+    interface = interface_of(study)
+    asked_about = set(interface.sensors[:: SIZES[study.scale].stride])
+    channels = tuple(channel._replace(is_sensor=i in asked_about) for i, channel in enumerate(interface.channels))
+    asked = Asked(replace(interface, channels=channels), n_bits=0, events=())
+    stream = read(path)[: n_steps + asked.horizon + 2]
+    coder: Any = LiveCoder(interface.coder, NextingLife(stream, asked).live.index, n_random)
+    return NextingLife(stream, replace(asked, interface=replace(asked.interface, coder=coder)))
+
+
+@cached(Score)
+def score(study: Study, path: Path, variant: Variant, n_steps: int) -> Score:
+    """Learn from the first steps of a life by a variant."""
+    life = life_of(study, path, variant.n_random, n_steps)
+    horde = life.asked.horde(variant.config())
+    scores = WindowScores(life, horde, n_steps, 1, freezes=False)
+    learn(life.lessons, horde, life.asked.interface, after=scores)
+    found, random_steps = scores.result(), np.full(horde.n_demons, np.nan)
+    if variant.n_random:
+        sizes, n_live = horde.step_sizes(), horde.n_features - variant.n_random
+        random_steps = sizes[:, n_live:].mean(axis=1) / sizes[:, :n_live].mean(axis=1)
+    return Score(normalise(found.online, found.variance)[0], found.sound, random_steps)
+
+
+class Data(NamedTuple):
+    """Everything that was measured."""
+
+    scores: dict[Variant, list[Score]]  # by variant, then life
+    grid: dict[Variant, Score]  # of SwiftTD and TD over their parameters, in the first life and fewer steps
+    size: Size  # lengths
+
+
+def gather(study: Study) -> Data:
+    """Learn from the lives by every variant."""
+    size, paths = SIZES[study.scale], simulate_lives(study, lives(study))
+    rivals = RIVALS[:: size.thin]
+    variants = [SWIFT, NOISY, *PARTS.values(), *rivals]
+    plans = [(v, seed, path, size.steps) for v in variants for seed, path in zip(study.seeds, paths, strict=True)]
+    tried = [*GRID[:: size.thin], LARGE, *(rival for rival in rivals if rival.rule == "td")]
+    plans += [(v, study.seeds[0], paths[0], size.fewer) for v in tried]
+    jobs = [
+        Job(
+            f"{v.rule} {v.step_size:g}, life {seed}",
+            score,
+            (study, path, v, n),
+            50.0 if v.rule == "swift_td" else 1.0,
+        )
+        for v, seed, path, n in plans
+    ]
+    found, n = study.in_parallel(jobs), len(study.seeds)
+    scores = {v: found[k * n : (k + 1) * n] for k, v in enumerate(variants)}
+    return Data(scores, dict(zip(tried, found[len(variants) * n :], strict=True)), size)
+
+
+def settings(study: Study, data: Data) -> dict[str, Cell]:
+    """Return everything needed to repeat the measurement."""
+    return {
+        "seeds": study.seed_list,
+        "steps": data.size.steps,
+        "steps of the parameter grid, first life": data.size.fewer,
+        "questions": len(data.scores[SWIFT][0].nmse),
+    }
