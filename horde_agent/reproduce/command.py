@@ -7,7 +7,6 @@ import json
 import os
 import shlex
 import time
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,14 +14,12 @@ from rich.console import Console
 
 from horde_agent.life.timing import duration
 from horde_agent.reproduce import EXPERIMENTS, FURTHER, LATER, ReproduceConfig, resolve
-from horde_agent.reproduce.experiment import Cell, Experiment, Result, load
-from horde_agent.reproduce.lives import simulate_lives
+from horde_agent.reproduce.experiment import Cell, Result, load
 from horde_agent.reproduce.page import write_page
 from horde_agent.reproduce.study import Study
 from horde_agent.runs.config import BadInput, is_file
 from horde_agent.runs.keeping.folder import own_version, versions, writable, write_json
 
-_LIVES_TOOK = "lives-took-s.json"
 NO_FIGURES = "the figures of a reproduction need matplotlib: pip install -e '.[viz]'"
 
 
@@ -38,46 +35,24 @@ def run(config: ReproduceConfig) -> Path:
     names = {"all": EXPERIMENTS, "later": LATER}.get(config.experiment, (config.experiment,))
     if importlib.util.find_spec("matplotlib") is None:
         raise BadInput(NO_FIGURES)
-    experiments = {name: load(name) for name in names}
     assert config.out is not None, "the config is resolved"
     assert config.seeds is not None
     scale: Any = config.scale
     study = Study(config.out, scale, tuple(range(config.seeds)), config.backend, say, config.port)
     _claim_folder(study)
-    _simulate_lives_first(study, experiments)
-    for name, experiment in experiments.items():
+    for name in names:
         if _finished_result(study.out, name) is not None:
             say(f"{name}: done before; remove {study.out / name} to run it again")
             continue
         say(f"{name}: {study.scale} scale, seeds {study.seed_list}")
         began = time.perf_counter()
-        result = experiment.run(study)
+        result = load(name).run(study)
         result.seconds, result.versions = time.perf_counter() - began, versions()
         result.write(study.folder(name) / "result.json")
         for claim in result.claims:
             say(f"{name}: {claim.verdict}: {claim.text}")
         _draw(study, config)
     return _draw(study, config)
-
-
-def _simulate_lives_first(study: Study, experiments: Mapping[str, Experiment]) -> None:
-    """Simulate the lives of all experiments together, which keeps the cores busy."""
-    unfinished = [each for name, each in experiments.items() if _finished_result(study.out, name) is None]
-    wanted = list(dict.fromkeys(life for each in unfinished for life in each.lives(study)))
-    if not wanted:
-        return
-    say(f"{len(wanted)} {'lives are' if len(wanted) > 1 else 'life is'} simulated first unless cached")
-    began = time.perf_counter()
-    simulate_lives(study, wanted)
-    spent = _seconds_of_lives(study.out) + time.perf_counter() - began
-    (study.out / _LIVES_TOOK).write_text(json.dumps(spent) + "\n", encoding="utf-8")
-
-
-def _seconds_of_lives(out: Path) -> float:
-    try:
-        return float(json.loads((out / _LIVES_TOOK).read_text(encoding="utf-8")))
-    except (OSError, ValueError, TypeError):  # for display only
-        return 0.0
 
 
 def say(words: str) -> None:
@@ -120,15 +95,13 @@ def _finished_result(out: Path, name: str) -> Result | None:
 def _draw(study: Study, config: ReproduceConfig) -> Path:
     """Write the page of every result that the folder holds."""
     results = [result for name in (*EXPERIMENTS, *FURTHER) if (result := _finished_result(study.out, name)) is not None]
-    lives_s = _seconds_of_lives(study.out)
     facts: dict[str, Cell] = {
         "command": _command(config),
         "scale": study.scale,
         "seeds": study.seed_list,
         "body": study.backend,
         "experiments": ", ".join(result.name for result in results),
-        "wall time": f"{duration(lives_s + sum(result.seconds for result in results))}, of it {duration(lives_s)} for "
-        "the lives, which the experiments share",
+        "wall time": duration(sum(result.seconds for result in results)),
     }
     return write_page(study.out, facts, results)
 

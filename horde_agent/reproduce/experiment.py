@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from horde_agent.reproduce.claims import Claim
-from horde_agent.reproduce.lives import LifeSpec
 from horde_agent.reproduce.study import Study
 from horde_agent.runs.keeping.folder import write_json
 
@@ -78,8 +77,7 @@ class Experiment(NamedTuple):
     Attributes:
         name: As in the command, and of the folder.
         problem: Has `TITLE`; `gather(study)`, which measures, or reads cached results, and returns the data that
-            everything else takes; `settings(study, data)`, everything needed to repeat it; and, if it learns from
-            lives, `lives(study)`, which the command simulates first.
+            everything else takes; and `settings(study, data)`, everything needed to repeat it.
         claims: Has `CLAIMS`, in the order of the paper, and `REMARKS`, sentences about how to read the result.
         figure: Has `pictures(data, folder)`, which draws into a folder, and `tables(data)`.
     """
@@ -88,10 +86,6 @@ class Experiment(NamedTuple):
     problem: Any
     claims: Any
     figure: Any
-
-    def lives(self, study: Study) -> list[LifeSpec]:
-        """Return the lives that it learns from."""
-        return self.problem.lives(study) if hasattr(self.problem, "lives") else []
 
     def run(self, study: Study) -> Result:
         """Measure, judge the claims and draw the figures."""

@@ -3,8 +3,8 @@
 Behaviour does not depend on learning, so a life simulated with a few questions is, bit for bit, the life that
 `horde learn` simulates with the same seed and all of its questions.
 
-    paths = simulate_lives(study, [LifeSpec(seed, steps=261_681) for seed in (0, 1)])
-    for row in horde_agent.record.read(paths[0]).rows: ...
+    lived = simulate_lives(study, [LifeSpec(seed, steps=261_681) for seed in (0, 1)])
+    for row in horde_agent.record.read(lived[0]).rows: ...
 """
 
 from __future__ import annotations
@@ -61,14 +61,14 @@ def new_horde(interface: Interface, questions: Sequence[GVF], **options: Any) ->
     return Horde(questions, n_features=interface.coder.n_features, n_active=interface.coder.n_active, **options)
 
 
-def simulate_lives(study: Study, wanted: Sequence[LifeSpec]) -> list[Path]:
-    """Return the paths of the lives' recordings (`horde_agent.record`).
+def simulate_lives(study: Study, wanted: Sequence[LifeSpec]) -> dict[int, Path]:
+    """Return the paths of the lives' recordings (`horde_agent.record`) by seed.
 
     Missing ones are simulated, in parallel if the backend allows it.
     """
-    jobs = [Job(f"life {w.seed}, {w.kind}", simulate_life, (study, w), w.steps) for w in wanted]
-    batches = [[job] for job in jobs] if study.backend in ONE_AT_A_TIME else [jobs]
-    return [path for batch in batches for path in study.in_parallel(batch)]
+    jobs = {w.seed: Job(f"life {w.seed}, {w.kind}", simulate_life, (study, w), w.steps) for w in wanted}
+    batches = [{seed: job} for seed, job in jobs.items()] if study.backend in ONE_AT_A_TIME else [jobs]
+    return {seed: path for batch in batches for seed, path in study.in_parallel(batch).items()}
 
 
 def simulate_life(study: Study, wanted: LifeSpec) -> Path:

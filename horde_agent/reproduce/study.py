@@ -5,7 +5,7 @@ An experiment caches expensive results and runs independent work in spawned proc
     @cached(Scores)  # a NamedTuple
     def learn(study: Study, seed: int) -> Scores: ...
 
-    scores = study.in_parallel([Job(f"seed {seed}", learn, (study, seed)) for seed in study.seeds])
+    scores = study.in_parallel({seed: Job(f"seed {seed}", learn, (study, seed)) for seed in study.seeds})
 
 A job is a module-level function and its arguments. Its result is pickled: write large results to a file and return the
 path.
@@ -24,7 +24,7 @@ import signal
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
@@ -41,6 +41,7 @@ from horde_agent.runs.keeping.folder import git_commit, own_version
 Scale = Literal["quick", "paper"]
 Arrays = TypeVar("Arrays", bound=Any)
 Arguments = ParamSpec("Arguments")
+Key = TypeVar("Key", bound=Hashable)
 
 
 @dataclass(frozen=True)
@@ -101,14 +102,14 @@ class Study:
         note.write_text(json.dumps({"key": key, "git_commit": git_commit()}, indent=1) + "\n", encoding="utf-8")
         return path
 
-    def in_parallel(self, jobs: Sequence[Job]) -> list[Any]:
-        """Run jobs in spawned processes, one per core, and return their results in order.
+    def in_parallel(self, jobs: Mapping[Key, Job]) -> dict[Key, Any]:
+        """Run jobs in spawned processes, one per core, and return their results by the same keys, in the same order.
 
-        Each is called as function(*args); see `Job`. Ctrl-C ends all. At the quick scale they are
-        done one after another in this process: starting worker processes, which load all kernels again, takes longer.
+        Ctrl-C ends all. At the quick scale they are done one after another in this process: starting worker
+        processes, which load all kernels again, takes longer.
         """
         do = run_here if self.is_quick else run_jobs
-        return do(jobs, self.say) if jobs else []
+        return dict(zip(jobs, do(list(jobs.values()), self.say), strict=True)) if jobs else {}
 
 
 Work = Callable[Concatenate[Study, Arguments], Arrays]

@@ -87,12 +87,12 @@ class Sweep(NamedTuple):
 def sweep(study: Study, runs: Mapping[str, Runs], grid: Grid, n_runs: int, n_tuning: int) -> list[Sweep]:
     """Return the errors of each problem over the grid, and those of the tuning runs."""
     seeds = {TUNING_SEED: n_tuning} | dict.fromkeys(study.seeds, n_runs)
-    plans = [(name, seed) for name in runs for seed in seeds]
-    jobs = [
-        Job(f"{name}, seed {seed}", score, (runs[name], grid.batches(), seed, seeds[seed]), seeds[seed])
-        for name, seed in plans
-    ]
-    found = dict(zip(plans, study.in_parallel(jobs), strict=True))
+    jobs = {
+        (name, seed): Job(f"{name}, seed {seed}", score, (of_name, grid.batches(), seed, n), n)
+        for name, of_name in runs.items()
+        for seed, n in seeds.items()
+    }
+    found = study.in_parallel(jobs)
     shape = len(grid.variants), len(grid.lambdas), grid.alphas.size, -1
     sweeps = []
     for name in runs:

@@ -27,4 +27,4 @@ def toy_study(folder: Path, monkeypatch: pytest.MonkeyPatch, seeds: tuple[int, .
 
 def record_life(study: Study, seed: int, steps: int, kind: streams.Kind = "excursions") -> Path:
     """Return the path of one life's recording."""
-    return streams.simulate_lives(study, [streams.LifeSpec(seed, steps, kind)])[0]
+    return streams.simulate_lives(study, [streams.LifeSpec(seed, steps, kind)])[seed]

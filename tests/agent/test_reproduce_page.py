@@ -49,7 +49,7 @@ def two_experiments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         command,
         "load",
-        lambda name: SimpleNamespace(run={"first": first, "second": second}[name], lives=lambda study: []),
+        lambda name: SimpleNamespace(run={"first": first, "second": second}[name]),
     )
 
 
@@ -118,7 +118,6 @@ def test_a_damaged_result_is_refused_by_name_and_done_again_once_it_is_removed(
     assert cli.main(["reproduce", "first", "--out", "run"]) == 0
     capsys.readouterr()
     Path("run/first/result.json").write_text(content)
-    Path("run/lives-took-s.json").write_text(content)
     assert cli.main(["reproduce", "first", "--out", "run"]) == 2
     out, err = capsys.readouterr()
     assert out == ""

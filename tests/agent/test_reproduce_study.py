@@ -148,15 +148,18 @@ def test_at_the_quick_scale_all_jobs_stay_in_this_process(tmp_path: Path) -> Non
     """In their order, whatever they cost, with one thread each, as in processes of their own; one alone has all."""
     before = numba.get_num_threads()
     jobs = [Job(f"{x}", threads, (x,), cost) for x, cost in enumerate([1.0, 5.0])]
-    assert study(tmp_path).in_parallel(jobs) == [(0, os.getpid(), 1), (1, os.getpid(), 1)]
-    assert study(tmp_path).in_parallel(jobs[:1]) == [(0, os.getpid(), before)]
+    assert list(study(tmp_path).in_parallel(dict(enumerate(jobs))).values()) == [
+        (0, os.getpid(), 1),
+        (1, os.getpid(), 1),
+    ]
+    assert study(tmp_path).in_parallel({"only": jobs[0]}) == {"only": (0, os.getpid(), before)}
     with pytest.raises(ValueError, match="wheels"):
-        study(tmp_path).in_parallel([Job("odd", fails), *jobs])
+        study(tmp_path).in_parallel({"odd": Job("odd", fails)})
     assert numba.get_num_threads() == before
 
 
 def test_nothing_to_do_is_done() -> None:
-    assert study(Path("unused")).in_parallel([]) == []
+    assert study(Path("unused")).in_parallel({}) == {}
 
 
 @pytest.mark.parametrize(

@@ -64,14 +64,13 @@ def filled(text: str, name: str, lines: Sequence[str]) -> str:
 def facts(out: Path, results: Sequence[Result]) -> list[str]:
     """Return a summary of the whole run."""
     settings = json.loads((out / "settings.json").read_text(encoding="utf-8"))
-    lives_s = float(json.loads((out / "lives-took-s.json").read_text(encoding="utf-8")))
-    whole = duration(lives_s + sum(result.seconds for result in results))
+    whole = duration(sum(result.seconds for result in results))
     verdicts = [claim.verdict for result in results for claim in result.claims]
     names = ", ".join(result.name for result in results)
     counts = ", ".join(f"{verdicts.count(kind)} {kind}" for kind in dict.fromkeys(sorted(verdicts, reverse=True)))
     return [
-        f"`--scale {settings['scale']}`, seeds {settings['seeds']}: {whole}, of which the lives, which the experiments "
-        f"share, took {duration(lives_s)}. Of {len(verdicts)} claims of {names}: {counts}.",
+        f"`--scale {settings['scale']}`, seeds {settings['seeds']}: {whole}. Of {len(verdicts)} claims of {names}: "
+        f"{counts}.",
     ]
 
 

@@ -306,8 +306,7 @@ Data = dict[tuple[float, int], Curves]
 def gather(study: Study) -> Data:
     """Learn in 100 runs for each seed and gamma, at either scale."""
     keys = [(gamma, seed) for gamma in GAMMAS for seed in study.seeds]
-    done = study.in_parallel([Job(f"gamma {g:g}, seed {s}", mean_curves, (s, g)) for g, s in keys])
-    return dict(zip(keys, done, strict=True))
+    return study.in_parallel({(g, s): Job(f"gamma {g:g}, seed {s}", mean_curves, (s, g)) for g, s in keys})
 
 
 def settings(study: Study, _data: Data) -> dict[str, Cell]:

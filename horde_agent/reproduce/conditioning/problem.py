@@ -390,14 +390,14 @@ def gather(study: Study) -> Data:
     """Learn and score everything for each seed."""
     size = SIZES[study.scale]
     seeds = study.at_least(size.seeds)
-    jobs = [Job(f"m {m}, seed {s}", score_gap, (m, s, size), 8.0) for m in (SHORT, LONG) for s in seeds]
-    jobs += [Job(f"noisy patterning, seed {s}", score_patterning, (s, size)) for s in seeds]
-    scores, n = study.in_parallel(jobs), len(seeds)
+    jobs = {(m, s): Job(f"m {m}, seed {s}", score_gap, (m, s, size), 8.0) for m in (SHORT, LONG) for s in seeds}
+    jobs |= {(0, s): Job(f"noisy patterning, seed {s}", score_patterning, (s, size)) for s in seeds}
+    found = study.in_parallel(jobs)
     short, long, patterning = (
-        {name: np.array([score.errors[name] for score in scores[k : k + n]]) for name in scores[k].errors}
-        for k in (0, n, 2 * n)
+        {name: np.array([found[m, s].errors[name] for s in seeds]) for name in found[m, 0].errors}
+        for m in (SHORT, LONG, 0)
     )
-    around_cs = {SHORT: scores[0].around_cs, LONG: scores[n].around_cs}
+    around_cs = {m: found[m, 0].around_cs for m in (SHORT, LONG)}
     return Data({SHORT: short, LONG: long}, patterning, around_cs, seeds, size)
 
 

@@ -265,12 +265,18 @@ def gather(study: Study) -> Data:
     """Live a life of each kind for each seed."""
     size = SIZES[study.scale]
     seeds = study.at_least(size.seeds)
-    keys = [(kinds, seed) for kinds in PAIRS for seed in seeds]
-    found = study.in_parallel([Job(f"{kinds[0]}, seed {s}", records_of, (study, s, kinds, size)) for kinds, s in keys])
-    lives: dict[Kind, list[Record]] = {kind: [] for kinds in PAIRS for kind in kinds}
-    for (kinds, _), both in zip(keys, found, strict=True):
-        for k, kind in enumerate(kinds):
-            lives[kind].append(Record(*(array[k] for array in both)))
+    found = study.in_parallel(
+        {
+            (kinds, s): Job(f"{kinds[0]}, seed {s}", records_of, (study, s, kinds, size))
+            for kinds in PAIRS
+            for s in seeds
+        }
+    )
+    lives = {
+        kind: [Record(*(array[k] for array in found[kinds, seed])) for seed in seeds]
+        for kinds in PAIRS
+        for k, kind in enumerate(kinds)
+    }
     return Data(lives, size)
 
 

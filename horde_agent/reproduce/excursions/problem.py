@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -227,26 +227,25 @@ def lives(study: Study) -> list[LifeSpec]:
 
 def gather(study: Study) -> Data:
     """Simulate the lives and learn under every variant; cached results are reused."""
-    seeds, first = study.seeds, study.seeds[0]
-    lived = dict(zip(seeds, simulate_lives(study, lives(study)), strict=True))
-    pairs = [(variant, seed) for variant in RULES for seed in seeds]
+    first, lived = study.seeds[0], simulate_lives(study, lives(study))
+    pairs = [(variant, seed) for variant in RULES for seed in study.seeds]
     pairs += [(variant, first) for variant in LARGER_STEPS + SMALLER_RATIOS]
     # "capped", which learns on the plain engine, takes the longest.
     costs = {("capped", "every-step"): 10.0, ("capped", "importance-weighted"): 4.0}
-    jobs = [
-        Job(f"{'-'.join(map(str, v))} on life {seed}", learn_variant, (study, lived[seed], v), costs.get(v[:2], 1.0))
-        for v, seed in pairs
-    ]
+    jobs: dict[Any, Job] = {
+        (v, s): Job(f"{'-'.join(map(str, v))} on life {s}", learn_variant, (study, lived[s], v), costs.get(v[:2], 1.0))
+        for v, s in pairs
+    }
+    jobs[Offline] = Job("off-line solutions", _learn_offline, (study, first, lived[first]), 3.0)
     found = study.in_parallel(jobs)
-    [offline] = study.in_parallel([Job("off-line solutions", _learn_offline, (study, first, lived[first]))])
 
     interface = interface_of(study)
     questions = excursions(interface)
     summaries = {seed: LifeSummary.of(path, questions) for seed, path in lived.items()}
     results: dict[Variant, dict[int, VariantResult]] = {}
-    for (variant, seed), lesson in zip(pairs, found, strict=True):
-        results.setdefault(variant, {})[seed] = VariantResult.of(lesson, summaries[seed])
-    return Data(interface, questions, results, summaries, offline)
+    for variant, seed in pairs:
+        results.setdefault(variant, {})[seed] = VariantResult.of(found[variant, seed], summaries[seed])
+    return Data(interface, questions, results, summaries, found[Offline])
 
 
 class Summary(NamedTuple):

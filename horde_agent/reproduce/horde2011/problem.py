@@ -354,10 +354,10 @@ class Data(NamedTuple):
 def gather(study: Study) -> Data:
     """Live both lives of each seed."""
     size = SIZES[study.scale]
-    jobs = [Job(f"wandering, seed {s}", wander, (study, s, size), 2.0) for s in study.seeds]
-    jobs += [Job(f"stopping, seed {s}", spin, (study, s, size)) for s in study.seeds]
-    found, n = study.in_parallel(jobs), len(study.seeds)
-    return Data(found[:n], found[n:], size)
+    jobs = {("wander", s): Job(f"wandering, seed {s}", wander, (study, s, size), 2.0) for s in study.seeds}
+    jobs |= {("spin", s): Job(f"stopping, seed {s}", spin, (study, s, size)) for s in study.seeds}
+    found = study.in_parallel(jobs)
+    return Data([found["wander", s] for s in study.seeds], [found["spin", s] for s in study.seeds], size)
 
 
 def settings(study: Study, data: Data) -> dict[str, Cell]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -152,34 +153,29 @@ def gains_over(of_default: Sequence[Score], scores: Sequence[Score]) -> list[flo
     return [other.error - score.error for other, score in zip(of_default, scores, strict=True)]
 
 
-def lives(study: Study) -> list[LifeSpec]:
-    """Return the life for tuning and those reported."""
-    size = SIZES[study.scale]
-    return [LifeSpec(TUNING_SEED, size.tuning), *(LifeSpec(seed, size.life) for seed in study.seeds)]
-
-
 def gather(study: Study) -> Data:
     """Choose each rule's best settings on the tuning life, then score every rule on the others."""
-    tuning, *lived = simulate_lives(study, lives(study))
-    tried = [entry for name in RULES for entry in grid(name)[: SIZES[study.scale].tries]]
-    errors = [found.error for found in _scores(study, [(TUNING_SEED, tuning, entry) for entry in tried])]
-    of_rule = {name: [k for k, entry in enumerate(tried) if entry.rule == name] for name in RULES}
-    chosen = {name: tried[min(tries, key=errors.__getitem__)] for name, tries in of_rule.items()}
-    wanted = list(dict.fromkeys([*map(Entry, RULES), *chosen.values()]))
-    plans = [(seed, life, entry) for entry in wanted for seed, life in zip(study.seeds, lived, strict=True)]
-    found: dict[Entry, list[Score]] = {}
-    for (_, _, entry), of_life in zip(plans, _scores(study, plans), strict=True):
-        found.setdefault(entry, []).append(of_life)
-    return Data({n: found[Entry(n)] for n in RULES}, {n: found[chosen[n]] for n in RULES}, chosen, SIZES[study.scale])
-
-
-def _scores(study: Study, plans: Sequence[tuple[int, Path, Entry]]) -> list[Score]:
     size = SIZES[study.scale]
-    jobs = [
-        Job(f"{entry.rule} ({entry.settings}), life {seed}", score, (study, life, entry, entry.every(size)))
-        for seed, life, entry in plans
-    ]
-    return study.in_parallel(jobs)
+    specs = [LifeSpec(TUNING_SEED, size.tuning), *(LifeSpec(seed, size.life) for seed in study.seeds)]
+    lived = simulate_lives(study, specs)
+
+    def scores(entries: Iterable[Entry], seeds: Iterable[int]) -> dict[tuple[Entry, int], Score]:
+        return study.in_parallel(
+            {
+                (e, s): Job(f"{e.rule} ({e.settings}), life {s}", score, (study, lived[s], e, e.every(size)))
+                for e, s in product(entries, seeds)
+            }
+        )
+
+    tried = {name: grid(name)[: size.tries] for name in RULES}
+    of_tuning = scores([entry for entries in tried.values() for entry in entries], [TUNING_SEED])
+    chosen = {name: min(tried[name], key=lambda entry: of_tuning[entry, TUNING_SEED].error) for name in RULES}
+    found = scores(dict.fromkeys([*map(Entry, RULES), *chosen.values()]), study.seeds)
+    defaults, best = (
+        {name: [found[entry, seed] for seed in study.seeds] for name, entry in entries.items()}
+        for entries in ({name: Entry(name) for name in RULES}, chosen)
+    )
+    return Data(defaults, best, chosen, size)
 
 
 def settings(study: Study, data: Data) -> dict[str, Cell]:

@@ -203,18 +203,18 @@ class Data(NamedTuple):
         return np.array([outcome.nmse[gamma] for outcome in self.outcomes[variant].values()])
 
 
-def lives(study: Study) -> list[LifeSpec]:
-    """Return the lives: at the paper's scale such as were not looked at before."""
-    return [LifeSpec(seed + FRESH_FROM[study.scale], STEPS[study.scale], "behaviour") for seed in study.seeds]
-
-
 def gather(study: Study) -> Data:
     """Learn in every variant from each seed's life, and in both small worlds."""
-    seeds, paths = [life.seed for life in lives(study)], simulate_lives(study, lives(study))
-    lived = list(zip(seeds, paths, strict=True))
-    args = [(f"{v}, life {seed}", (study, path, v, STEPS[study.scale])) for v in VARIANTS for seed, path in lived]
-    found = iter(study.in_parallel([Job(name, learn_memory, each) for name, each in args]))
-    outcomes = {variant: {seed: next(found) for seed in seeds} for variant in VARIANTS}
+    steps, seeds = STEPS[study.scale], [seed + FRESH_FROM[study.scale] for seed in study.seeds]
+    lived = simulate_lives(study, [LifeSpec(seed, steps, "behaviour") for seed in seeds])
+    found = study.in_parallel(
+        {
+            (variant, seed): Job(f"{variant}, life {seed}", learn_memory, (study, path, variant, steps))
+            for variant in VARIANTS
+            for seed, path in lived.items()
+        }
+    )
+    outcomes = {variant: {seed: found[variant, seed] for seed in seeds} for variant in VARIANTS}
     ring = Ring(learn_ring(FED_BACK), learn_ring(()), learn_ring(FED_BACK, lam=0.0))
     return Data(outcomes, ring, learn_corridor(np.random.default_rng(0)))
 

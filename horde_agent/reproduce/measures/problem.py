@@ -220,15 +220,11 @@ class Data(NamedTuple):
     size: Size  # lengths
 
 
-def lives(study: Study) -> list[LifeSpec]:
-    """Return the lives."""
-    return [LifeSpec(seed, SIZES[study.scale].steps) for seed in study.seeds]
-
-
 def gather(study: Study) -> Data:
     """Learn the small problems, and the questions from the lives."""
-    lived = zip(study.seeds, simulate_lives(study, lives(study)), strict=True)
-    tracked = study.in_parallel([Job(f"life {seed}", track, (study, path, SIZES[study.scale])) for seed, path in lived])
+    size = SIZES[study.scale]
+    lived = simulate_lives(study, [LifeSpec(seed, size.steps) for seed in study.seeds])
+    tracked = study.in_parallel({s: Job(f"life {s}", track, (study, path, size)) for s, path in lived.items()})
     n_noise, n_runs = (NOISE_STEPS // 10, 20) if study.is_quick else (NOISE_STEPS, chain.N_RUNS)
     chains = {
         name: [chain_curves(seed, alpha_w, n_runs) for seed in study.seeds]
@@ -236,7 +232,7 @@ def gather(study: Study) -> Data:
     }
     noises = [noise(seed, n_noise) for seed in study.seeds]
     threshold = float(np.percentile(noise(TUNING_SEED, n_noise).ude, 99))
-    return Data(chains, noises, threshold, [baird(seed) for seed in study.seeds], tracked, SIZES[study.scale])
+    return Data(chains, noises, threshold, [baird(seed) for seed in study.seeds], list(tracked.values()), size)
 
 
 def settings(study: Study, data: Data) -> dict[str, Cell]:

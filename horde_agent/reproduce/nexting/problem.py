@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
@@ -229,15 +229,18 @@ def lives(study: Study) -> list[LifeSpec]:
 
 def gather(study: Study) -> Data:
     """Simulate the lives, learn from them, and solve them off-line."""
-    paths, size = simulate_lives(study, lives(study)), SIZES[study.scale]
-    lived = list(zip(study.seeds, paths, strict=True))
-    jobs = [Job(f"off-line solutions, life {seed}", _solve, (study, path, size), 2.0) for seed, path in lived]
-    jobs += [Job(f"learning, life {seed}", _learn, (study, path, size), 2.0) for seed, path in lived]
-    jobs += [Job("more questions", _time_many, (study, paths[0], size), 0.5)]
-    jobs += [Job("the real robot's log", _learn_log, (study, size), 0.5)] if REAL_LOG.exists() else []
-    found, n = study.in_parallel(jobs), len(paths)
-    log = found[2 * n + 1] if REAL_LOG.exists() else None
-    return Data(Asked(interface_of(study), size.bits), size, found[n : 2 * n], found[:n], found[2 * n], log)
+    lived, size = simulate_lives(study, lives(study)), SIZES[study.scale]
+    jobs: dict[Any, Job] = {
+        (work, seed): Job(f"{name}, life {seed}", work, (study, path, size), 2.0)
+        for name, work in (("off-line solutions", _solve), ("learning", _learn))
+        for seed, path in lived.items()
+    }
+    jobs[_time_many] = Job("more questions", _time_many, (study, lived[study.seeds[0]], size), 0.5)
+    if REAL_LOG.exists():
+        jobs[_learn_log] = Job("the real robot's log", _learn_log, (study, size), 0.5)
+    found = study.in_parallel(jobs)
+    learned, solved = ([found[work, seed] for seed in study.seeds] for work in (_learn, _solve))
+    return Data(Asked(interface_of(study), size.bits), size, learned, solved, found[_time_many], found.get(_learn_log))
 
 
 def settings(study: Study, data: Data) -> dict[str, Cell]:

@@ -173,35 +173,30 @@ class Data(NamedTuple):
     size: Size  # durations
 
 
-def lives(study: Study) -> list[LifeSpec]:
-    """Return the lives."""
-    return [LifeSpec(seed, SIZES[study.scale].life, "behaviour") for seed in study.seeds]
-
-
 def gather(study: Study) -> Data:
     """Simulate the lives and learn from them; cached results are reused."""
     size, seeds, first = SIZES[study.scale], study.seeds, study.seeds[0]
-    lived = dict(zip(seeds, simulate_lives(study, lives(study)), strict=True))
+    lived = simulate_lives(study, [LifeSpec(seed, size.life, "behaviour") for seed in seeds])
     many = (first, MANY, "clipped", size.many)
     rules = {rule: (first, FEW, rule, size.rules) for rule in TRACE_RULES}
     few = {seed: (seed, FEW, "clipped", size.life) for seed in seeds}
-    plans = list(dict.fromkeys([many, *rules.values(), *few.values()]))
     # "capped" is learned by the plain engine, which takes some twenty times as long.
-    jobs = [
-        Job(
+    jobs = {
+        plan: Job(
             f"{n:,} policies, {rule}, life {seed}",
             learn_policies,
-            (study, lived[seed], seed, n, rule, steps),
+            (study, lived[seed], *plan),
             n * steps * (20.0 if rule == "capped" else 1.0),
         )
-        for seed, n, rule, steps in plans
-    ]
-    found = dict(zip(plans, study.in_parallel(jobs), strict=True))
+        for plan in (many, *rules.values(), *few.values())
+        for seed, n, rule, steps in [plan]
+    }
+    found = study.in_parallel(jobs)
 
     def cycles(n: int) -> dict[str, float]:
         args = (study, first, lived[first], n, max(size.cycles * FEW // n, 50))
-        [times] = study.in_parallel([Job(f"cycles of {n:,} policies", cycle_times, args)])  # alone, with all cores
-        return dict(times)
+        job = Job(f"cycles of {n:,} policies", cycle_times, args)
+        return dict(study.in_parallel({n: job})[n])  # alone, with all cores
 
     interface = interface_of(study)
     return Data(

@@ -77,21 +77,20 @@ class Run(NamedTuple):
 
 def gather(study: Study) -> Data:
     """Live with and without a moved lamp, and learn from both."""
-    seeds, scale = study.seeds, study.scale
-    lived = dict(zip(seeds, simulate_lives(study, lives(study)), strict=True))
-    moved = [Job(f"the lamp moves in life {s}", _learn_moved, (study, s, lived[s]), 3.0) for s in seeds]
-    moved = moved if study.backend == "simulator" else []
-    reset = [Job(f"theta := 0 in life {s}", _learn, (study, lived[s], CHANGE_AT[scale], True)) for s in seeds]
-    runs = study.in_parallel([*moved, *reset])
+    change_at, lived = CHANGE_AT[study.scale], simulate_lives(study, lives(study))
+    jobs = {
+        ("reset", seed): Job(f"theta := 0 in life {seed}", _learn, (study, path, change_at, True))
+        for seed, path in lived.items()
+    }
+    if study.backend == "simulator":
+        jobs |= {
+            ("moved", seed): Job(f"the lamp moves in life {seed}", _learn_moved, (study, seed, path), 3.0)
+            for seed, path in lived.items()
+        }
+    runs = study.in_parallel(jobs)
+    reset, moved = ({s: run for (k, s), run in runs.items() if k == kind} for kind in ("reset", "moved"))
     interface = interface_of(study)
-    return Data(
-        interface,
-        asked(interface),
-        CHANGE_AT[scale],
-        EVERY[scale],
-        dict(zip(seeds, runs[len(moved) :], strict=True)),
-        dict(zip(seeds, runs[: len(moved)], strict=False)),
-    )
+    return Data(interface, asked(interface), change_at, EVERY[study.scale], reset, moved)
 
 
 def asked(interface: Interface) -> list[GVF]:

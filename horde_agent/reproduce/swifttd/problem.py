@@ -134,24 +134,21 @@ class Data(NamedTuple):
 
 def gather(study: Study) -> Data:
     """Learn from the lives by every variant."""
-    size, paths = SIZES[study.scale], simulate_lives(study, lives(study))
+    size, lived = SIZES[study.scale], simulate_lives(study, lives(study))
     rivals = RIVALS[:: size.thin]
     variants = [SWIFT, NOISY, *PARTS.values(), *rivals]
-    plans = [(v, seed, path, size.steps) for v in variants for seed, path in zip(study.seeds, paths, strict=True)]
     tried = [*GRID[:: size.thin], LARGE, *(rival for rival in rivals if rival.rule == "td")]
-    plans += [(v, study.seeds[0], paths[0], size.fewer) for v in tried]
-    jobs = [
-        Job(
-            f"{v.rule} {v.step_size:g}, life {seed}",
-            score,
-            (study, path, v, n),
-            50.0 if v.rule == "swift_td" else 1.0,
-        )
-        for v, seed, path, n in plans
-    ]
-    found, n = study.in_parallel(jobs), len(study.seeds)
-    scores = {v: found[k * n : (k + 1) * n] for k, v in enumerate(variants)}
-    return Data(scores, dict(zip(tried, found[len(variants) * n :], strict=True)), size)
+    jobs = {
+        (v, seed, n): Job(f"{v.rule} {v.step_size:g}, life {seed}", score, (study, lived[seed], v, n), cost)
+        for v, seed, n in [
+            *((v, seed, size.steps) for v in variants for seed in study.seeds),
+            *((v, study.seeds[0], size.fewer) for v in tried),
+        ]
+        for cost in [50.0 if v.rule == SWIFT.rule else 1.0]
+    }
+    found = study.in_parallel(jobs)
+    scores = {v: [found[v, seed, size.steps] for seed in study.seeds] for v in variants}
+    return Data(scores, {v: found[v, study.seeds[0], size.fewer] for v in tried}, size)
 
 
 def settings(study: Study, data: Data) -> dict[str, Cell]:

@@ -120,11 +120,12 @@ def gather(study: Study) -> Data:
     """Choose AdaGrad's alphas on the tuning seed, then measure on the others."""
     size = SIZES[study.scale]
     seeds = {TUNING_SEED: size.tuning} | dict.fromkeys(study.seeds, size.runs)
-    plans = [(name, seed, n_runs) for name in PROBLEMS for seed, n_runs in seeds.items()]
-    jobs = [
-        Job(f"{name}, seed {seed}", measure, (name, seed, n_runs), STEPS[name] * n_runs) for name, seed, n_runs in plans
-    ]
-    found = {plan[:2]: scores for plan, scores in zip(plans, study.in_parallel(jobs), strict=True)}
+    jobs = {
+        (name, seed): Job(f"{name}, seed {seed}", measure, (name, seed, n_runs), STEPS[name] * n_runs)
+        for name in PROBLEMS
+        for seed, n_runs in seeds.items()
+    }
+    found = study.in_parallel(jobs)
     area, last, alpha = {}, {}, {}
     for name in PROBLEMS:
         for k, rule in enumerate(RULES):
