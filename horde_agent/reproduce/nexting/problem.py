@@ -55,7 +55,7 @@ class Size(NamedTuple):
 
 
 SIZES = {"paper": Size(6_000, 487, 1_447, 6_000), "quick": Size(150, 40, 80, 300)}
-REAL_LOG = Path(__file__).resolve().parents[3] / "shared/data/critterbot_real_wandering_2010-10-05.csv.gz"
+REAL_LOG = Path(__file__).resolve().parents[4] / "shared/data/critterbot_real_wandering_2010-10-05.csv.gz"
 REAL_SCALES_S, REAL_PASSES = (0.1, 0.5, 2.0), 30
 """The log of 99.7 s is too short for returns over 8 s; passes as in `horde learn`."""
 
