@@ -1,7 +1,7 @@
 """`horde reproduce`: reproduce White, Modayil & Sutton (2012) and compare each claim with the measurement.
 
-An experiment is a folder (`experiment.Experiment`): `problem.py` measures, `claims.py` judges, `figure.py` draws. To
-add one, add a folder and its name here, in `EXPERIMENTS` or `LATER`.
+An experiment is a folder (see `experiment.run_experiment`): `problem.py` measures, `claims.py` judges, `figure.py`
+draws. To add one, add a folder and its name here, in `EXPERIMENTS` or `LATER`.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from rich.console import Console
 
 from horde_agent.life.timing import duration
 from horde_agent.reproduce import EXPERIMENTS, FURTHER, LATER, ReproduceConfig, resolve
-from horde_agent.reproduce.experiment import Cell, Result, load
+from horde_agent.reproduce.experiment import Cell, Result, run_experiment
 from horde_agent.reproduce.page import write_page
 from horde_agent.reproduce.study import Study
 from horde_agent.runs.config import BadInput, is_file
@@ -46,7 +46,7 @@ def run(config: ReproduceConfig) -> Path:
             continue
         say(f"{name}: {study.scale} scale, seeds {study.seed_list}")
         began = time.perf_counter()
-        result = load(name).run(study)
+        result = run_experiment(name, study)
         result.seconds, result.versions = time.perf_counter() - began, versions()
         result.write(study.folder(name) / "result.json")
         for claim in result.claims:

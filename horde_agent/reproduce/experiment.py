@@ -1,8 +1,4 @@
-"""The frame of an experiment: its measurements, the rules by which its claims are judged, and its result as JSON.
-
-An experiment is a folder: `problem.py` measures, `claims.py` judges, `figure.py` draws. Its result has claims with
-verdicts, figures and tables.
-"""
+"""The frame of an experiment, and its result as JSON: claims with verdicts, figures and tables."""
 
 from __future__ import annotations
 
@@ -11,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from importlib import import_module
 from pathlib import Path
-from typing import Any, NamedTuple
 
 from horde_agent.reproduce.claims import Claim
 from horde_agent.reproduce.study import Study
@@ -71,36 +66,23 @@ class Result:
         return cls(**table)
 
 
-class Experiment(NamedTuple):
-    """One experiment: the modules of its folder.
+def run_experiment(name: str, study: Study) -> Result:
+    """Measure, judge the claims and draw the figures of the experiment in the folder `name`, by its three modules.
 
-    Attributes:
-        name: As in the command, and of the folder.
-        problem: Has `TITLE`; `gather(study)`, which measures, or reads cached results, and returns the data that
-            everything else takes; and `settings(study, data)`, everything needed to repeat it.
-        claims: Has `CLAIMS`, in the order of the paper, and `REMARKS`, sentences about how to read the result.
-        figure: Has `pictures(data, folder)`, which draws into a folder, and `tables(data)`.
+    * `problem` has `TITLE`; `gather(study)`, which measures, or reads cached results, and returns the data that all
+      else takes; and `settings(study, data)`, everything needed to repeat it beside the study's seeds.
+    * `claims` has `CLAIMS`, in the order of the paper, and `REMARKS`, sentences about how to read the result.
+    * `figure` has `pictures(data, folder)`, which draws into a folder, and `tables(data)`.
     """
-
-    name: str
-    problem: Any
-    claims: Any
-    figure: Any
-
-    def run(self, study: Study) -> Result:
-        """Measure, judge the claims and draw the figures."""
-        data = self.problem.gather(study)
-        return Result(
-            self.name,
-            self.problem.TITLE,
-            self.claims.CLAIMS.judge(data),
-            self.figure.pictures(data, study.folder(self.name)),
-            self.figure.tables(data),
-            settings=self.problem.settings(study, data),
-            remarks=list(self.claims.REMARKS),
-        )
-
-
-def load(name: str) -> Experiment:
-    """Import an experiment."""
-    return Experiment(name, *(import_module(f"{__package__}.{name}.{part}") for part in Experiment._fields[1:]))
+    parts = ("problem", "claims", "figure")
+    problem, claims, figure = (import_module(f"{__package__}.{name}.{part}") for part in parts)
+    data = problem.gather(study)
+    return Result(
+        name,
+        problem.TITLE,
+        claims.CLAIMS.judge(data),
+        figure.pictures(data, study.folder(name)),
+        figure.tables(data),
+        settings={"seeds": study.seed_list, **problem.settings(study, data)},
+        remarks=list(claims.REMARKS),
+    )

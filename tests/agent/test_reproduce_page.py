@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
@@ -46,11 +45,8 @@ def two_experiments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(command, "EXPERIMENTS", ("first", "second"))
     monkeypatch.setattr(command, "FURTHER", ())
-    monkeypatch.setattr(
-        command,
-        "load",
-        lambda name: SimpleNamespace(run={"first": first, "second": second}[name]),
-    )
+    made = {"first": first, "second": second}
+    monkeypatch.setattr(command, "run_experiment", lambda name, study: made[name](study))
 
 
 @pytest.mark.parametrize(

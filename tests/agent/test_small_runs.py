@@ -15,7 +15,7 @@ from horde_agent.problems.rooms import rooms
 from horde_agent.reproduce import LATER
 from horde_agent.reproduce.collision import claims as collision_experiment_claims
 from horde_agent.reproduce.collision.problem import LAMBDAS, VARIANTS
-from horde_agent.reproduce.experiment import Result, load
+from horde_agent.reproduce.experiment import Result
 from horde_agent.reproduce.rooms import claims as rooms_experiment_claims
 from horde_agent.reproduce.rooms import problem as rooms_experiment
 from horde_agent.reproduce.small_runs import (
@@ -241,10 +241,10 @@ def test_the_claims_about_tdrc_hold_for_the_published_numbers_and_fail_for_other
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["tdrc", "collision", "rooms"])
-def test_the_experiment_runs_whole(name: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("name", "n_claims"), [("tdrc", 6), ("collision", 5), ("rooms", 2)])
+def test_the_experiment_runs_whole(name: str, n_claims: int, tmp_path: Path) -> None:
     assert name in LATER
     assert cli.main(["reproduce", name, "--scale", "quick", "--out", str(tmp_path)]) == 0
     result = Result.read(tmp_path / name / "result.json")
     check_whole(result, tmp_path)
-    assert len(result.claims) == len(load(name).claims.CLAIMS)
+    assert len(result.claims) == n_claims

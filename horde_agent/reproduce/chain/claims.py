@@ -4,30 +4,18 @@ from __future__ import annotations
 
 import numpy as np
 
-from horde_agent.reproduce.chain.problem import (
-    BEFORE,
-    CHANGED,
-    GAMMAS,
-    OLDER,
-    ONLINE,
-    TAU,
-    TAUS,
-    Curves,
-    Data,
-    fit,
-    likeness,
-    steps_per_episode,
-)
+from horde_agent.reproduce.chain import problem
+from horde_agent.reproduce.chain.problem import ONLINE, TAU, TAUS, Curves, Data, fit, likeness
 from horde_agent.reproduce.claims import Claims, Finding, Part, at_least, at_most, below, mean_ci, parts, within
 
 SHAPE, AREA = at_least(0.75), within(0.5, 1.5)
-HALVES = {"before the change": BEFORE, "after it": CHANGED}
+HALVES = {"before the change": problem.BEFORE, "after it": problem.CHANGED}
 CLAIMS = Claims("section 6")
 
 
 def judged(data: Data) -> list[Curves]:
     """Return the curves of all seeds at the gamma that is judged."""
-    return [curves for (gamma, _), curves in data.items() if gamma == GAMMAS[0]]
+    return [curves for (gamma, _), curves in data.items() if gamma == problem.GAMMAS[0]]
 
 
 def fits(data: Data, measure: str, number: str, tau: int = TAU) -> list[float]:
@@ -146,7 +134,7 @@ def _gap(curves: list[Curves]) -> str:
     return (
         "The two differ by the trace of delta e.(w_t - w_k), by what w did after step k: it drifts, and it takes up "
         "the samples that the trace holds. Before the change, and after it: the drift of w along the exact E[delta e] "
-        f"in {OLDER} episodes (tau steps) is {drift[0]:.1%} and {drift[1]:.1%} of the vector's area; with "
+        f"in {problem.OLDER} episodes (tau steps) is {drift[0]:.1%} and {drift[1]:.1%} of the vector's area; with "
         "E[delta e], which shares no sample with w, in the place of the trace the vector estimate has "
         f"{alone[0]:.3f} and {alone[1]:.3f} of its area."
     )
@@ -154,6 +142,6 @@ def _gap(curves: list[Curves]) -> str:
 
 REMARKS = [
     "The paper gives neither gamma nor the time constant tau of the estimates' traces. Judged is gamma 0.9 at "
-    f"tau = {TAU} steps (an episode has {steps_per_episode():.1f} steps in the mean); gamma 1 and "
+    f"tau = {TAU} steps (an episode has {problem.steps_per_episode():.1f} steps in the mean); gamma 1 and "
     "other taus are shown too."
 ]

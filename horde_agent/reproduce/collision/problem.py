@@ -57,11 +57,10 @@ def gather(study: Study) -> Sweep:
     return sweep(study, {"collision": RUNS}, grid, N_RUNS[study.scale], N_TUNING[study.scale])[0]
 
 
-def settings(study: Study, found: Sweep) -> dict[str, Cell]:
+def settings(_study: Study, found: Sweep) -> dict[str, Cell]:
     """Return everything needed to repeat the measurement."""
     alphas = np.log2(found.grid.alphas)
     return {
-        "seeds": study.seed_list,
         "runs of each seed": found.errors["area"].shape[-1],
         "steps": STEPS,
         "log2 alpha": f"{alphas[0]:g} to {alphas[-1]:g}, {alphas.size} values",

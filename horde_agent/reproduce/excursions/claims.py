@@ -8,16 +8,7 @@ import numpy as np
 
 from horde_agent.reproduce.claims import Claims, Finding, Part, above, at_least, at_most, below, join, within
 from horde_agent.reproduce.excursions import problem
-from horde_agent.reproduce.excursions.problem import (
-    PAPER,
-    Data,
-    Variant,
-    VariantResult,
-    fifth_medians,
-    largest_contributor,
-    not_monotonic,
-    summary,
-)
+from horde_agent.reproduce.excursions.problem import Data, Variant, VariantResult, summary
 
 CLAIMS = Claims("section 4")
 
@@ -95,7 +86,7 @@ def _nothing_diverges(data: Data) -> Finding:
 )
 def _below_one(data: Data) -> Finding:
     found = [summary(lesson) for lesson in data.main.values()]
-    most = [(seed, largest_contributor(lesson, data.channels)) for seed, lesson in data.main.items()]
+    most = [(seed, problem.largest_contributor(lesson, data.channels)) for seed, lesson in data.main.items()]
     cause = "; ".join(
         f"seed {seed}: {c.sensor} carries {c.share:.0%} of the mean (its returns' variance is {c.variance:.1e}); "
         f"without it the mean is {c.mean_without:.2f}"
@@ -124,7 +115,7 @@ def _substantial(data: Data) -> list[Part]:
     source="figure 3",
 )
 def _learning_curve(data: Data) -> Finding:
-    fifths = [fifth_medians(lesson.curves().mean(axis=1)) for lesson in data.main.values()]
+    fifths = [problem.fifth_medians(lesson.curves().mean(axis=1)) for lesson in data.main.values()]
     curves = "; ".join(f"seed {seed}: {join(each, '.2g')}" for seed, each in zip(data.main, fifths, strict=True))
     rise = np.diff(np.mean(fifths, axis=0)).max()
     return Finding(
@@ -143,7 +134,7 @@ def _learning_curve(data: Data) -> Finding:
     source="figure 3",
 )
 def _not_monotonic(data: Data) -> list[Part]:
-    shares = [not_monotonic(lesson) for lesson in data.main.values()]
+    shares = [problem.not_monotonic(lesson) for lesson in data.main.values()]
     return [Part("share that ends above 1.2 times its own lowest fifth", shares, at_least(0.01).in_each())]
 
 
@@ -178,8 +169,9 @@ def _larger_alpha(data: Data) -> Finding:
 )
 def _smaller_alpha_w(data: Data) -> Finding:
     cause = (
-        f"under the trace rule {PAPER.trace_rule!r} traces stay small (largest entry {data.first().max_trace:.3g}), "
-        f"and w matters little: at the paper's alpha_w the same life ends at {_averages(data, [PAPER])}"
+        f"under the trace rule {problem.PAPER.trace_rule!r} traces stay small (largest entry "
+        f"{data.first().max_trace:.3g}), and w matters little: at the paper's alpha_w the same life ends at "
+        f"{_averages(data, [problem.PAPER])}"
     )
     return _diverging(data, "secondary_ratio", problem.SMALLER_RATIOS)._replace(cause=cause)
 
@@ -191,7 +183,7 @@ def _smaller_alpha_w(data: Data) -> Finding:
     source="section 4, pseudo-code",
 )
 def _plain_trace(data: Data) -> Finding:
-    lessons = list(data.lessons[PAPER._replace(trace_rule="plain")].values())
+    lessons = list(data.lessons[problem.PAPER._replace(trace_rule="plain")].values())
     gammas = sorted({float(gamma) for lesson in lessons for gamma in data.gamma[~lesson.sound]})
     return Finding(
         _none_aside(lessons),

@@ -320,6 +320,5 @@ def settings(study: Study, data: Data) -> dict[str, Cell]:
         "alpha_w": f"{PAPER.secondary_ratio:g} alpha",
         "lambda": 0.9,
         "trace rule, w rule": f"{PAPER.trace_rule}, {PAPER.w_rule}",
-        "seeds": study.seed_list,
         "excursions tested, by seed": join(life.n_tests for life in data.lives.values()),
     }

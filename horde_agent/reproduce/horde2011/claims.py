@@ -16,16 +16,8 @@ from horde_agent.reproduce.claims import (
     parts,
     rank_correlation,
 )
-from horde_agent.reproduce.horde2011.problem import (
-    FLOORS,
-    LONGEST_BOUT,
-    LONGEST_TEST,
-    N_HEADINGS,
-    SEEKERS,
-    Data,
-    Stops,
-    Wandering,
-)
+from horde_agent.reproduce.horde2011 import problem
+from horde_agent.reproduce.horde2011.problem import Data, Stops, Wandering
 from horde_agent.types import Floats
 
 STEPS_RANKED, LEAST_RANK = 5, 0.8
@@ -66,7 +58,7 @@ def _obstacle(data: Data) -> Finding:
             Part("NMSE against the measured times", [_nmse(life) for life in data.wanderings], at_most(0.5)),
             Part("share along which it falls", [_share_falling(life) for life in data.wanderings], at_least(0.8)),
         ],
-        f"Without an obstacle within {LONGEST_TEST} steps, left out: {missed} of "
+        f"Without an obstacle within {problem.LONGEST_TEST} steps, left out: {missed} of "
         f"{len(data.wanderings) * data.size.tests}.",
         lambda: _obstacle_cause(data),
     )
@@ -88,7 +80,7 @@ def _obstacle_cause(data: Data) -> str:
 def late_means(stops: Stops) -> Floats:
     """Return the mean prediction and the mean time of the learned stops of each floor, shape (3, 2)."""
     rows = []
-    for floor in range(len(FLOORS)):
+    for floor in range(len(problem.FLOORS)):
         of_floor = np.flatnonzero(stops.floor == floor)
         late = of_floor[min(LEARNED_STOPS, len(of_floor) // 2) :]
         rows.append([stops.predicted[late].mean(), stops.time[late].mean()])
@@ -98,7 +90,7 @@ def late_means(stops: Stops) -> Floats:
 def gaps_closed(stops: Stops) -> list[float]:
     """Return the share of the gap between two floors' times that predictions closed 200 stops after each change."""
     times, closed = late_means(stops)[:, 1], []
-    for floor in range(1, len(FLOORS)):
+    for floor in range(1, len(problem.FLOORS)):
         of_floor = np.flatnonzero(stops.floor == floor)
         last = min(STOPS_TO_ADAPT, len(of_floor))
         found = stops.predicted[of_floor[max(last - STOPS_MEANT, 0) : last]].mean()
@@ -115,7 +107,7 @@ def _stop(data: Data) -> Finding:
     means = np.array([late_means(stops) for stops in data.stops])
     floors = "; ".join(
         f"friction x {factor:g}: {mean_ci(means[:, k, 0])}, measured {mean_ci(means[:, k, 1])}"
-        for k, factor in enumerate(FLOORS)
+        for k, factor in enumerate(problem.FLOORS)
     )
     return Finding(
         [
@@ -146,16 +138,16 @@ def _light(data: Data) -> Finding:
         np.mean([of_life.mean(axis=0) for of_life in each], axis=0)
         for each in zip(*((w.light, w.returns) for w in data.wanderings), strict=True)
     )
-    n = sum(over_limit(light_from(data, heading)) >= 1.0 for heading in range(N_HEADINGS))
+    n = sum(over_limit(light_from(data, heading)) >= 1.0 for heading in range(problem.N_HEADINGS))
     ranks = [rank_correlation(w.value, w.returns[:, 0]) for w in data.wanderings]
     return Finding(
         [
             Part("light over that", over_limit(light), at_least(1.0)),
-            Part(f"of {N_HEADINGS} headings with as much light", n, at_least(7)),
+            Part(f"of {problem.N_HEADINGS} headings with as much light", n, at_least(7)),
             Part("rank correlation of the value at the start with the return", ranks, at_least(0.6)),
         ],
-        f"Light {join(f'{y:.3f} {name}' for name, y in zip(SEEKERS, light, strict=True))}.",
-        f"Discounted light: {join(f'{y:.2f} {name}' for name, y in zip(SEEKERS, returns, strict=True))}.",
+        f"Light {join(f'{y:.3f} {name}' for name, y in zip(problem.SEEKERS, light, strict=True))}.",
+        f"Discounted light: {join(f'{y:.2f} {name}' for name, y in zip(problem.SEEKERS, returns, strict=True))}.",
     )
 
 
@@ -167,8 +159,10 @@ def _light(data: Data) -> Finding:
 def _off_policy(data: Data) -> Finding:
     longest = np.max([[*w.longest, s.longest] for w, s in zip(data.wanderings, data.stops, strict=True)], axis=0)
     return Finding(
-        parts(dict(zip(("forward", "light", "stop"), longest, strict=True)), at_most(LONGEST_BOUT)),
-        cause="A stop takes longer than 1 s where there is little friction." if longest[-1] > LONGEST_BOUT else "",
+        parts(dict(zip(("forward", "light", "stop"), longest, strict=True)), at_most(problem.LONGEST_BOUT)),
+        cause="A stop takes longer than 1 s where there is little friction."
+        if longest[-1] > problem.LONGEST_BOUT
+        else "",
     )
 
 
@@ -190,5 +184,5 @@ def _constant_cost(data: Data) -> Finding:
 REMARKS = [
     "This is the simulated robot (planar engine): a point lamp with a clear path, and friction settings instead of "
     "floors. The features and step sizes are ours.",
-    f"With gamma = 1 an excursion must end: it has at most {LONGEST_TEST} steps.",
+    f"With gamma = 1 an excursion must end: it has at most {problem.LONGEST_TEST} steps.",
 ]

@@ -360,10 +360,9 @@ def gather(study: Study) -> Data:
     return Data([found["wander", s] for s in study.seeds], [found["spin", s] for s in study.seeds], size)
 
 
-def settings(study: Study, data: Data) -> dict[str, Cell]:
+def settings(_study: Study, data: Data) -> dict[str, Cell]:
     """Return everything needed to repeat the experiment."""
     return {
-        "seeds": study.seed_list,
         "tried on seeds": join(TUNED_ON),
         "steps of a life": data.size.life,
         "excursions of a test": data.size.tests,

@@ -178,10 +178,9 @@ def gather(study: Study) -> Data:
     return Data(defaults, best, chosen, size)
 
 
-def settings(study: Study, data: Data) -> dict[str, Cell]:
+def settings(_study: Study, data: Data) -> dict[str, Cell]:
     """Return everything needed to repeat the measurement."""
     return {
-        "seeds": study.seed_list,
         "steps of a life": data.size.life,
         "steps of the tuning life": data.size.tuning,
         "questions": f"one of every {data.size.every} of the 795; of every {data.size.every_plain} on the plain engine",

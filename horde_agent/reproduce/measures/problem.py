@@ -235,10 +235,9 @@ def gather(study: Study) -> Data:
     return Data(chains, noises, threshold, [baird(seed) for seed in study.seeds], list(tracked.values()), size)
 
 
-def settings(study: Study, data: Data) -> dict[str, Cell]:
+def settings(_study: Study, data: Data) -> dict[str, Cell]:
     """Return everything needed to repeat the measurement."""
     return {
-        "seeds": study.seed_list,
         "tuning seed": TUNING_SEED,
         "steps of a life": data.size.steps,
         "learning step of the reset": data.size.reset,

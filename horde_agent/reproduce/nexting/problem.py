@@ -243,10 +243,9 @@ def gather(study: Study) -> Data:
     return Data(Asked(interface_of(study), size.bits), size, learned, solved, found[_time_many], found.get(_learn_log))
 
 
-def settings(study: Study, data: Data) -> dict[str, Cell]:
+def settings(_study: Study, data: Data) -> dict[str, Cell]:
     """Return everything needed to repeat the measurement."""
     return {
-        "seeds": study.seed_list,
         "steps scored": N_WINDOWS * data.size.window,
         "questions": len(data.asked.scale),
         "time scales (s)": join(TIME_SCALES_S, "g"),

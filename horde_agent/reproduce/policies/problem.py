@@ -209,7 +209,7 @@ def gather(study: Study) -> Data:
     )
 
 
-def settings(study: Study, data: Data) -> dict[str, Cell]:
+def settings(_study: Study, data: Data) -> dict[str, Cell]:
     """Return everything needed to repeat the experiment."""
     return {
         "steps of each life, all of them learned from": data.size.life,
@@ -222,5 +222,4 @@ def settings(study: Study, data: Data) -> dict[str, Cell]:
         "alpha_w": "0.001 alpha",
         "trace rule, w rule": "clipped, every-step",
         "tau of the estimates, in steps": 10_000,
-        "seeds": study.seed_list,
     }

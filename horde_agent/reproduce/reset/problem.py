@@ -248,5 +248,4 @@ def settings(study: Study, data: Data) -> dict[str, Cell]:
         "tau of the MSPBE estimates, learning steps": config.mspbe_tau,
         "1 / (alpha_w active features), learning steps": 1.0 / (config.step_size * config.secondary_ratio),
         "the lamp goes to (x, y, z in m)": join(NEW_PLACE) if data.moved else None,
-        "seeds": study.seed_list,
     }

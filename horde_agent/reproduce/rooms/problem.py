@@ -73,7 +73,6 @@ def settings(study: Study, data: Data) -> dict[str, Cell]:
     size = SIZES[study.scale]
     on_rim = [f"{task}: {join(found.on_rim())}" for task, found in zip(TASKS, data, strict=True) if found.on_rim()]
     return {
-        "seeds": study.seed_list,
         "runs of each seed": size.runs,
         "steps": size.steps,
         "log2 alpha": join(np.log2(GRID.alphas), "g"),

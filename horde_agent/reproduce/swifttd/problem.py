@@ -151,10 +151,9 @@ def gather(study: Study) -> Data:
     return Data(scores, {v: found[v, study.seeds[0], size.fewer] for v in tried}, size)
 
 
-def settings(study: Study, data: Data) -> dict[str, Cell]:
+def settings(_study: Study, data: Data) -> dict[str, Cell]:
     """Return everything needed to repeat the measurement."""
     return {
-        "seeds": study.seed_list,
         "steps": data.size.steps,
         "steps of the parameter grid, first life": data.size.fewer,
         "questions": len(data.scores[SWIFT][0].nmse),

@@ -138,10 +138,9 @@ def gather(study: Study) -> Data:
     return Data(area, last, alpha, size.runs)
 
 
-def settings(study: Study, data: Data) -> dict[str, Cell]:
+def settings(_study: Study, data: Data) -> dict[str, Cell]:
     """Return everything needed to repeat the measurement."""
     return {
-        "seeds": study.seed_list,
         "runs of each seed": data.n_runs,
         "lambda": 0,
         "alpha_w / alpha": 1,
