@@ -15,7 +15,7 @@ from horde_agent.life.excursions import ExcursionConfig
 from horde_agent.life.student import relearn
 from horde_agent.record import Phase, Recorder, Stream, read
 from horde_agent.reproduce import lives
-from horde_agent.reproduce.excursions.problem import LifeSummary, Variant, VariantResult, learn_variant
+from horde_agent.reproduce.excursions.problem import Variant, VariantResult, learn_variant
 from horde_agent.reproduce.lessons import TrainingData, learn, outcomes
 from horde_agent.reproduce.lives import interface_of
 from horde_agent.reproduce.study import Study
@@ -110,7 +110,7 @@ def test_lessons_teach_what_relearning_teaches(life: tuple[Stream, Interface]) -
 
 def result_of(study: Study, life: Path, variant: Variant) -> VariantResult:
     lesson = learn_variant(study, life, variant)
-    return VariantResult.of(lesson, LifeSummary.of(life, questions.excursions(interface_of(study))))
+    return VariantResult.of(lesson, TrainingData(read(life)), questions.excursions(interface_of(study)))
 
 
 def test_a_lesson_scores_what_relearning_scores(study: Study) -> None:

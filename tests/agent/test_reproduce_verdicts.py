@@ -86,7 +86,7 @@ def scored(nmsre: float) -> GivenResult:
 
 
 def time(in_excursions: float = 0.42, in_drives: float = 0.16, actions: Sequence[int] = (400, 300, 300)) -> LifeSummary:
-    return LifeSummary(261_681, 1_000, 50, in_excursions, in_drives, np.array(actions), np.zeros(0, int), [])
+    return LifeSummary(261_681, 1_000, 50, in_excursions, in_drives, np.array(actions))
 
 
 def data(

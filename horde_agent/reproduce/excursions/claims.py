@@ -8,7 +8,7 @@ import numpy as np
 
 from horde_agent.reproduce.claims import Claims, Finding, Part, above, at_least, at_most, below, join, within
 from horde_agent.reproduce.excursions import problem
-from horde_agent.reproduce.excursions.problem import Data, Variant, VariantResult, summary
+from horde_agent.reproduce.excursions.problem import Data, Summary, Variant, VariantResult
 
 CLAIMS = Claims("section 4")
 
@@ -85,7 +85,7 @@ def _nothing_diverges(data: Data) -> Finding:
     source="section 4, figure 3",
 )
 def _below_one(data: Data) -> Finding:
-    found = [summary(lesson) for lesson in data.main.values()]
+    found = [Summary.of(lesson.nmsre) for lesson in data.main.values()]
     most = [(seed, problem.largest_contributor(lesson, data.channels)) for seed, lesson in data.main.items()]
     cause = "; ".join(
         f"seed {seed}: {c.sensor} carries {c.share:.0%} of the mean (its returns' variance is {c.variance:.1e}); "
@@ -104,7 +104,7 @@ def _below_one(data: Data) -> Finding:
     "a substantial portion of the variance in the returns is being explained by the predictions",
 )
 def _substantial(data: Data) -> list[Part]:
-    medians = [summary(lesson).median for lesson in data.main.values()]
+    medians = [Summary.of(lesson.nmsre).median for lesson in data.main.values()]
     return [Part("median of the final NMSRE", medians, below(0.5).in_each())]
 
 
@@ -140,7 +140,7 @@ def _not_monotonic(data: Data) -> list[Part]:
 
 def _averages(data: Data, variants: Sequence[Variant]) -> str:
     """Return each variant's median and mean in the first life; "none" if every question was set aside."""
-    found = [summary(data.first(variant)) for variant in variants]
+    found = [Summary.of(data.first(variant).nmsre) for variant in variants]
     medians, means = (
         join(f"{value:.3g}" if np.isfinite(value) else "none" for value in values)
         for values in ([s.median for s in found], [s.mean for s in found])

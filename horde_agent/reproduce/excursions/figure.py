@@ -90,7 +90,7 @@ def tables(data: Data) -> list[Table]:
 def _by_seed(data: Data) -> Table:
     rows: list[dict[str, Cell]] = []
     for seed, lesson in data.main.items():
-        found, most = problem.summary(lesson), problem.largest_contributor(lesson, data.channels)
+        found, most = problem.Summary.of(lesson.nmsre), problem.largest_contributor(lesson, data.channels)
         rows.append(
             {
                 "life": f"seed {seed}",
@@ -114,9 +114,9 @@ def _by(data: Data, what: str, label: Sequence[str]) -> Table:
         row: dict[str, Cell] = {what: name, "questions": label.count(name)}
         for gamma in np.unique(data.gamma):
             mine = (np.array(label) == name) & (data.gamma == gamma)
-            nmsre = [lesson.nmsre[mine] for lesson in data.main.values()]
-            row[f"median, gamma {gamma:g}"] = str(mean_ci([problem.nan_median(values) for values in nmsre]))
-            row[f"mean, gamma {gamma:g}"] = float(np.mean([problem.nan_mean(values) for values in nmsre]))
+            found = [problem.Summary.of(lesson.nmsre[mine]) for lesson in data.main.values()]
+            row[f"median, gamma {gamma:g}"] = str(mean_ci([s.median for s in found]))
+            row[f"mean, gamma {gamma:g}"] = float(np.mean([s.mean for s in found]))
         rows.append(row)
     return Table.of(f"Final NMSRE by {what} and gamma", rows)
 
@@ -147,7 +147,7 @@ def _variants(data: Data) -> Table:
 
 def _compared(data: Data, variant: problem.Variant) -> dict[str, Cell]:
     lessons = list(data.lessons[variant].values())
-    found = [problem.summary(lesson) for lesson in lessons]
+    found = [problem.Summary.of(lesson.nmsre) for lesson in lessons]
     below_1 = float(np.mean([s.below_1 for s in found]))
     return {
         "lives": len(lessons),
@@ -181,10 +181,8 @@ def _offline(data: Data, what: str, label: Sequence[str]) -> Table:
     rows: list[dict[str, Cell]] = []
     for name in [*dict.fromkeys(label), "all"]:
         mine = np.array([name in (own, "all") for own in label])
-        averages = {
-            who: f"{problem.nan_median(s[mine]):.3g} / {problem.nan_mean(s[mine]):.3g}" for who, s in scores.items()
-        }
-        rows.append({what: name, **averages})
+        found = {who: problem.Summary.of(each[mine]) for who, each in scores.items()}
+        rows.append({what: name, **{who: f"{s.median:.3g} / {s.mean:.3g}" for who, s in found.items()}})
     note = (
         "Median / mean over the questions of mean squared error over variance, on the "
         f"{int(held.sum())} held-out excursions of the first life (30 %). "

@@ -93,13 +93,10 @@ class VariantResult:
     n_updates: int
 
     @classmethod
-    def of(cls, lesson: Lesson, life: LifeSummary) -> VariantResult:
-        """Return the result of a lesson, with the tests of its life."""
-        numbers = [np.flatnonzero(life.test_action == test.policy.action) for test in life.tests]
-        made, last = (
-            [test._replace(predictions=each[mine]) for test, mine in zip(life.tests, numbers, strict=True)]
-            for each in lesson[:2]
-        )
+    def of(cls, lesson: Lesson, life: TrainingData, questions: Sequence[GVF]) -> VariantResult:
+        """Return the result of a lesson from a life."""
+        made, last = (outcomes(life, questions, predictions) for predictions in lesson[:2])
+        numbers = [np.flatnonzero(life.test_action == test.policy.action) for test in made]
         return cls(made, last, numbers, *lesson[2:])
 
     @property
@@ -151,7 +148,7 @@ class VariantResult:
 
 
 class LifeSummary(NamedTuple):
-    """How a life's time was spent, and its tests."""
+    """How a life's time was spent."""
 
     n_steps: int  # steps of the life
     n_updates: int  # updates
@@ -159,23 +156,18 @@ class LifeSummary(NamedTuple):
     in_excursions: float  # share of the steps in excursions
     in_drives: float  # share of the steps in drives
     updates_by_action: Integers  # number of updates after each action
-    test_action: Integers  # action followed in each test, shape (n_tests,)
-    tests: list[Outcomes]  # each policy's excursions, with predictions of 0
 
     @classmethod
-    def of(cls, path: Path, questions: Sequence[GVF]) -> LifeSummary:
+    def of(cls, life: TrainingData) -> LifeSummary:
         """Return the summary of a recorded life."""
-        stream = read(path)
-        lessons, phase = TrainingData(stream), stream.rows["phase"]
+        phase, n_steps = life.stream.rows["phase"], life.stream.n_steps
         return cls(
-            n_steps=stream.n_steps,
-            n_updates=int(lessons.n_learned[-1]),
-            n_tests=len(lessons.test_row),
-            in_excursions=float((phase == Phase.EXCURSION).sum() / stream.n_steps),
-            in_drives=float((phase == Phase.CENTRE).sum() / stream.n_steps),
-            updates_by_action=np.bincount(stream.rows["action"][lessons.before[lessons.does == LEARN]]),
-            test_action=lessons.test_action,
-            tests=outcomes(lessons, questions, np.zeros((len(lessons.test_row), 0))),
+            n_steps,
+            int(life.n_learned[-1]),
+            len(life.test_row),
+            float((phase == Phase.EXCURSION).sum() / n_steps),
+            float((phase == Phase.CENTRE).sum() / n_steps),
+            np.bincount(life.stream.rows["action"][life.before[life.does == LEARN]]),
         )
 
 
@@ -193,11 +185,6 @@ class Data:
     def main(self) -> dict[int, VariantResult]:
         """The lessons under the paper's parameters, by seed."""
         return self.lessons[PAPER]
-
-    @property
-    def rules(self) -> list[Variant]:
-        """The variants with the paper's step sizes."""
-        return [variant for variant in self.lessons if variant[2:] == PAPER[2:]]
 
     def first(self, variant: Variant = PAPER) -> VariantResult:
         """Return the lesson of the first seed."""
@@ -241,37 +228,27 @@ def gather(study: Study) -> Data:
 
     interface = interface_of(study)
     questions = excursions(interface)
-    summaries = {seed: LifeSummary.of(path, questions) for seed, path in lived.items()}
+    recorded = {seed: TrainingData(read(path)) for seed, path in lived.items()}
     results: dict[Variant, dict[int, VariantResult]] = {}
     for variant, seed in pairs:
-        results.setdefault(variant, {})[seed] = VariantResult.of(found[variant, seed], summaries[seed])
+        results.setdefault(variant, {})[seed] = VariantResult.of(found[variant, seed], recorded[seed], questions)
+    summaries = {seed: LifeSummary.of(life) for seed, life in recorded.items()}
     return Data(interface, questions, results, summaries, found[Offline])
 
 
 class Summary(NamedTuple):
-    """Mean and median of the final NMSRE, and the share below 1, over the questions that were not set aside."""
+    """Mean and median of numbers such as the final NMSRE, and the share below 1; of those that are not NaN."""
 
     mean: float
     median: float
     below_1: float
 
-
-def summary(lesson: VariantResult) -> Summary:
-    """Return the summary of a result."""
-    nmsre = lesson.nmsre
-    return Summary(nan_mean(nmsre), nan_median(nmsre), float((nmsre[~np.isnan(nmsre)] < 1.0).mean()))
-
-
-def nan_median(values: Floats) -> float:
-    """Return the median of the non-NaN values, of any shape; NaN if there are none."""
-    known = values[~np.isnan(values)]
-    return float(np.median(known)) if known.size else float("nan")
-
-
-def nan_mean(values: Floats) -> float:
-    """Return the mean of the non-NaN values, of any shape; NaN if there are none."""
-    known = values[~np.isnan(values)]
-    return float(known.mean()) if known.size else float("nan")
+    @classmethod
+    def of(cls, values: Floats) -> Summary:
+        """Return the summary of values of any shape; NaN if there is none."""
+        known = values[~np.isnan(values)]
+        found = (known.mean(), np.median(known), (known < 1.0).mean()) if known.size else (np.nan,) * 3
+        return cls(*map(float, found))
 
 
 N_PARTS = 5
@@ -308,7 +285,7 @@ def largest_contributor(lesson: VariantResult, channels: Sequence[ChannelInfo]) 
     most = max(sums, key=sums.__getitem__)
     mine = names == most
     variance = float(np.median(lesson.variance[mine]))
-    return Contribution(most, sums[most] / float(np.nansum(nmsre)), variance, nan_mean(nmsre[~mine]))
+    return Contribution(most, sums[most] / float(np.nansum(nmsre)), variance, Summary.of(nmsre[~mine]).mean)
 
 
 def settings(study: Study, data: Data) -> dict[str, Cell]:
