@@ -93,11 +93,7 @@ class Learned(NamedTuple):
 
 
 def learn(
-    lessons: TrainingData,
-    horde: Horde,
-    interface: Interface,
-    *,
-    after: Callable[[int], None] | None = None,
+    lessons: TrainingData, horde: Horde, interface: Interface, *, after: Callable[[int], None] | None = None
 ) -> Learned:
     """Learn from a life, and predict at the first observation of each of its test excursions.
 

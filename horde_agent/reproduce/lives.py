@@ -94,20 +94,10 @@ _NO_SEGMENTS_S = 1e9
 
 def _record(env: gymnasium.Env[Any, Any], path: Path, wanted: LifeSpec) -> None:
     interface = Interface.of(env)
-    coder = interface.coder
-    asked = _few_questions(interface, wanted.kind)
-    horde = QuestionHolder(asked, n_features=coder.n_features, n_active=coder.n_active)
+    horde = new_horde(interface, _few_questions(interface, wanted.kind))
     behaviour, rng = wanted.behaviour(interface), np.random.default_rng(wanted.seed)
     recorder = open_recorder(interface, path, wanted.seed)
-    with Life(
-        env,
-        horde,
-        behaviour,
-        rng,
-        interface=interface,
-        recorder=recorder,
-        worker=InPlace(),
-    ) as life:
+    with Life(env, horde, behaviour, rng, interface=interface, recorder=recorder, worker=InPlace()) as life:
         life.run(wanted.steps)
 
 
@@ -120,18 +110,6 @@ def open_recorder(interface: Interface, path: Path, seed: int) -> Recorder:
         "seed": seed,
     }
     return Recorder(len(interface.channels), path, facts, segment_s=_NO_SEGMENTS_S, segment_bytes=1 << 62)
-
-
-class QuestionHolder(Horde):
-    """Holds questions, for which excursions are drawn, and learns nothing; learning uses the recording."""
-
-    def begin(self, observation: Any, tiles: Any) -> Any:  # noqa: ARG002
-        """Return the predictions without learning."""
-        return self.predictions
-
-    def learn(self, action: int, probability: float, observation: Any, tiles: Any, *, terminated: bool = False) -> Any:  # noqa: ARG002
-        """Return the predictions without learning."""
-        return self.predictions
 
 
 def _few_questions(interface: Interface, kind: Kind) -> list[GVF]:

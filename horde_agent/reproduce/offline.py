@@ -273,12 +273,7 @@ class Tests(NamedTuple):
         return nmsre_at_rest(predictions[which], self.returns[which], self.returns.var(axis=0))
 
 
-def offline(
-    lessons: TrainingData,
-    questions: Sequence[GVF],
-    interface: Interface,
-    rng: np.random.Generator,
-) -> Offline:
+def offline(lessons: TrainingData, questions: Sequence[GVF], interface: Interface, rng: np.random.Generator) -> Offline:
     """Return how well the best off-line linear predictors do on held-out excursions, which `rng` chooses.
 
     The questions are about constant actions, with channels as their cumulants and one constant lambda.

@@ -13,12 +13,7 @@ from horde_agent.reproduce.claims import mean_ci, student_t
 from horde_agent.reproduce.experiment import Cell, Figure, Table
 from horde_agent.reproduce.figure import COLOURS, new_canvas, save, style_axes
 
-_LOOKS = {
-    "true": ("black", 2.2),
-    "sample": (COLOURS[5], 1.0),
-    "vector": (COLOURS[0], 1.4),
-    "scalar": (COLOURS[1], 1.4),
-}
+_LOOKS = {"true": ("black", 2.2), "sample": (COLOURS[5], 1.0), "vector": (COLOURS[0], 1.4), "scalar": (COLOURS[1], 1.4)}
 _SAMPLE_TAU = 100
 EPISODES_SHOWN = (1, 10, 100, 500, 1000, 1001, 1050, 1200, 2000)
 

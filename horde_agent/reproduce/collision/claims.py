@@ -30,10 +30,7 @@ def _top(found: Sweep) -> Finding:
     )
 
 
-@CLAIMS.add(
-    "Middle tier: TD and the five gradient methods are alike.",
-    "gradient methods and TD form the second tier",
-)
+@CLAIMS.add("Middle tier: TD and the five gradient methods are alike.", "gradient methods and TD form the second tier")
 def _middle(found: Sweep) -> list[Part]:
     areas = np.array([found.best(rule).of_seeds for rule in ("TD", *GRADIENT)])
     return [Part("largest over smallest of their best areas", areas.max(axis=0) / areas.min(axis=0), at_most(1.25))]

@@ -62,10 +62,7 @@ UNSURPRISED = at_most(0.05)
 CLAIMS = Claims("White, Modayil & Sutton (2014)")
 
 
-@CLAIMS.add(
-    "Before the change the robot is not surprised.",
-    "the shape only; another robot, another sensor",
-)
+@CLAIMS.add("Before the change the robot is not surprised.", "the shape only; another robot, another sensor")
 def _unsurprised(data: Data) -> list[Part]:
     shares = [found.before for found in reactions(data)]
     return [Part("share of the 10 minutes before the change with surprise", shares, UNSURPRISED)]

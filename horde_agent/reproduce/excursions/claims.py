@@ -30,10 +30,7 @@ def _per_step(data: Data) -> Finding:
     return Finding(found, cause=cause)
 
 
-@CLAIMS.add(
-    "Half of the time goes to test excursions",
-    "261,681 samples, half of the time spent on test excursions",
-)
+@CLAIMS.add("Half of the time goes to test excursions", "261,681 samples, half of the time spent on test excursions")
 def _half_of_the_time(data: Data) -> Finding:
     lives, half = list(data.lives.values()), within(0.4, 0.6)
     return Finding(

@@ -25,10 +25,7 @@ _AT_1: Any = {"color": "0.35", "linewidth": 0.9, "linestyle": ":"}
 
 def pictures(data: Data, folder: Path) -> list[Figure]:
     """Draw all pictures into a folder and return their entries."""
-    return [
-        _questions(data, folder / "nmsre.png"),
-        _draw_offline(data, folder / "offline.png"),
-    ]
+    return [_questions(data, folder / "nmsre.png"), _draw_offline(data, folder / "offline.png")]
 
 
 def _questions(data: Data, path: Path) -> Figure:

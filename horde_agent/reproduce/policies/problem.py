@@ -106,12 +106,7 @@ def follow(lessons: TrainingData, horde: Horde, interface: Interface) -> PolicyS
     learn(lessons, horde, interface, after=after)
     step, mspbe, max_trace, n_diverged = zip(*samples, strict=True)
     return PolicyScores(
-        np.array(step),
-        np.stack(mspbe),
-        np.array(max_trace),
-        np.array(n_diverged),
-        gamma,
-        sound_demons(horde),
+        np.array(step), np.stack(mspbe), np.array(max_trace), np.array(n_diverged), gamma, sound_demons(horde)
     )
 
 

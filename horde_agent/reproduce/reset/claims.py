@@ -49,8 +49,7 @@ CLAIMS = Claims("section 5, figure 4")
 
 
 @CLAIMS.add(
-    "Both estimates are initially at zero, since w takes time to adapt",
-    "both MSPBE estimates are initially at zero",
+    "Both estimates are initially at zero, since w takes time to adapt", "both MSPBE estimates are initially at zero"
 )
 def _start_at_zero(data: Data) -> Finding:
     tops, rises = [], []
@@ -67,8 +66,7 @@ def _start_at_zero(data: Data) -> Finding:
 
 
 @CLAIMS.add(
-    "All three measures react quickly when theta is set to zero",
-    "all three measures react quickly to the change",
+    "All three measures react quickly when theta is set to zero", "all three measures react quickly to the change"
 )
 def _all_react(data: Data) -> Finding:
     found = reactions(data, data.reset.values())

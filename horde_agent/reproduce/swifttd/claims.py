@@ -64,21 +64,13 @@ def _robust(data: Data) -> Finding:
     )
 
 
-@CLAIMS.add(
-    "SwiftTD does not diverge.",
-    "the bound keeps updates from overshooting",
-    "Diverged demons:",
-)
+@CLAIMS.add("SwiftTD does not diverge.", "the bound keeps updates from overshooting", "Diverged demons:")
 def _never_diverges(data: Data) -> list[Part]:
     groups = {"with the default": data.scores[SWIFT], "with a first step size of 10": [data.grid[LARGE]]}
     return parts({name: sum((~s.sound).sum() for s in scores) for name, scores in groups.items()}, at_most(0))
 
 
-@CLAIMS.add(
-    "All parts contribute.",
-    "adaptation, bound and decay contribute",
-    "Median NMSE over that of all parts:",
-)
+@CLAIMS.add("All parts contribute.", "adaptation, bound and decay contribute", "Median NMSE over that of all parts:")
 def _parts_matter(data: Data) -> Finding:
     whole = np.mean(medians(data, SWIFT))
     is_sound = np.concatenate([score.sound for score in data.scores[PARTS["without the bound"]]])
