@@ -36,7 +36,6 @@ class Mean(NamedTuple):
 
     mean: float
     half_width: float
-    n: int
 
     def __str__(self) -> str:
         if math.isnan(self.mean):
@@ -63,21 +62,21 @@ def mean_ci(values: ArrayLike) -> Mean:
     if not v.size:
         raise ValueError("values must hold at least one run")
     if v.size == 1:
-        return Mean(float(v[0]), math.nan, 1)
+        return Mean(float(v[0]), math.nan)
     spread = float(v.std(ddof=1)) / math.sqrt(v.size)
-    return Mean(float(v.mean()), student_t(v.size - 1) * spread, v.size)
+    return Mean(float(v.mean()), student_t(v.size - 1) * spread)
 
 
 @cache
-def student_t(degrees: int, level: float = 0.95) -> float:
-    """Return t with P(|T| < t) = level for Student's t with `degrees` degrees of freedom.
+def student_t(degrees: int) -> float:
+    """Return t with P(|T| < t) = .95 for Student's t with `degrees` degrees of freedom.
 
     By t = sqrt(n) tan(u) the density becomes cos(u)^(n-1), which is summed over a fine grid of u.
     """
     edges = np.linspace(0.0, np.pi / 2, 20_001)
     density = np.cos((edges[1:] + edges[:-1]) / 2) ** (degrees - 1)
     below = np.concatenate([[0.0], np.cumsum(density)]) / density.sum()
-    return float(math.sqrt(degrees) * np.tan(np.interp(level, below, edges)))
+    return float(math.sqrt(degrees) * np.tan(np.interp(0.95, below, edges)))
 
 
 def correlation(x: Floats, y: Floats) -> float:
