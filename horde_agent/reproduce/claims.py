@@ -196,8 +196,8 @@ class Finding(NamedTuple):
         limits = list(dict.fromkeys(str(part.limit) for part in self.parts))
         if len(limits) == 1 and len(self.parts) > 1:
             return f"Each {self.parts[0].limit.text}."
-        whats = ([part.what for part in self.parts if str(part.limit) == limit] for limit in limits)
-        return "; ".join(f"{join(of)} {limit}" for of, limit in zip(whats, limits, strict=True)) + "."
+        named = ([part.what for part in self.parts if str(part.limit) == limit] for limit in limits)
+        return "; ".join(f"{join(names)} {limit}" for names, limit in zip(named, limits, strict=True)) + "."
 
 
 Judge = Callable[[Any], Finding | Sequence[Part] | None]
