@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from horde_agent.reproduce.claims import Claims, Finding, Mean, Part, at_least, mean_ci
-from horde_agent.reproduce.league.problem import DEFAULT, RULES, Data, Score, gains_over
+from horde_agent.reproduce.league.problem import DEFAULT, Data, Score, gains_over
 
 
 def better_rules(data: Data) -> dict[str, str]:
@@ -12,7 +12,7 @@ def better_rules(data: Data) -> dict[str, str]:
     Both a rule's defaults and its best settings are judged: neither was chosen on these lives.
     """
     found = {}
-    for name in RULES:
+    for name in data.best:
         judged = {"default": data.defaults[name], data.chosen[name].settings: data.best[name]}
         gains = {settings: _clear_gain(data.default_beside(name), scores) for settings, scores in judged.items()}
         said = [f"{gain} ({settings})" for settings, gain in gains.items() if gain]

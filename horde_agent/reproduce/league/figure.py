@@ -9,7 +9,7 @@ import numpy as np
 from horde_agent.reproduce.claims import mean_ci
 from horde_agent.reproduce.experiment import Cell, Figure, Table
 from horde_agent.reproduce.figure import COLOURS, new_canvas, save, style_axes
-from horde_agent.reproduce.league.problem import DEFAULT, RULES, TUNING_SEED, Data, Score, gains_over
+from horde_agent.reproduce.league.problem import DEFAULT, TUNING_SEED, Data, Score, gains_over
 
 
 def pictures(data: Data, folder: Path) -> list[Figure]:
@@ -43,8 +43,8 @@ def tables(data: Data) -> list[Table]:
         f"{TUNING_SEED}. Gain: {DEFAULT}'s error with its defaults, on the same questions, minus this one. ms: per "
         "step, with a prediction of every demon; MB: state of the learner; both grow with the number of questions."
     )
-    defaults = [_row(data, name, "default", data.defaults[name]) for name in RULES]
-    best = [_row(data, name, data.chosen[name].settings, data.best[name]) for name in RULES]
+    defaults = [_row(data, name, "default", data.defaults[name]) for name in data.best]
+    best = [_row(data, name, data.chosen[name].settings, data.best[name]) for name in data.best]
     return [
         Table.of("Update rules with their defaults", defaults, note),
         Table.of("Update rules with the best settings of the grid", best, note),
