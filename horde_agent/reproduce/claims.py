@@ -163,8 +163,8 @@ class Part(NamedTuple):
         """The measurement in words: the mean with its interval, or each number where each is judged."""
         v = np.atleast_1d(np.asarray(self.values, dtype=np.float64)).ravel()
         if self.limit.is_of_each:
-            return f"{self.what} {join(v, self.form or '.3g')}"
-        return f"{self.what} {format(v.mean(), self.form) if self.form else mean_ci(v)}"
+            return f"{self.what}: {join(v, self.form or '.3g')}"
+        return f"{self.what}: {format(v.mean(), self.form) if self.form else mean_ci(v)}"
 
 
 def parts(values: Mapping[str, ArrayLike], limit: Limit, form: str = "") -> list[Part]:

@@ -224,7 +224,7 @@ def test_a_limit_is_set_to_the_mean_or_to_each_run() -> None:
     mean, each = Part("x", [1.0, 3.0], at_most(2)), Part("y", [1.0, 3.0], at_most(2).in_each(), ".1f")
     assert [mean.limit.holds(mean.values), each.limit.holds(each.values)] == [[True], [True, False]]
     found = Finding([mean, each], "All of it.")
-    assert found.measured == "x 2 ± 13; y 1.0, 3.0. All of it."
+    assert found.measured == "x: 2 ± 13; y: 1.0, 3.0. All of it."
     assert found.rule == "x at most 2; y each at most 2."
     limits = (at_least(2), at_most(2), above(2), below(2), within(1, 2))
     assert [[limit.test(x) for x in (1.0, 2.0, 3.0)] for limit in limits] == [
@@ -246,7 +246,7 @@ def test_a_claim_has_its_rule_in_words_and_a_cause_only_if_it_differs() -> None:
     assert claims.judge([]) == []
     grown, small = (claims.judge([length])[0] for length in (2.0, 0.5))
     assert (grown.verdict, grown.cause, grown.rule) == ("reproduced", "", "Lengths in m: length above 1.")
-    assert (small.verdict, small.cause, small.measured) == ("not reproduced", "too little light", "length 0.5.")
+    assert (small.verdict, small.cause, small.measured) == ("not reproduced", "too little light", "length: 0.5.")
 
 
 def test_a_result_is_read_as_it_was_written(tmp_path: Path) -> None:
