@@ -247,5 +247,5 @@ def _judged(claim: Claim, found: Finding | Sequence[Part]) -> Claim:
     found = found if isinstance(found, Finding) else Finding(found)
     judged = verdict(found.holds)
     cause = "" if judged == "reproduced" else found.cause if isinstance(found.cause, str) else found.cause()
-    rule = f"{claim.rule} {found.rule}".strip()
-    return replace(claim, measured=found.measured, verdict=judged, rule=rule, cause=cause)
+    measured, rule = (f"{claim.rule} {words}".strip() for words in (found.measured, found.rule))
+    return replace(claim, measured=measured, verdict=judged, rule=rule, cause=cause)

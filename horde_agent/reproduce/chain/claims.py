@@ -82,11 +82,10 @@ def _sample(data: Data) -> Finding:
     found, said = [], []
     for when, number in zip(HALVES, ("error", "error_changed"), strict=True):
         of_tau = {name: [np.mean(fits(data, name, number, tau)) for tau in TAUS] for name in ("sample", *ONLINE)}
-        for tau, each in (
-            (TAU, {name: errors[TAUS.index(TAU)] for name, errors in of_tau.items()}),
-            ("best tau", {name: min(errors) for name, errors in of_tau.items()}),
-        ):
-            excess = {f"{name}'s, {when}, {tau}": each["sample"] - each[name] for name in ONLINE}
+        at_tau = {name: errors[TAUS.index(TAU)] for name, errors in of_tau.items()}
+        best = {name: min(errors) for name, errors in of_tau.items()}
+        for tau, each in ((f"tau {TAU}", at_tau), ("best tau", best)):
+            excess = {f"the sample's less {name}'s {when}, {tau}": each["sample"] - each[name] for name in ONLINE}
             found += parts(excess, at_most(0.0))
         said += [f"{name} {min(errors):.3g} (tau {TAUS[np.argmin(errors)]}) {when}" for name, errors in of_tau.items()]
     return Finding(

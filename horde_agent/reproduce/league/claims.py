@@ -36,14 +36,14 @@ CLAIMS = Claims("section 7 (future work)")
     "Another update rule answers the questions better than the paper's, without divergence.",
     "other gradient-TD methods are future work; no experiment",
     "With its defaults, or with its best settings of another life: a lower error in every life, the 95 % interval "
-    "of the gain above 0, and no diverged demon. Of such rules there are",
+    "of the gain above 0, and no diverged demon:",
 )
 def _better(data: Data) -> Finding:
     found = better_rules(data)
     said = "; ".join(f"{name} by {gain}" for name, gain in found.items()) or "no rule"
     error = mean_ci([score.error for score in data.defaults[DEFAULT]])
     also = f"Mean of the NMSRE, at most 1 each: {DEFAULT} {error}. Better: {said}."
-    return Finding([Part("better rules", len(found), at_least(1))], also)
+    return Finding([Part("such rules", len(found), at_least(1))], also)
 
 
 REMARKS = (
