@@ -249,15 +249,13 @@ def test_added_and_removed_questions_are_in_the_tables_of_a_killed_run(
     assert not any(name.startswith("left/g0/") for name in asked[0])
 
 
-@pytest.mark.parametrize("harm", ["no snapshot", "a log that ends before it", "a flipped bit"])
+@pytest.mark.parametrize("harm", ["a log that ends before it", "a flipped bit"])
 def test_without_a_suitable_snapshot_learning_starts_from_the_beginning(
     life: Path, cut: Path, harm: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (kept, *_) = snapshots.found(cut / "checkpoint")
     log, n_lost = cut / "log" / "life.rec", 0
-    if harm == "no snapshot":
-        shutil.rmtree(kept)
-    elif harm == "a log that ends before it":
+    if harm == "a log that ends before it":
         n_lost = 300
         log.write_bytes(log.read_bytes()[: -n_lost * read(log).rows.itemsize])
     else:

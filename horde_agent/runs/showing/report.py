@@ -279,19 +279,15 @@ def _scatter_groups(
     tests: ExcursionTable, tested: Sequence[PolicyScores], channels: list[str], actions: list[str]
 ) -> dict[str, dict[str, tuple[Floats, Floats]]]:
     """Return sensor to policy to (predictions, returns) of the second half of each policy's excursions."""
-    columns: dict[int, list[int]] = {}
-    names: dict[int, list[str]] = {}
-    for course in tested:
-        policy = course.policy
-        for k in shown_demons(channels, policy.channel, policy.gamma):
-            columns.setdefault(course.number, []).append(k)
-            names.setdefault(course.number, []).append(f"{channels[policy.channel[k]]}, gamma {policy.gamma[k]:g}")
-    found = dots(tests, tested, {number: np.array(places) for number, places in columns.items()})
+    policies = {course.number: course.policy for course in tested}
+    shown = {number: shown_demons(channels, of.channel, of.gamma) for number, of in policies.items()}
+    found = dots(tests, tested, {number: np.array(places) for number, places in shown.items() if places})
     groups: dict[str, dict[str, tuple[Floats, Floats]]] = {}
     for number, (predictions, returns) in found.items():
-        for j, name in enumerate(names[number]):
-            label = tests.policies[number].label(actions)
-            groups.setdefault(name, {})[label] = (predictions[:, j], returns[:, j])
+        policy = policies[number]
+        for j, k in enumerate(shown[number]):
+            name = f"{channels[policy.channel[k]]}, gamma {policy.gamma[k]:g}"
+            groups.setdefault(name, {})[policy.label(actions)] = (predictions[:, j], returns[:, j])
     return groups
 
 
