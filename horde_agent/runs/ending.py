@@ -73,7 +73,6 @@ _CAUSES = {
     "EmergencyStop": Cause.EMERGENCY_STOP,
     "BackendLost": Cause.LINK_LOST,
     "PortLost": Cause.LINK_LOST,
-    "LockstepLost": Cause.LINK_LOST,
     "BackendUnavailable": Cause.ROBOT_UNAVAILABLE,
     "HordeEnvError": Cause.ROBOT_ERROR,
     "BodyDisobeys": Cause.DISOBEYED,

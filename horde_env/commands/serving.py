@@ -33,7 +33,7 @@ def serve(
         drops: "HOST:PORT" or "PORT" that serves drops; "" for the driver's own port.
         kind: The robot, one of `robot.ROBOTS`.
         speed: Seconds of the robot's time per second.
-        faults: Rates per second of the robot's time, as "loss=0.5,unplug=0.01" (`FaultRates.parse`).
+        faults: Rates per second of the robot's time, as "loss=0.5,unplug=0.01" (`LineFaults.parse`).
         seed: Seed of pose, noise, faults and jitter.
         battery_scale: Factor on the batteries' capacity.
         say: Prints a line of text for the user.
@@ -53,7 +53,7 @@ def serve(
     if not 0.0 < speed < float("inf"):
         raise ValueError(f"speed must be positive and finite, not {speed}")
     stop = stop or threading.Event()
-    with make(seed=seed, faults=make.rates.parse(faults), battery_scale=battery_scale) as emulator:
+    with make(seed=seed, faults=make.faults.parse(faults), battery_scale=battery_scale) as emulator:
         say(f"serial   {emulator.open_pty()}   (parity none)")
         if addresses["tcp"]:
             say(f"serial   {emulator.listen(*addresses['tcp'])}")

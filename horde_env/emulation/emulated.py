@@ -11,43 +11,15 @@ from typing import Any
 import numpy as np
 
 from horde_env.backend import Backend, Floats, Frame
-from horde_env.clock import Clock, RealTimeClock, SimulatedClock
+from horde_env.clock import Clock, RealTimeClock
 from horde_env.emulation.emulator import RobotEmulator
-from horde_env.emulation.faults import FaultRates
-from horde_env.emulation.lockstep import BATCH, LockstepClock
+from horde_env.emulation.lines import Line, PtyLine
+from horde_env.emulation.lockstep import BATCH, LockstepClock, MemoryLine
 from horde_env.errors import opened
 from horde_env.hardware.backend import PhysicalBody
 from horde_env.hardware.latch import EmergencyLatch
 from horde_env.hardware.settings import LinkSettings, PortConfig
 from horde_env.robot import RobotSpec
-
-
-class RelayClock:
-    """The environment's clock: forwards to the clock of the current robot, which each reset replaces.
-
-    Attributes:
-        clock: The current clock.
-        missed: Deadlines missed since `start`.
-    """
-
-    def __init__(self) -> None:
-        self.clock: Clock = SimulatedClock()
-        self.missed = 0
-
-    def start(self) -> None:
-        """Start a run."""
-        self.clock.start()
-        self.missed = 0
-
-    def begin(self) -> None:
-        """Start a period."""
-        self.clock.begin()
-
-    def wait(self) -> float:
-        """Wait for the end of the period and return the delay in seconds."""
-        late_s = self.clock.wait()
-        self.missed = self.clock.missed
-        return late_s
 
 
 class EmulatedRobot(Backend):
@@ -59,7 +31,7 @@ class EmulatedRobot(Backend):
 
     Args:
         spec: The robot.
-        rates: Rates of random faults.
+        faults: Rates of random faults per second, by name.
         world: Further arguments of the emulator.
         speed: Seconds of the robot's time per second. When None, lockstep with the host: as fast as possible, and
             reproducible by the seed.
@@ -83,7 +55,7 @@ class EmulatedRobot(Backend):
     def __init__(
         self,
         spec: RobotSpec,
-        rates: FaultRates,
+        faults: Mapping[str, float],
         world: dict[str, Any],
         *,
         speed: float | None = None,
@@ -98,9 +70,15 @@ class EmulatedRobot(Backend):
             raise ValueError(f"seed must not be negative, and is {seed}")
         self.spec = spec
         self.period_s = self.spec.period_s
-        self.clock = RelayClock()
-        self._speed, self._seed, self._battery_scale = speed, seed, battery_scale
-        self._faults, self._world = rates, world
+        self._speed = fast = speed or 1.0
+        self._fast: dict[str, Any] = {
+            "monotonic": lambda: fast * time.monotonic(),
+            "sleep": lambda seconds: time.sleep(seconds / fast),
+        }
+        self._lockstep = LockstepClock(spec.period_s, batch=self.batch) if speed is None else None
+        self.clock: Clock = self._lockstep or RealTimeClock(spec.period_s, **self._fast)
+        self._seed, self._battery_scale = seed, battery_scale
+        self._faults, self._world = faults, world
         self._settings = replace(settings or LinkSettings(), threaded=speed is not None)
         self._latch = latch
         self._emulator: RobotEmulator | None = None
@@ -116,9 +94,9 @@ class EmulatedRobot(Backend):
         own: dict[str, Any] = {"settings": self._settings, "latch": self._latch, **self.of_the_body}
         return self.make_body(PortConfig(url, parity="none"), self.clock, self.spec, **own, **time_arguments)
 
-    def open_line(self, emulator: RobotEmulator) -> str:
-        """Open a line and return its url."""
-        return emulator.open_pty()
+    def make_line(self, emulator: RobotEmulator, *, in_memory: bool) -> Line:
+        """Return a new line, in memory for the lockstep."""
+        return MemoryLine(emulator.wake) if in_memory else PtyLine(emulator.kind)
 
     @property
     def emulator(self) -> RobotEmulator:
@@ -143,7 +121,7 @@ class EmulatedRobot(Backend):
         self.close()
         self._emulator = self.switch_on(int(rng.integers(1 << 62)) + self._seed)
         try:
-            self._body = self._connect(self.open_line(self._emulator), self._emulator)
+            self._body = self._connect(self._emulator)
             return self._posed(self._body.reset(rng))
         except BaseException:
             self.close()
@@ -171,22 +149,17 @@ class EmulatedRobot(Backend):
         finally:
             if emulator is not None:
                 emulator.close()
-            self.clock.clock = SimulatedClock()
 
-    def _connect(self, url: str, emulator: RobotEmulator) -> PhysicalBody:
+    def _connect(self, emulator: RobotEmulator) -> PhysicalBody:
         """Return the physical body, in lockstep or in real time."""
-        if self._speed is None:
-            lockstep = LockstepClock(emulator, self.period_s, batch=self.batch)
-            self.clock.clock = lockstep
-            return self.connect(url, monotonic=lockstep.monotonic, sleep=lockstep.sleep, connect=lockstep.connect)
-        speed = self._speed
-        fast: dict[str, Any] = {
-            "monotonic": lambda: speed * time.monotonic(),
-            "sleep": lambda seconds: time.sleep(seconds / speed),
-        }
-        self.clock.clock = RealTimeClock(self.period_s, **fast)
-        emulator.start(speed)
-        return self.connect(url, **fast)
+        clock, line = self._lockstep, self.make_line(emulator, in_memory=self._lockstep is not None)
+        url = emulator.add(line)
+        if clock is None:
+            emulator.start(self._speed)
+            return self.connect(url, **self._fast)
+        assert isinstance(line, MemoryLine)
+        clock.join(emulator, line)
+        return self.connect(url, monotonic=clock.monotonic, sleep=clock.sleep, connect=line.connect)
 
     def _posed(self, frame: Frame) -> Frame:
         x, y, heading = self.emulator.robot.pose

@@ -53,12 +53,14 @@ class RobotEmulator:
 
     Attributes:
         kind: One of `robot.ROBOTS`.
+        faults: Class of its faults.
         buttons: Names of its buttons.
         robot: Its program.
         lines: The lines, in the order of opening.
     """
 
     kind: ClassVar[str]
+    faults: ClassVar[type[LineFaults]]
     buttons: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self, robot: RobotProgram, faults: LineFaults, delays: Iterator[float], tick_s: float) -> None:
@@ -79,7 +81,7 @@ class RobotEmulator:
         Raises:
             BackendUnavailable: If this machine has no pseudo terminals.
         """
-        return self._add(PtyLine(self.kind))
+        return self.add(PtyLine(self.kind))
 
     def listen(self, host: str = "127.0.0.1", port: int = 0) -> str:
         """Serve the serial line over TCP and return its url, "socket://HOST:PORT".
@@ -87,9 +89,10 @@ class RobotEmulator:
         Raises:
             BackendUnavailable: If the address is in use or not local.
         """
-        return self._add(SocketLine(host, port))
+        return self.add(SocketLine(host, port))
 
-    def _add(self, line: Line) -> str:
+    def add(self, line: Line) -> str:
+        """Serve a further line and return its url."""
         with self._lock:
             self.lines.append(line)
         return line.url

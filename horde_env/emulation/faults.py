@@ -15,9 +15,8 @@ serial port; commands without a checksum may be misread.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
 from types import MappingProxyType
-from typing import Any, Self
+from typing import Any
 
 from numpy.random import Generator
 
@@ -27,66 +26,16 @@ DAMAGE = ("loss", "flip", "burst")
 MAX_PENDING = 100  # of damage without traffic to hit, as at an idle console
 
 
-@dataclass(frozen=True, slots=True)
-class FaultRates:
-    """Rate of each fault, per second of the robot's time.
-
-    Raises:
-        ValueError: If a rate is negative or above 100, one per tick.
-    """
-
-    loss: float = 0.0
-    flip: float = 0.0
-    burst: float = 0.0
-    stall: float = 0.0
-    unplug: float = 0.0
-    reboot: float = 0.0
-    low_battery: float = 0.0
-    heat: float = 0.0
-    stuck_wheel: float = 0.0
-
-    def __post_init__(self) -> None:
-        for kind in self.kinds():
-            if not 0.0 <= getattr(self, kind) <= 100.0:
-                raise ValueError(f"the rate of {kind} must be in 0..100 per second, not {getattr(self, kind)}")
-
-    @classmethod
-    def kinds(cls) -> tuple[str, ...]:
-        """Return the names of all random faults."""
-        return tuple(field.name for field in fields(cls))
-
-    @classmethod
-    def parse(cls, text: str) -> Self:
-        """Return the rates in a text such as "loss=0.5,unplug=0.01", per second; "all=0.02" sets every rate.
-
-        >>> FaultRates.parse("all=0.1,unplug=0").stall
-        0.1
-
-        Raises:
-            ValueError: If a fault is unknown or its rate is not a number.
-        """
-        rates: dict[str, float] = {}
-        for part in filter(None, (part.strip() for part in text.split(","))):
-            kind, _, number = part.partition("=")
-            if kind not in (*cls.kinds(), "all"):
-                raise ValueError(f"unknown fault {kind!r}; choose one of {', '.join(cls.kinds())}, all")
-            try:
-                rate = float(number)
-            except ValueError:
-                raise ValueError(f"invalid rate {part!r}: write {kind}=NUMBER, per second") from None
-            rates |= dict.fromkeys(cls.kinds(), rate) if kind == "all" else {kind: rate}
-        return cls(**rates)
-
-
 class LineFaults:
     """Faults of one robot's line. A subclass implements those of the robot itself in `begin` and `end`.
 
     Args:
         robot: The robot: `n_cycles`, `is_hung`, and `hang()`, which restarts its program.
-        rates: Rates of the random faults.
+        rates: Rates of random faults, per second of the robot's time.
         rng: Source of times, places and durations.
 
     Attributes:
+        kinds: Names of the random faults.
         tick_s: Duration of a tick, in seconds.
         packet_size: Bytes of one of the robot's packets.
         lasting_s: Shortest and longest duration of each lasting fault, in seconds; drawn uniformly.
@@ -94,16 +43,41 @@ class LineFaults:
         counts: Number of faults so far by name; damage counts when it hits a byte.
     """
 
+    kinds: tuple[str, ...] = (*DAMAGE, "stall", "unplug", "reboot", "low_battery", "heat", "stuck_wheel")
     tick_s: float
     packet_size: int
     lasting_s: dict[str, tuple[float, float]]
     error_flags: Mapping[str, int] = MappingProxyType({})
 
-    def __init__(self, robot: Any, rates: FaultRates, rng: Generator) -> None:
-        self.rates, self.kinds = rates, rates.kinds()
+    @classmethod
+    def parse(cls, text: str) -> dict[str, float]:
+        """Return the rates in a text such as "loss=0.5,unplug=0.01", per second; "all=0.02" sets every rate.
+
+        >>> LineFaults.parse("all=0.1,unplug=0")["stall"]
+        0.1
+
+        Raises:
+            ValueError: If a fault is unknown, or its rate is not a number in 0..100, one per tick.
+        """
+        rates: dict[str, float] = {}
+        for part in filter(None, (part.strip() for part in text.split(","))):
+            kind, _, number = part.partition("=")
+            if kind not in (*cls.kinds, "all"):
+                raise ValueError(f"unknown fault {kind!r}; choose one of {', '.join(cls.kinds)}, all")
+            try:
+                rate = float(number)
+            except ValueError:
+                raise ValueError(f"invalid rate {part!r}: write {kind}=NUMBER, per second") from None
+            if not 0.0 <= rate <= 100.0:
+                raise ValueError(f"the rate of {kind} must be in 0..100 per second, not {rate}")
+            rates |= dict.fromkeys(cls.kinds, rate) if kind == "all" else {kind: rate}
+        return rates
+
+    def __init__(self, robot: Any, rates: Mapping[str, float], rng: Generator) -> None:
+        self.rates = dict(rates)
         self.counts = dict.fromkeys((*self.kinds, "unread"), 0)
         self._robot, self._rng = robot, rng
-        self._share = [getattr(rates, kind) * self.tick_s for kind in self.kinds]
+        self._share = [rates.get(kind, 0.0) * self.tick_s for kind in self.kinds]
         self._is_random = any(self._share)
         self._pending: list[str] = []  # damage that waits for traffic
         self._ends: dict[str, int] = {}  # tick at which a lasting fault ends
@@ -117,7 +91,7 @@ class LineFaults:
     @property
     def damages_bytes(self) -> bool:
         """True if bytes may be lost or changed at random."""
-        return any(getattr(self.rates, kind) > 0.0 for kind in (*DAMAGE, "stall", "unplug", "reboot"))
+        return any(self.rates.get(kind, 0.0) > 0.0 for kind in (*DAMAGE, "stall", "unplug", "reboot"))
 
     def is_on(self, kind: str) -> bool:
         """Return whether a lasting fault is active."""

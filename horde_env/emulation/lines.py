@@ -1,4 +1,4 @@
-"""Lines: the emulator's ends of the connections to hosts, a pseudo terminal or a TCP server.
+"""Lines: the emulator's ends of the connections to hosts, a pseudo terminal or a TCP server (or memory: `lockstep`).
 
 A line never blocks: bytes without room are lost, as on a serial line without a reader. Each takes one host at a time;
 over TCP a second one is disconnected at once (on a pseudo terminal the hosts' own lock, `exclusive`, prevents it).
@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import select
 import socket
 import tempfile
 from abc import ABC, abstractmethod
@@ -20,22 +19,13 @@ CHUNK = 65_536
 
 
 class Line(ABC):
-    """One line: the bytes received and not yet read, the bytes to send, and their counts.
+    """One line.
 
     Attributes:
         url: The host's address of the line; it stays the same when the line is unplugged.
-        n_sent: Bytes that a host can read, since the line was last plugged in or `forget` was called.
-        n_received: Bytes that a host has written since then.
-        n_breaks: Number of times that it was unplugged.
-        in_lockstep: If true, only `await_received` and `flush` call the operating system, so that bytes can be counted.
     """
 
     url: str
-
-    def __init__(self) -> None:
-        self._inbox, self._outbox = bytearray(), bytearray()
-        self.n_sent = self.n_received = self.n_breaks = 0
-        self.in_lockstep = False
 
     @abstractmethod
     def plug(self) -> None:
@@ -43,60 +33,30 @@ class Line(ABC):
 
     @abstractmethod
     def unplug(self) -> None:
-        """Remove the device or server: a host's next read or write fails."""
+        """Remove the device or server and discard all bytes: a host's next read or write fails."""
 
     def close(self) -> None:
         """Remove the line for good. Closing twice does nothing."""
         self.unplug()
 
-    def forget(self) -> None:
-        """Discard all bytes and restart the counts, for a new host."""
-        self._inbox.clear()
-        self._outbox.clear()
-        self.n_sent = self.n_received = 0
+    def read(self) -> bytes:
+        """Return the bytes received from the host."""
+        return self._receive()
 
     def write(self, data: bytes, bad_parity: bool = False) -> None:  # noqa: ARG002  only the driver checks the parity
         """Send bytes to the host; those without room are lost."""
-        self._outbox += data
-        if not self.in_lockstep:
-            self.flush()
-
-    def flush(self) -> None:
-        """Send the buffered bytes."""
-        if self._outbox:
-            self.n_sent += self._put(bytes(self._outbox))
-            self._outbox.clear()
-
-    def read(self) -> bytes:
-        """Return the bytes received from the host."""
-        if not self.in_lockstep:
-            self._fill()
-        data = bytes(self._inbox)
-        self._inbox.clear()
-        return data
-
-    def await_received(self, n: int, timeout_s: float) -> bool:
-        """Wait until `n` bytes of the host are in the buffer; return whether they arrived."""
-        while self.n_received < n and self._descriptor() >= 0:
-            if not select.select([self._descriptor()], [], [], timeout_s)[0]:
-                return False
-            before = self.n_received
-            self._fill()
-            if self.n_received == before and self._descriptor() >= 0:
-                return False  # readable but empty: the host has disconnected
-        return self.n_received >= n
+        self._send(data)
 
     @abstractmethod
-    def _descriptor(self) -> int:
-        """Return the file descriptor to read from; -1 without a host."""
+    def _receive(self) -> bytes:
+        """Return the available bytes without blocking."""
 
     @abstractmethod
-    def _fill(self) -> None:
-        """Read available bytes into the buffer without blocking."""
+    def _send(self, data: bytes) -> None:
+        """Write bytes without blocking."""
 
-    @abstractmethod
-    def _put(self, data: bytes) -> int:
-        """Write bytes without blocking; return how many were accepted."""
+    def _disconnect(self) -> None:  # noqa: B027  a pseudo terminal cannot
+        """Disconnect the host."""
 
 
 class PtyLine(Line):
@@ -112,7 +72,6 @@ class PtyLine(Line):
     """
 
     def __init__(self, robot: str) -> None:
-        super().__init__()
         self._folder = tempfile.TemporaryDirectory(prefix=f"{robot}-")
         self.url = str(Path(self._folder.name) / "serial")
         self._robot = self._host = -1
@@ -139,32 +98,27 @@ class PtyLine(Line):
             if descriptor >= 0:
                 os.close(descriptor)
         self._robot = self._host = -1
-        self.n_breaks += 1
-        self.forget()
 
     def close(self) -> None:
         """Remove the line and its folder. Closing twice does nothing."""
         self.unplug()
         self._folder.cleanup()
 
-    def _put(self, data: bytes) -> int:
-        with contextlib.suppress(BlockingIOError):
-            return os.write(self._robot, data) if self._robot >= 0 else 0
-        return 0
-
-    def _descriptor(self) -> int:
-        return self._robot
-
-    def _fill(self) -> None:
+    def _receive(self) -> bytes:
+        data = b""
         with contextlib.suppress(BlockingIOError):
             while self._robot >= 0:
-                data = os.read(self._robot, CHUNK)
-                self._inbox += data
-                self.n_received += len(data)
+                data += os.read(self._robot, CHUNK)
+        return data
+
+    def _send(self, data: bytes) -> None:
+        if data and self._robot >= 0:
+            with contextlib.suppress(BlockingIOError):
+                os.write(self._robot, data)
 
 
 class SocketLine(Line):
-    """A TCP server for one host at a time.
+    """A TCP server for one host at a time; data without room is lost whole.
 
     Attributes:
         has_nagle: Whether small writes wait until the host acknowledges earlier ones (Nagle's algorithm).
@@ -180,10 +134,10 @@ class SocketLine(Line):
     has_nagle = False
 
     def __init__(self, host: str, port: int) -> None:
-        super().__init__()
         self._address = (host, port)
         self._server: socket.socket | None = None
         self._client: socket.socket | None = None
+        self._inbox, self._outbox = bytearray(), bytearray()  # the second: the rest of partly sent data
         self.plug()
         self.url = f"socket://{host}:{self._address[1]}"
 
@@ -201,33 +155,30 @@ class SocketLine(Line):
     def unplug(self) -> None:
         """Disconnect the host and close the server."""
         self._disconnect()
+        self._inbox.clear()
         if self._server is not None:
             self._server.close()
             self._server = None
-        self.n_breaks += 1
-        self.forget()
 
-    def await_received(self, n: int, timeout_s: float) -> bool:
-        """Accept a host if there is none, and wait until `n` of its bytes are in the buffer."""
-        if self._client is None and self._server is not None:
-            select.select([self._server], [], [], timeout_s)
-            self._accept()
-        return super().await_received(n, timeout_s)
+    def _receive(self) -> bytes:
+        self._accept()
+        self._fill()
+        data = bytes(self._inbox)
+        self._inbox.clear()
+        return data
 
-    def _put(self, data: bytes) -> int:
+    def _send(self, data: bytes) -> None:
         self._accept()
         if self._client is None:
-            return 0
+            return
+        if len(self._outbox) < len(data):
+            self._outbox += data
         try:
-            return self._client.send(data)
+            del self._outbox[: self._client.send(self._outbox)]
         except BlockingIOError:
-            return 0
+            pass
         except OSError:
             self._disconnect()
-            return 0
-
-    def _descriptor(self) -> int:
-        return -1 if self._client is None else self._client.fileno()
 
     def _accept(self) -> None:
         """Accept the first host and disconnect any other."""
@@ -236,7 +187,7 @@ class SocketLine(Line):
                 client, _ = self._server.accept()
             except OSError:
                 return
-            self._fill_from_client()  # detects that the earlier host has disconnected
+            self._fill()  # detects that the earlier host has disconnected
             if self._client is not None:
                 client.close()
                 continue
@@ -244,16 +195,7 @@ class SocketLine(Line):
             client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, not self.has_nagle)
             self._client = client
 
-    def _disconnect(self) -> None:
-        if self._client is not None:
-            self._client.close()
-            self._client = None
-
     def _fill(self) -> None:
-        self._accept()
-        self._fill_from_client()
-
-    def _fill_from_client(self) -> None:
         while self._client is not None:
             try:
                 data = self._client.recv(CHUNK)
@@ -263,6 +205,10 @@ class SocketLine(Line):
                 data = b""
             if not data:
                 self._disconnect()
-                return
             self._inbox += data
-            self.n_received += len(data)
+
+    def _disconnect(self) -> None:
+        if self._client is not None:
+            self._client.close()
+            self._client = None
+        self._outbox.clear()

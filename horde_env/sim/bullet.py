@@ -26,14 +26,7 @@ _UNUSED = (0.0, 0.0, 0.0)
 _ITERATIONS = 10  # three joints and a few contacts: 20 give the same poses to 1e-5 m
 _NORMAL_FORCE = 9  # of a contact point's tuple
 
-# PyBullet's state of the joints x, y and yaw: (position, velocity, ...) of each.
-Joints = tuple[tuple[Any, ...], tuple[Any, ...], tuple[Any, ...]]
-
-
-def motion_of(joints: Joints) -> Motion:
-    """Return the motion of the three joints."""
-    x, y, yaw = joints
-    return Motion(x[0], y[0], yaw[0], x[1], y[1], yaw[1])
+Moved = tuple[float, float, float, float, float, float]  # the numbers of `Motion`, in its order
 
 
 class PlanarBody:
@@ -45,7 +38,7 @@ class PlanarBody:
         tick_s: Time of one step, seconds.
 
     Attributes:
-        joints: The joints' state after the last step.
+        moved: Pose and velocity after the last step.
         is_restorable: Whether the forces since the last time without a contact are stored, for `save`. Call
             `contact_impulse` regularly then: it discards them at such times.
 
@@ -78,19 +71,15 @@ class PlanarBody:
         # Positional arguments take a third less than keywords; a torque needs no target positions and velocities.
         self._push = partial(p.setJointMotorControlArray, self._body, _JOINTS, p.TORQUE_CONTROL, _UNUSED, _UNUSED)
         self._advance = partial(p.stepSimulation, client)
-        self._read_joints: Callable[[], Joints] = partial(p.getJointStates, self._body, _JOINTS, client)
+        self._read_joints: Callable[[], Any] = partial(p.getJointStates, self._body, _JOINTS, client)
         self._fresh: int = self._p.saveState(physicsClientId=client)
-        self.joints: Joints = ((0.0, 0.0),) * 3
+        self.moved: Moved = (0.0,) * 6
         self.is_restorable = False
-        self._free, self._forces = self.joints, list[Sequence[float]]()
+        self._free, self._forces = self.moved, list[Sequence[float]]()
 
     def place(self, x: float, y: float, heading: float) -> None:
         """Put the body at rest at a pose, with no memory of earlier contacts: the same bits as a new client."""
-        self._p.restoreState(self._fresh, physicsClientId=self._client)
-        for joint, position in zip(_JOINTS, (x, y, heading), strict=True):
-            self._p.resetJointState(self._body, joint, position, 0.0, physicsClientId=self._client)
-        self.joints = ((x, 0.0), (y, 0.0), (heading, 0.0))
-        self._free, self._forces = self.joints, []
+        self._begin((x, y, heading, 0.0, 0.0, 0.0))
 
     def save(self) -> State:
         """Return the body's state, if it `is_restorable`.
@@ -100,44 +89,49 @@ class PlanarBody:
         since: replaying them gives the same bits (measured).
         """
         return {
-            "free": np.array([[joint[0], joint[1]] for joint in self._free]),
+            "free": np.reshape(self._free, (2, 3)).T,  # position and velocity of each joint
             "forces": np.array(self._forces, dtype=np.float64).reshape(-1, 3),
         }
 
     def restore(self, state: State) -> None:
         """Restore a state from `save`, in this or another process."""
-        self._p.restoreState(self._fresh, physicsClientId=self._client)
-        free = [(float(position), float(velocity)) for position, velocity in state["free"]]
-        for joint, (position, velocity) in zip(_JOINTS, free, strict=True):
-            self._p.resetJointState(self._body, joint, position, velocity, physicsClientId=self._client)
-        self.joints = (free[0], free[1], free[2])
-        self._free, self._forces = self.joints, []
+        x, y, heading, vx, vy, yaw_rate = state["free"].T.ravel().tolist()
+        self._begin((x, y, heading, vx, vy, yaw_rate))
         for force in state["forces"].tolist():
             self.advance(force)
 
+    def _begin(self, moved: Moved) -> None:
+        """Set pose and velocity, without a contact."""
+        self._p.restoreState(self._fresh, physicsClientId=self._client)
+        for joint in _JOINTS:
+            self._p.resetJointState(self._body, joint, moved[joint], moved[3 + joint], physicsClientId=self._client)
+        self.moved = self._free = moved
+        self._forces = []
+
     def step(self, force: Sequence[float]) -> Motion:
         """Apply (Fx N, Fy N, torque N m) of the world frame for one tick and return the motion at its end."""
-        return motion_of(self.advance(force))
+        return Motion(*self.advance(force))
 
-    def advance(self, force: Sequence[float]) -> Joints:
-        """Step, and return the joints' state; `motion_of` converts it."""
+    def advance(self, force: Sequence[float]) -> Moved:
+        """Step, and return `moved`."""
         if self.is_restorable:
             self._forces.append(force)
         self._push(force, _UNUSED, _UNUSED, self._client)
         self._advance()
-        joints = self.joints = self._read_joints()
-        return joints
+        x, y, yaw = self._read_joints()
+        self.moved = x[0], y[0], yaw[0], x[1], y[1], yaw[1]
+        return self.moved
 
     @property
     def motion(self) -> Motion:
         """The body's pose and velocity."""
-        return motion_of(self.joints)
+        return Motion(*self.moved)
 
     def contact_impulse(self) -> float:
         """Return the sum of the normal impulses on the body in the last tick, N s."""
         points = self._p.getContactPoints(self._body, physicsClientId=self._client)
         if not points:
-            self._free = self.joints
+            self._free = self.moved
             self._forces.clear()
         return self._tick_s * math.fsum([point[_NORMAL_FORCE] for point in points]) if points else 0.0
 

@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 from xml.etree import ElementTree
@@ -274,32 +273,22 @@ def step(
     motion[HEADING] += dt * turned
 
 
-@dataclass(frozen=True, slots=True)
-class Hull:
-    """A rigid body in the plane, in its own frame (x forward, y left), metres.
+class Hull(NamedTuple):
+    """A rigid body in the plane, in its own frame (x forward, y left), for `step`.
 
     Attributes:
-        mass_kg: Mass.
-        inertia_kg_m2: About the centre of mass.
-        centroid_m: Centre of mass.
-        friction: Coulomb's coefficient of its surface, to be multiplied by the other surface's.
-        restitution: Share of the normal speed after a hit, likewise.
-        corners_m: Corners of its convex pieces one after the other, each counter-clockwise, shape (n_corners, 2); a
-            disc has one, its centre.
+        inertia: Its mass, inertia about the centre of mass, centre of mass, own friction and restitution, and the
+            distance of its farthest point from the origin; shape (N_INERTIA,).
+        corners: Corners of its convex pieces one after the other, each counter-clockwise, metres, shape (n_corners, 2);
+            a disc has one, its centre.
         pieces: First corner, number of corners of each piece, shape (n_pieces, 2).
-        radii_m: Margin around a piece: the radius of a disc, 0 for a polygon; shape (n_pieces,).
-        reach_m: Distance of the farthest point from the origin.
+        radii: Margin around a piece: the radius of a disc, 0 for a polygon; shape (n_pieces,).
     """
 
-    mass_kg: float
-    inertia_kg_m2: float
-    centroid_m: tuple[float, float]
-    friction: float
-    restitution: float
-    corners_m: Floats
+    inertia: Floats
+    corners: Floats
     pieces: Ints
-    radii_m: Floats
-    reach_m: float
+    radii: Floats
 
 
 def load_hull(urdf: Path, link: str = "body") -> Hull:
@@ -311,33 +300,32 @@ def load_hull(urdf: Path, link: str = "body") -> Hull:
     found = ElementTree.parse(urdf).getroot().find(f"link[@name='{link}']")
     if found is None:
         raise ValueError(f"{urdf} has no link {link!r}")
-    outlines, radii = [], []
+    outlines, margins = [], []
     for shape in found.iterfind("collision"):
         at = _numbers(shape.find("origin"), "xyz", "0 0 0")[:2]
         sphere, mesh = shape.find("geometry/sphere"), shape.find("geometry/mesh")
         if sphere is not None:
             outlines.append(at.reshape(1, 2))
-            radii.append(float(sphere.get("radius", "nan")))
+            margins.append(float(sphere.get("radius", "nan")))
         elif mesh is not None:
             outlines.append(at + convex(_seen_from_above(urdf.parent / mesh.get("filename", ""))))
-            radii.append(0.0)
+            margins.append(0.0)
         else:
             raise ValueError(f"{urdf}: a collision shape of the link {link!r} is neither a sphere nor a mesh")
     first = np.cumsum([0, *map(len, outlines)])
-    corners, radii_m = np.concatenate(outlines), np.array(radii)
-    reach = np.linalg.norm(corners, axis=1) + np.repeat(radii_m, np.diff(first))
-    centroid = _numbers(found.find("inertial/origin"), "xyz", "0 0 0")
-    return Hull(
-        mass_kg=float(_numbers(found.find("inertial/mass"), "value", "nan")[0]),
-        inertia_kg_m2=float(_numbers(found.find("inertial/inertia"), "izz", "nan")[0]),
-        centroid_m=(float(centroid[0]), float(centroid[1])),
-        friction=float(_numbers(found.find("contact/lateral_friction"), "value", "0.5")[0]),
-        restitution=float(_numbers(found.find("contact/restitution"), "value", "0")[0]),
-        corners_m=corners,
-        pieces=np.column_stack([first[:-1], np.diff(first)]),
-        radii_m=radii_m,
-        reach_m=float(reach.max()),
+    corners, radii = np.concatenate(outlines), np.array(margins)
+    reach = np.linalg.norm(corners, axis=1) + np.repeat(radii, np.diff(first))
+    inertia = np.array(
+        [
+            *_numbers(found.find("inertial/mass"), "value", "nan"),
+            *_numbers(found.find("inertial/inertia"), "izz", "nan"),
+            *_numbers(found.find("inertial/origin"), "xyz", "0 0 0")[:2],
+            *_numbers(found.find("contact/lateral_friction"), "value", "0.5"),
+            *_numbers(found.find("contact/restitution"), "value", "0"),
+            reach.max(),
+        ]
     )
+    return Hull(inertia, corners, np.column_stack([first[:-1], np.diff(first)]), radii)
 
 
 def convex(points: Floats) -> Floats:
@@ -393,21 +381,13 @@ class PlanarBody:
 
     is_restorable = True
 
-    def __init__(
-        self,
-        hull: Hull,
-        boxes: Sequence[Box],
-        *,
-        tick_s: float,
-    ) -> None:
+    def __init__(self, hull: Hull, boxes: Sequence[Box], *, tick_s: float) -> None:
+        inertia = hull.inertia.copy()
+        inertia[FRICTION] *= WALL_FRICTION
+        inertia[RESTITUTION] *= WALL_RESTITUTION
         rows = [(x, y, size_x / 2, size_y / 2) for x, y, size_x, size_y, _ in boxes]
-        friction, restitution = hull.friction * WALL_FRICTION, hull.restitution * WALL_RESTITUTION
-        inertia = np.array(
-            [hull.mass_kg, hull.inertia_kg_m2, *hull.centroid_m, friction, restitution, hull.reach_m], dtype=np.float64
-        )
-        scratch = np.zeros((MOST_CONTACTS, N_COLUMNS))
-        obstacles = np.array(rows, dtype=np.float64).reshape(-1, 4)
-        self.shape: Shape = inertia, hull.corners_m, hull.pieces, hull.radii_m, obstacles, scratch
+        obstacles, scratch = np.array(rows, dtype=np.float64).reshape(-1, 4), np.zeros((MOST_CONTACTS, N_COLUMNS))
+        self.shape: Shape = inertia, hull.corners, hull.pieces, hull.radii, obstacles, scratch
         self._tick_s = tick_s
         self.state = np.zeros(N_MOTION)
 

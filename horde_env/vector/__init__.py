@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from gymnasium.error import ResetNeeded
 from gymnasium.utils import seeding
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
-from numpy.random import Generator
 from numpy.typing import NDArray
 
 from horde_env.backend import Floats, Observation
@@ -18,24 +17,6 @@ from horde_env.spaces import discrete_requests, velocity_request
 
 Bools = NDArray[np.bool_]
 Step = tuple[Observation, Floats, Bools, Bools, dict[str, Any]]
-
-
-class Fleet(Protocol):
-    """The state of many robots of one kind; see `robots.critterbot.simulator.fleet.SimulatedFleet`.
-
-    Attributes:
-        names: Keys of the info.
-        numbers: Their values after the last step, shape (n_robots, len(names)).
-    """
-
-    names: tuple[str, ...]
-    numbers: Floats
-
-    def store(self, i: int, rng: Generator, info: dict[str, Any]) -> None:
-        """Make robot `i` that of the environment after a reset."""
-
-    def exchange(self, requests: Floats, due: Bools, observations: Observation) -> None:
-        """Hold requests (m/s, m/s, rad/s; shape (n, 3)) of the robots that are due for a period; write observations."""
 
 
 class PenVectorEnv(VectorEnv[Observation, Any, Any]):
@@ -47,7 +28,8 @@ class PenVectorEnv(VectorEnv[Observation, Any, Any]):
 
     Args:
         env: An environment of one robot; the robots start in it one after the other.
-        make_fleet: Returns the state of n robots, from the environment after a reset.
+        make_fleet: Returns the state of n robots, from the environment after a reset; see
+            `robots.critterbot.simulator.fleet.SimulatedFleet`.
         num_envs: Number of robots.
         max_episode_steps: Truncates an episode after this number of steps; never if None.
         autoreset_mode: NEXT_STEP (the step after an episode's end resets and ignores its action), SAME_STEP (the step
@@ -83,8 +65,8 @@ class PenVectorEnv(VectorEnv[Observation, Any, Any]):
         self.action_space = batch_space(env.action_space, self.num_envs)
         self._most_steps = np.iinfo(np.int64).max if max_episode_steps is None else int(max_episode_steps)
         self._make_fleet = make_fleet
-        self._fleet: Fleet | None = None
-        self._generators: list[Generator | None] = [None] * self.num_envs
+        self._fleet: Any = None
+        self._generators: list[Any] = [None] * self.num_envs
         self._observations = np.zeros((self.num_envs, env.robot.n_channels), np.float32)
         self._n_steps = np.zeros(self.num_envs, np.int64)
         self._is_over = np.zeros(self.num_envs, np.bool_)
@@ -167,21 +149,14 @@ class PenVectorEnv(VectorEnv[Observation, Any, Any]):
     def _begin(self, mask: Bools, seeds: list[int | None]) -> None:
         """Begin an episode of each robot in the mask."""
         for i in np.flatnonzero(mask).tolist():
-            if seeds[i] is not None:
+            if seeds[i] is not None or self._generators[i] is None:
                 self._generators[i], _ = seeding.np_random(seeds[i])
-            self.env.np_random = rng = self._generator(i)
+            self.env.np_random = rng = self._generators[i]
             self._observations[i], info = self.env.reset()
             if self._fleet is None:
                 self._fleet = self._make_fleet(self.env, self.num_envs)
             self._fleet.store(i, rng, info)
         self._n_steps[mask], self._is_over[mask], self._was_begun[mask] = 0, False, True
-
-    def _generator(self, i: int) -> Generator:
-        found = self._generators[i]
-        if found is None:
-            self._generators[i], _ = seeding.np_random()
-            return self._generator(i)
-        return found
 
     def _requests(self, actions: Any) -> Floats:
         """Return each robot's request, m/s, m/s, rad/s, shape (num_envs, 3)."""
@@ -191,7 +166,6 @@ class PenVectorEnv(VectorEnv[Observation, Any, Any]):
 
     def _infos(self, mask: Bools) -> dict[str, Any]:
         """Return the infos of the robots in the mask, in Gymnasium's form."""
-        assert self._fleet is not None
         columns, masks = np.where(mask, self._fleet.numbers.T, 0.0), np.tile(mask, (len(self._fleet.names), 1))
         whole = columns.astype(np.int64)
         infos: dict[str, Any] = {}

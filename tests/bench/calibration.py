@@ -122,10 +122,14 @@ def _packets(
             x, y, theta = np.rint(next(requests) / units)
             machine.firmware.command(firmware.XYTHETA_SPACE, int(x), int(y), int(theta))
         path = np.vstack([path[1:], machine.tick(rng.standard_normal(3))])
-        kit, air = body.senses.prepare(machine.n_ticks * 0.01)
+        t_s = machine.n_ticks * 0.01
         noise = rng.standard_normal(period.N_NOISE + body.senses.n_normal), rng.random((2, body.senses.n_uniform))
-        own, still, values = (machine.plant, kit, scales, path), (0.0, 0.0, 0.0), np.zeros(spec.n_channels)
-        period.sample(*own, machine.body.contact_impulse(), still, air, *noise, values)
+        own, still, values = (
+            (machine.plant, body.senses.at(t_s), scales, path),
+            (0.0, 0.0, 0.0),
+            np.zeros(spec.n_channels),
+        )
+        period.sample(*own, machine.body.contact_impulse(), still, t_s, *noise, values)
         yield values
 
 

@@ -34,7 +34,7 @@ def critterbot_before_dock(kind: type[SimulatedBody] | type[EmulatedBody], charg
     try:
         env.reset(seed=0, options=STAY)
         machine = body.emulator.robot.machine if isinstance(body, EmulatedBody) else body.machine
-        x, y, ux, uy, nose_m = machine.face
+        x, y, ux, uy, nose_m = machine.face[:5]
         machine.body.place(x + ux * (nose_m + 0.02), y + uy * (nose_m + 0.02), math.atan2(-uy, -ux))
         machine.power.charge[:] = charge
         env.gauge.forget()  # discard the readings of another charge

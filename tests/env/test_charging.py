@@ -160,16 +160,6 @@ def test_a_robot_without_battery_channels_has_no_battery_info() -> None:
     assert gauge.info() == {}
 
 
-def test_every_step_has_battery_info_smoothed_over_5_s() -> None:
-    body = DockedBody()
-    env = PenEnv(body)
-    _, info = env.reset(seed=0)
-    assert (info["battery_low"], info["battery_urgent"]) == (1, 0)
-    body.battery_v = 16.5
-    infos = [env.step(4)[4] for _ in range(101)]
-    assert (infos[0]["battery_low"], infos[-1]["battery_low"]) == (1, 0)
-
-
 # ---- a stay ----------------------------------------------------------------------------------------------------------
 
 

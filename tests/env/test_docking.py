@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from horde_env.robot import critterbot
-from horde_env.robots.critterbot.drives import FAST, SLOW, SMALL_TURN, TURN, Compass, DockingDrive
+from horde_env.robots.critterbot.drives import FAST, SLOW, TURN, Compass, DockingDrive
 
 SPEC = critterbot()
 LIGHTS = SPEC.angles("ir_light")
@@ -88,63 +88,6 @@ def test_the_gyroscope_extrapolates_the_bearing_without_the_blink() -> None:
 # ---- the drive -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("bearing", "turn"), [(math.radians(120), TURN), (math.radians(-120), -TURN)])
-def test_it_turns_to_the_beacon_the_short_way_before_it_drives(bearing: float, turn: float) -> None:
-    request = requested(DockingDrive(SPEC), observation(), seen(bearing, 0.1), 3)
-    np.testing.assert_allclose(request, [0.0, 0.0, turn])
-
-
-def test_far_away_it_drives_at_twenty_units_and_near_the_beacon_at_eight() -> None:
-    """150 of 255 in the firmware's sum of four packets is 75 between two."""
-    assert pytest.approx((20.0, 8.0)) == (FAST / 0.0176, SLOW / 0.0176)
-    assert requested(DockingDrive(SPEC), observation(), seen(0.0, 70 / 255), 10)[0] == pytest.approx(FAST)
-    assert requested(DockingDrive(SPEC), observation(), seen(0.0, 85 / 255), 10)[0] == pytest.approx(SLOW)
-
-
-def test_an_obstacle_close_ahead_makes_it_slow_for_any_beacon() -> None:
-    """A beacon that blinks between two packets must not let it hit the dock fast."""
-    assert requested(DockingDrive(SPEC), observation({0: 0.07}), seen(0.0, 0.1), 10)[0] == pytest.approx(SLOW)
-    drive = DockingDrive(SPEC)
-    requested(drive, observation(), seen(0.0, 70 / 255), 10)
-    assert requested(drive, observation(), seen(0.0, 0.0))[0] == pytest.approx(SLOW)
-
-
-@pytest.mark.parametrize(("louder", "left"), [(6, 1.0), (1, -1.0)])
-def test_off_the_axis_it_steps_aside_before_it_comes_closer(louder: int, left: float) -> None:
-    """Too near the wall on the right: the dock's axis is to the left; the last stretch is not driven yet."""
-    vx, vy, _ = requested(DockingDrive(SPEC), observation({0: 0.2, louder: 0.2}), seen(0.0, 0.5), 10)
-    assert vx <= 0.0
-    assert vy * left > 0.05
-
-
-def test_square_before_the_dock_it_drives_forward() -> None:
-    request = requested(DockingDrive(SPEC), observation({0: 0.5, 1: 0.15, 6: 0.15}), seen(0.0, 0.6), 10)
-    np.testing.assert_allclose(request, [SLOW, 0.0, 0.0], atol=1e-9)
-
-
-def test_at_the_dock_without_power_it_alternates_side_steps_and_turns() -> None:
-    """Half a second of each, as the firmware's y = -8 and theta = -4; after six seconds it backs off once."""
-    drive, touching = DockingDrive(SPEC), observation({0: 0.95, 6: 0.2, 1: 0.1})
-    requests = np.array([requested(drive, touching, seen(0.0, 0.6)) for _ in range(80)])
-    aside, around = requests[:, 1] > 0.5 * SLOW, requests[:, 2] < -0.5 * SMALL_TURN
-    back = requests[:, 0] < -0.5 * SLOW
-    assert (aside.sum(), around.sum(), back.sum()) == pytest.approx((35, 30, 15), abs=5)
-    changes = np.flatnonzero(np.diff(aside.astype(int)))
-    assert (np.diff(changes)[:8] == 5).all()
-    assert np.abs(requests[:, 0]).max() <= SLOW
-
-
-@pytest.mark.parametrize(("louder", "side"), [(6, 1.0), (1, -1.0)])
-def test_it_wiggles_towards_the_docks_axis(louder: int, side: float) -> None:
-    """The louder side is the nearer wall."""
-    drive, touching = DockingDrive(SPEC), observation({0: 0.95, 7 - louder: 0.1, louder: 0.25})
-    requests = np.array([requested(drive, touching, seen(0.0, 0.6)) for _ in range(40)])
-    aside = requests[np.abs(requests[:, 1]) > 0.5 * SLOW]
-    assert len(aside) > 10
-    assert (aside[:, 1] * side > 0.0).all()
-    assert (requests[:, 2][np.abs(requests[:, 2]) > 0.5 * SMALL_TURN] * side < 0.0).all()
-
-
 def test_it_is_docked_after_three_frames_above_17_volts() -> None:
     """Batteries have up to 16.7 V, the dock 17.6 V. After one such reading it stands still and reads again."""
     drive, readings, beacon = DockingDrive(SPEC), observation({0: 0.9}), seen(0.0, 0.6)
@@ -165,10 +108,3 @@ def test_without_a_beacon_it_wanders_and_avoids_walls_until_the_time_limit(beaco
     requested(drive, observation(), beacon, 17)
     assert drive.request(observation(), beacon, BATTERY_V) is None
     assert (drive.n_steps, drive.docked) == (20, False)
-
-
-def test_a_near_wall_repels_it_while_it_turns() -> None:
-    """Sensor 8 points back from the tail's root: it moves forward to swing the tail."""
-    vx, vy, _ = requested(DockingDrive(SPEC), observation({8: 0.6}), seen(math.radians(90), 0.1), 3)
-    assert vx > 0.05
-    assert vy == pytest.approx(0.0, abs=1e-6)

@@ -10,7 +10,7 @@ import pytest
 from gymnasium.utils.env_checker import check_env
 
 from horde_env.robot import critterbot
-from horde_env.robots.critterbot.emulator.driver import DropsLine
+from horde_env.robots.critterbot.emulator.driver import OnBoardDriver
 from horde_env.robots.critterbot.stream import BUS, MOTORS, SOURCE, STATE_START, DataSource
 
 pytest.importorskip("pybullet")
@@ -96,15 +96,15 @@ def test_a_robot_is_switched_on_at_a_pose_of_its_seeds_own() -> None:
 
 def test_the_original_simulator_is_sent_motor_commands_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """Any other mode ends its reader; and its bus of 0 V is no empty battery."""
-    make_drop, modes = DropsLine._drop, set[int]()
+    make_drop, modes = OnBoardDriver._drop, set[int]()
 
-    def simulated(line: DropsLine, packet: bytes) -> bytes:
+    def simulated(line: OnBoardDriver, packet: bytes) -> bytes:
         drop, start = bytearray(make_drop(line, packet)), len(STATE_START)
         drop[start + 4 * SOURCE : start + 4 * SOURCE + 4] = DataSource.SIMULATOR.to_bytes(4, "little")
         drop[start + 4 * BUS : start + 4 * MOTORS] = bytes(4 * (MOTORS - BUS))
         return bytes(drop)
 
-    monkeypatch.setattr(DropsLine, "_drop", simulated)
+    monkeypatch.setattr(OnBoardDriver, "_drop", simulated)
     env = make(link="drops", physics="planar")
     env.reset(seed=0)
     robot = env.unwrapped.backend.emulator.robot

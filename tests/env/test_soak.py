@@ -18,11 +18,10 @@ pytest.importorskip("pybullet")
 from horde_agent import Interface, StickyRandom, questions
 from horde_agent.life.life import Life, StepEvent
 from horde_env.backend import Frame
-from horde_env.emulation.faults import FaultRates
 from horde_env.env import PenEnv
 from horde_env.robot import Floats
 from horde_env.robots.critterbot.body import SerialBody
-from horde_env.robots.critterbot.emulator.emulator import LASTING_S, EmulatedBody, Emulator
+from horde_env.robots.critterbot.emulator.emulator import LASTING_S, EmulatedBody, Emulator, Faults
 from horde_env.robots.critterbot.emulator.microcontroller import WATCHDOG_CYCLES
 from horde_env.robots.critterbot.safety import VoltageObedience
 from horde_env.robots.critterbot.simulator import firmware, motors
@@ -78,8 +77,8 @@ class WatchedBody(EmulatedBody):
         self._open = [event for event in self._open if t <= event.end + NOTICED_S]
         return frame
 
-    def _connect(self, url: str, emulator: Emulator) -> SerialBody:
-        body = super()._connect(url, emulator)
+    def _connect(self, emulator: Emulator) -> SerialBody:
+        body = super()._connect(emulator)
         make = body.dialect.parser
         body.dialect = body.dialect._replace(parser=lambda: self._watch_parser(make()))
         self._watch_robot(emulator, body)
@@ -194,7 +193,7 @@ def test_a_life_among_faults_of_every_kind_is_sound(link: Any, caplog: pytest.Lo
             life.run(50)
             while sum(body.emulator.fault_counts.values()) < n_faults:
                 life.run(50)
-            for kind in FaultRates.kinds():
+            for kind in Faults.kinds:
                 if not body.emulator.fault_counts[kind]:
                     body.emulator.inject(kind)
                     life.run(50)
@@ -210,7 +209,7 @@ def test_a_life_among_faults_of_every_kind_is_sound(link: Any, caplog: pytest.Lo
 
     assert +body.wrong == {}
     assert [event for event in body.events if not event.shown] == []
-    assert all(counts[kind] > 0 for kind in FaultRates.kinds())
+    assert all(counts[kind] > 0 for kind in Faults.kinds)
     assert stats.reconnects == stats.losses >= body.seen["unplug of an open link"] > 0
     assert body.seen["stop in silence"] > 0
     assert len(learned_at) == 1 + body._reconnects > 1

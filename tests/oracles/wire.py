@@ -74,7 +74,6 @@ class RingReader:
         self.ring = [0] * 1024
         self.write_at = self.read_at = 0
         self.stage, self.n_header = "header", 0
-        self.leds: list[int] = [0] * 48
 
     def put(self, byte: int) -> None:
         self.ring[self.write_at] = byte
@@ -108,6 +107,7 @@ class RingReader:
                 controls.append(Control(mode, signed(a), signed(b), signed(c), led_mode))
                 self.stage = "leds" if led_mode == 7 else "header"
             else:
-                self.leds = [self.get() for _ in range(48)]
+                for _ in range(48):
+                    self.get()
                 self.stage = "header"
         return controls

@@ -17,7 +17,7 @@ import gzip
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple, TextIO
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -57,22 +57,6 @@ COLUMNS: dict[str, tuple[str, ...]] = {
 }
 REQUEST = ("a[0]", "a[1]", "a[2]")
 NEEDED = ("LocalTime", *(name for names in COLUMNS.values() for name in names), "MonitorState", *REQUEST, "ActionMode")
-
-
-class Log(NamedTuple):
-    """A file's content.
-
-    Attributes:
-        columns: By name, without the dropped rows; each of shape (n_packets,).
-        n_broken: Rows dropped before each packet, shape (n_packets,).
-        n_broken_last: Rows dropped after the last packet.
-        is_torn: Whether the last line, or the compressed file's end, is truncated.
-    """
-
-    columns: dict[str, Floats]
-    n_broken: Ints
-    n_broken_last: int
-    is_torn: bool
 
 
 class Steps(NamedTuple):
@@ -115,10 +99,18 @@ class RecordedLife(Recording):
     def read(self) -> Iterator[Piece]:
         """Yield the log as one piece."""
         if self._piece is None:
-            log = _read(self.path)
-            self._piece = _piece(log, self.spec, self.path)
-            for fault in _faults(log):
-                self.note(fault)
+            table, is_torn = _read(self.path)
+            sound = _is_sound(table)
+            if not sound.any():
+                raise BackendUnavailable(f"{self.path} is a recorded life without a single packet")
+            self._piece = _piece(table, sound, self.spec, self.path)
+            if n_broken := int((~sound).sum()):
+                self.note(
+                    f"{n_broken} of {len(sound)} rows cannot be packets (a value is not a number, infinite or longer "
+                    f"than 16 bits) and are dropped like lost packets."
+                )
+            if is_torn:
+                self.note("The log is truncated: the incomplete last line is dropped.")
         yield self._piece
 
 
@@ -178,17 +170,23 @@ def recorded_request(actions: Floats, modes: Floats, spec: RobotSpec) -> Floats:
     return np.asarray(wire * unit / spec.largest_request)
 
 
-def _read(path: Path) -> Log:
-    """Return a file's content.
+def _read(path: Path) -> tuple[Floats, bool]:
+    """Return the columns NEEDED, shape (n_rows, n_needed), and whether the file is truncated.
 
     Raises:
         BackendUnavailable: If it is not such a log.
     """
+    lines, is_torn = list[str](), False
     try:
         with gzip.open(path, "rt", encoding="utf-8") if path.suffix == ".gz" else path.open(encoding="utf-8") as file:
-            lines, is_cut = _lines(file)
+            try:
+                lines.extend(file)
+            except EOFError:  # a compressed file without its end
+                is_torn = True
     except (OSError, UnicodeDecodeError, zlib.error) as error:
         raise BackendUnavailable(f"{path} cannot be read as a recorded life: {error}") from error
+    while lines and not lines[-1].strip():
+        lines.pop()
     header = next(csv.reader(lines[:1]), [])
     missing = [name for name in NEEDED if name not in header]
     if missing:
@@ -197,48 +195,23 @@ def _read(path: Path) -> Log:
             f"{' ...' if len(missing) > 3 else ''}; expected a CSV file with the header LocalTime, BusVoltage, ..., "
             f"Thermal7, MonitorState, a[0], a[1], a[2], ActionMode"
         )
-    table, is_torn = _table(lines[1:], header, path)
-    table = table[table[:, NEEDED.index("BusVoltage")] != -1.0]  # a row of -1 was written before the first packet
-    sound = _is_sound(table)
-    if not sound.any():
-        raise BackendUnavailable(f"{path} is a recorded life without a single packet")
-    before = np.diff(np.flatnonzero(sound), prepend=-1) - 1
-    columns = dict(zip(NEEDED, table[sound].T, strict=True))
-    return Log(columns, before, int((~sound).sum() - before.sum()), is_torn or is_cut)
-
-
-def _lines(file: TextIO) -> tuple[list[str], bool]:
-    """Return a file's lines, without empty ones at its end, and whether a compressed file is truncated."""
-    lines, is_cut = [], False
-    try:
-        for line in file:
-            lines.append(line)  # noqa: PERF402  keeps the lines before a missing end
-    except EOFError:
-        is_cut = True
-    while lines and not lines[-1].strip():
-        lines.pop()
-    return lines, is_cut
-
-
-def _table(lines: list[str], header: list[str], path: Path) -> tuple[Floats, bool]:
-    """Return the columns NEEDED, shape (n_rows, n_needed), and whether a truncated last line was dropped."""
-    columns = [header.index(name) for name in NEEDED]
-    is_short = bool(lines) and lines[-1].count(",") + 1 < len(header)
+    columns, rows = [header.index(name) for name in NEEDED], lines[1:]
+    if rows and rows[-1].count(",") + 1 < len(header):
+        rows, is_torn = rows[:-1], True
     try:
         try:
-            return _numbers(lines[:-1] if is_short else lines, columns), is_short
+            table = _numbers(rows, columns)
         except ValueError:
-            if is_short or lines[-1].endswith("\n"):
+            if is_torn or rows[-1].endswith("\n"):
                 raise
-            return _numbers(lines[:-1], columns), True
+            table, is_torn = _numbers(rows[:-1], columns), True
     except ValueError as error:
         raise BackendUnavailable(f"{path} is not a recorded life: {error}") from error
+    return table[table[:, NEEDED.index("BusVoltage")] != -1.0], is_torn  # -1: written before the first packet
 
 
 def _numbers(lines: list[str], columns: list[int]) -> Floats:
-    if not lines:
-        return np.zeros((0, len(columns)))
-    return np.loadtxt(lines, delimiter=",", ndmin=2, usecols=columns)
+    return np.loadtxt(lines, delimiter=",", ndmin=2, usecols=columns) if lines else np.zeros((0, len(columns)))
 
 
 def _is_sound(table: Floats) -> NDArray[np.bool_]:
@@ -248,31 +221,18 @@ def _is_sound(table: Floats) -> NDArray[np.bool_]:
     return np.asarray(can_be.all(axis=1) & (table[:, NEEDED.index("BusVoltage")] >= 0.0))
 
 
-def _faults(log: Log) -> list[str]:
-    """Return a sentence for each kind of fault."""
-    n_broken, n_sound = int(log.n_broken.sum()) + log.n_broken_last, len(log.n_broken)
-    faults = []
-    if n_broken:
-        faults.append(
-            f"{n_broken} of {n_broken + n_sound} rows cannot be packets (a value is not a number, infinite or longer "
-            f"than 16 bits) and are dropped like lost packets."
-        )
-    if log.is_torn:
-        faults.append("The log is truncated: the incomplete last line is dropped.")
-    return faults
-
-
-def _piece(read: Log, spec: RobotSpec, path: Path) -> Piece:
-    log = read.columns
+def _piece(table: Floats, sound: NDArray[np.bool_], spec: RobotSpec, path: Path) -> Piece:
+    log = dict(zip(NEEDED, table[sound].T, strict=True))
     t_s = (log["LocalTime"] - log["LocalTime"][0]) / 1000.0
     if (np.diff(t_s) < 0.0).any():
         raise BackendUnavailable(f"{path} runs backwards: LocalTime must increase from packet to packet")
     steps = steps_of(t_s, spec.period_s)
+    n_broken = np.cumsum(~sound)[sound]  # before each packet
     return Piece(
         values=_values(log, steps, spec),
         t=t_s[steps.packet],
         sensor_age_s=steps.age_s,
-        crc_errors=np.diff(np.cumsum(read.n_broken)[steps.packet], prepend=0),
+        crc_errors=np.diff(n_broken[steps.packet], prepend=0),
         stale=steps.stale,
         gap=steps.gap,
         applied=np.ones(len(steps.packet), dtype=np.bool_),

@@ -159,26 +159,25 @@ class Pen:
 
 def load_pen() -> Pen:
     """Return the pen described by `assets/pen.toml`."""
-    t = tomllib.loads(asset("pen.toml").read_text(encoding="utf-8"))
-    dock, beacon, magnetic = t["dock"], t["beacon"], t["magnetic"]
+    table = tomllib.loads(asset("pen.toml").read_text(encoding="utf-8"))
     return Pen(
-        side_m=t["pen"]["side_m"],
-        wall_height_m=t["pen"]["wall_height_m"],
-        wall_thickness_m=t["pen"]["wall_thickness_m"],
-        wall_reflectance=t["pen"]["wall_reflectance"],
-        dock=Dock(tuple(dock["centre_m"]), tuple(dock["size_m"]), dock["height_m"], dock["reflectance"]),
-        beacon=Beacon(
-            tuple(beacon["position_m"]),
-            math.radians(beacon["direction_deg"]),
-            tuple(beacon["rate_hz"]),
-            beacon["intensity"],
-        ),
-        room=Room(**t["room"]),
-        lamps=tuple(Lamp(a["name"], tuple(a["position_m"]), a["intensity"]) for a in t.get("lamp", [])),
-        warm=tuple(Warm(**{**a, "position_m": tuple(a["position_m"])}) for a in t.get("warm", [])),
-        magnetism=Magnetism(math.radians(magnetic["north_deg"]), tuple(magnetic["centre"]), tuple(magnetic["swing"])),
-        iron=tuple(Iron(tuple(a["position_m"]), a["depth_m"], tuple(a["field"])) for a in t.get("iron", [])),
+        **table["pen"],
+        dock=_read(Dock, table["dock"]),
+        beacon=_read(Beacon, table["beacon"]),
+        room=_read(Room, table["room"]),
+        lamps=tuple(_read(Lamp, row) for row in table.get("lamp", [])),
+        warm=tuple(_read(Warm, row) for row in table.get("warm", [])),
+        magnetism=_read(Magnetism, table["magnetic"]),
+        iron=tuple(_read(Iron, row) for row in table.get("iron", [])),
     )
+
+
+def _read(kind: Any, row: dict[str, Any]) -> Any:
+    """Return a row as a NamedTuple, with tuples for lists and radians for degrees."""
+    values: dict[str, Any] = {name: tuple(v) if isinstance(v, list) else v for name, v in row.items()}
+    for name in [name for name in values if name.endswith("_deg")]:
+        values[name.replace("_deg", "_rad")] = math.radians(values.pop(name))
+    return kind(**values)
 
 
 def place_of(body: object) -> Pen:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from enum import IntEnum
-from typing import NamedTuple
 
 import numpy as np
 
@@ -15,9 +14,7 @@ from horde_env.robots.critterbot.wire import (
     LEDS_SIZE,
     STATE_SIZE,
     Control,
-    LedMode,
     RobotState,
-    decode_control,
     decode_states,
     encode_control,
     ir_light,
@@ -125,30 +122,6 @@ class DataSource(IntEnum):
     SIMULATOR = 1
 
 
-class StateDrop(NamedTuple):
-    """The content of one state drop.
-
-    Attributes:
-        state: As from the wire, except IR distance, which is the estimate of `restore_ir_distance` and not an integer.
-        ir_distance: The drop's ten numbers, 0..255, shape (10,).
-        time_s: The driver's wall clock when it read the packet; 0 from the simulator.
-        source: A DataSource.
-        on_battery: True unless the bus was above 17.0 V.
-    """
-
-    state: RobotState
-    ir_distance: Floats
-    time_s: float = 0.0
-    source: int = DataSource.ROBOT
-    on_battery: bool = True
-
-
-def scramble_ir_distance(raw: Floats) -> Floats:
-    """Return the driver's 0..255 for ten bits: the high eight of them OR the low two."""
-    bits = np.asarray(raw, dtype=np.int64)
-    return np.asarray(bits >> 2 | bits & 3, dtype=np.float64)
-
-
 def restore_ir_distance(scrambled: Floats) -> Floats:
     """Estimate the readings before the driver's scrambling, 0..1023, shape (n,).
 
@@ -164,72 +137,54 @@ def restore_ir_distance(scrambled: Floats) -> Floats:
     return np.asarray(16.0 * kept + 10.0 / 3.0 * either)
 
 
-def decode_state_drops(frames: list[bytes]) -> list[StateDrop]:
-    """Decode complete state drops; faster than one by one."""
+def decode_state_drops(frames: list[bytes]) -> list[RobotState]:
+    """Decode complete state drops; faster than one by one. IR distance is an estimate and not an integer."""
     ints = np.frombuffer(b"".join(frames), dtype="<i4").reshape(-1, DROP_SIZE // 4)[:, -N_STATE_INTS:]
     raw = np.zeros((len(frames), wire.N_CHANNELS))
     raw[:, : wire.N_ON_WIRE] = ints[:, _CHANNELS]
     raw[:, wire.OVERHEATING] = ints[:, MONITOR] & wire.MONITOR_OVERHEATING
-    own_ir_distance = raw[:, _IR_DISTANCE].copy()
-    simulated = ints[:, SOURCE, None] == DataSource.SIMULATOR
+    own, simulated = raw[:, _IR_DISTANCE], ints[:, SOURCE, None] == DataSource.SIMULATOR
     # The simulator's numbers are fractions of 255 and not scrambled; raw is a fraction of 1023.
-    raw[:, _IR_DISTANCE] = np.where(simulated, own_ir_distance * (1023 / 255), restore_ir_distance(own_ir_distance))
+    raw[:, _IR_DISTANCE] = np.where(simulated, own * (1023 / 255), restore_ir_distance(own))
     raw.flags.writeable = False
-    return [_drop(*row) for row in zip(raw, own_ir_distance, ints.tolist(), strict=True)]
+    # The top byte of the error flags is a copy of the charge state.
+    return [
+        RobotState(row, i[CHARGE], i[ERRORS] & 0xFFFFFF, i[CYCLE_TIME], i[MONITOR])
+        for row, i in zip(raw, ints.tolist(), strict=True)
+    ]
 
 
-def _drop(raw: Floats, ir_distance: Floats, ints: list[int]) -> StateDrop:
-    """Return one drop; the top byte of its error flags is a copy of the charge state."""
-    return StateDrop(
-        RobotState(raw, ints[CHARGE], ints[ERRORS] & 0xFFFFFF, ints[CYCLE_TIME], ints[MONITOR]),
-        ir_distance,
-        time_s=ints[SECONDS] + ints[MICROSECONDS] * 1e-6,
-        source=ints[SOURCE],
-        on_battery=ints[POWER] != 0,
-    )
+def encode_state_drop(state: RobotState, time_s: float) -> bytes:
+    """Encode the driver's drop of a state packet in 396 bytes; `time_s` is its wall clock.
 
-
-def encode_state_drop(drop: StateDrop) -> bytes:
-    """Encode a drop in 396 bytes, with IR distance from `drop.ir_distance`."""
-    seconds, microseconds = divmod(round(drop.time_s * 1e6), 1_000_000)
+    IR distance is scrambled: of ten bits the high eight OR the low two.
+    """
+    seconds, microseconds = divmod(round(time_s * 1e6), 1_000_000)
     ints = np.zeros(N_STATE_INTS, dtype="<i4")
-    ints[_CHANNELS] = drop.state.raw[: wire.N_ON_WIRE]
-    ints[_CHANNELS[_IR_DISTANCE]] = drop.ir_distance
-    ints[[SECONDS, MICROSECONDS, SOURCE, POWER]] = seconds, microseconds, drop.source, drop.on_battery
-    ints[[CHARGE, CYCLE_TIME, MONITOR]] = drop.state.charge_state, drop.state.cycle_time, drop.state.monitor
-    ints[ERRORS] = np.uint32(drop.state.charge_state << 24 | drop.state.error_flags).astype(np.int32)
+    ints[_CHANNELS] = state.raw[: wire.N_ON_WIRE]
+    bits = state.raw[_IR_DISTANCE].astype(np.int64)
+    ints[_CHANNELS[_IR_DISTANCE]] = bits >> 2 | bits & 3
+    ints[[SECONDS, MICROSECONDS, SOURCE, POWER]] = seconds, microseconds, DataSource.ROBOT, state.raw[0] <= 170
+    ints[[CHARGE, CYCLE_TIME, MONITOR]] = state.charge_state, state.cycle_time, state.monitor
+    ints[ERRORS] = np.uint32(state.charge_state << 24 | state.error_flags).astype(np.int32)
     return STATE_START + ints.tobytes()
-
-
-def drop_of(state: RobotState, time_s: float) -> StateDrop:
-    """Return the driver's drop of a state packet, with scrambled IR distance."""
-    own = scramble_ir_distance(state.raw[_IR_DISTANCE])
-    return StateDrop(state, own, time_s, DataSource.ROBOT, on_battery=bool(state.raw[0] <= 170))
 
 
 def encode_control_drop(control: Control) -> bytes:
     """Encode a control in the 94 bytes of a control drop, to be sent in one write. It always has LED bytes.
 
     Raises:
-        ValueError: If a, b or c is not an int8 (the driver would send its low eight bits), a mode is not a byte, or
-            there are not 48 LED bytes with custom LEDs and none without.
+        ValueError: If a number does not fit into its byte; the driver would send its low eight bits.
     """
-    encode_control(control)  # for its checks
-    numbers = np.array([control.mode, control.a, control.b, control.c, control.led_mode], dtype="<i4")
-    return CONTROL_START + numbers.tobytes() + (control.leds or bytes(LEDS_SIZE))
+    encode_control(control)  # for its check
+    return CONTROL_START + np.array(control, dtype="<i4").tobytes() + bytes(LEDS_SIZE)
 
 
 def decode_control_drop(frame: bytes) -> Control:
-    """Decode a control drop as the driver does: the low eight bits of each number, whatever the drop's name.
-
-    Raises:
-        ValueError: If there are not 94 bytes.
-    """
-    if len(frame) != CONTROL_DROP_SIZE:
-        raise ValueError(f"a control drop is {CONTROL_DROP_SIZE} bytes, not {len(frame)}")
-    mode, a, b, c, led_mode = np.frombuffer(frame, dtype="<i4", count=5, offset=len(CONTROL_START)) & 0xFF
-    leds = frame[-LEDS_SIZE:] if led_mode == LedMode.CUSTOM else b""
-    return decode_control(wire.HEADER + bytes([mode, a, b, c, led_mode]) + leds)
+    """Decode the 94 bytes of a control drop as the driver does: the low eight bits of each number."""
+    mode, a, b, c, led_mode = (frame[at] for at in range(len(CONTROL_START), CONTROL_DROP_SIZE - LEDS_SIZE, 4))
+    a, b, c = (v - 256 * (v > 127) for v in (a, b, c))
+    return Control(mode, a, b, c, led_mode)
 
 
 class StateDropParser(IrLightUnwrapper, StreamParser):
@@ -240,7 +195,7 @@ class StateDropParser(IrLightUnwrapper, StreamParser):
     state differs, the bus voltage is 0, or a cycle time that was always 0 is not.
 
     Attributes:
-        newest: The last drop, with its time and source; None before the first.
+        is_simulator: Whether the newest drop is from the original simulator.
     """
 
     header = STATE_START
@@ -248,7 +203,7 @@ class StateDropParser(IrLightUnwrapper, StreamParser):
 
     def __init__(self) -> None:
         super().__init__()
-        self.newest: StateDrop | None = None
+        self.is_simulator = False
         self._is_idle = False  # whether the cycle time was 0, as it is from the firmware of 2011
 
     def is_sound(self, packet: bytes) -> bool:
@@ -272,12 +227,11 @@ class StateDropParser(IrLightUnwrapper, StreamParser):
         found = self.find(data)
         if not found:
             return []
-        drops = decode_state_drops(found)
-        self.newest = drops[-1]
-        return [drop.state for drop in drops]
+        source = len(STATE_START) + 4 * SOURCE
+        self.is_simulator = int.from_bytes(found[-1][source : source + 4], "little") == DataSource.SIMULATOR
+        return decode_state_drops(found)
 
 
 def is_original_simulator(parser: StreamParser | None) -> bool:
     """Return whether the newest drop is from the original simulator, which crashes on controls other than motors'."""
-    newest = parser.newest if isinstance(parser, StateDropParser) else None
-    return newest is not None and newest.source == DataSource.SIMULATOR
+    return isinstance(parser, StateDropParser) and parser.is_simulator

@@ -161,10 +161,15 @@ def encode_state(state: RobotState) -> bytes:
     IR light of up to 1023 loses its top two bits, and a bus voltage of 0 is sent as 255.
 
     Raises:
-        ValueError: If a reading is not an integer or does not fit, if channel 56 contradicts the monitor byte, if there
-            are more than 18 error flags, or if another number is not a byte.
+        ValueError: If a reading does not fit.
     """
-    values = _on_wire(state)
+    readings = state.raw[:N_ON_WIRE]
+    wrong = np.flatnonzero(~((readings >= _LOWEST) & (readings <= _HIGHEST)))
+    if wrong.size:
+        i = wrong[0]
+        raise ValueError(f"{_NAMES[i]} is {readings[i]:g}, the wire carries {_LOWEST[i]:g}..{_HIGHEST[i]:g}")
+    values = readings.astype(np.int64)
+    values[_IR_LIGHT] %= 256  # the firmware casts to a byte before it shifts
     # Low bits that share a byte do not overlap, so their sum is their union.
     row = np.bincount(_LOW, weights=(values & _MASK) << _SHIFT, minlength=STATE_SIZE).astype(np.uint8)
     row[_HIGH] = values >> _BITS & 0xFF
@@ -178,28 +183,6 @@ def encode_state(state: RobotState) -> bytes:
     return bytes(packet)
 
 
-def _on_wire(state: RobotState) -> Ints:
-    """Return the 53 integers of a packet, checked."""
-    raw = np.array(state.raw, dtype=np.float64)
-    if raw.shape != (N_CHANNELS,) or not np.all(raw == np.rint(raw)):
-        raise ValueError(f"raw must be {N_CHANNELS} integers, not {state.raw!r}")
-    if not 0 <= state.error_flags < 1 << N_ERRORS:
-        raise ValueError(f"error_flags are {N_ERRORS} bits, not {state.error_flags:#x}")
-    others = (state.charge_state, state.cycle_time, state.monitor)
-    if not all(0 <= number <= 255 for number in others):
-        raise ValueError(f"charge_state, cycle_time and monitor are bytes, not {others}")
-    if raw[OVERHEATING] != state.monitor & MONITOR_OVERHEATING:
-        raise ValueError(f"overheating is {raw[OVERHEATING]:g} in raw and the monitor byte is {state.monitor:#04x}")
-    readings = raw[:N_ON_WIRE]
-    wrong = np.flatnonzero((readings < _LOWEST) | (readings > _HIGHEST))
-    if wrong.size:
-        i = wrong[0]
-        raise ValueError(f"{_NAMES[i]} is {readings[i]:g}, the wire carries {_LOWEST[i]:g}..{_HIGHEST[i]:g}")
-    values = readings.astype(np.int64)
-    values[_IR_LIGHT] %= 256  # the firmware casts to a byte before it shifts
-    return values
-
-
 def ir_light(state: RobotState) -> Floats:
     """Return a state's eight IR-light readings, modulo 256, shape (8,)."""
     return state.raw[_IR_LIGHT]
@@ -210,10 +193,11 @@ def ir_light(state: RobotState) -> Floats:
 MI_ON = b"\rmi on\r"  # the console command that starts the state packets
 WAKE = b"\rrecharge stop" + MI_ON  # also stops `recharge start`, which only the console can stop
 BODY_SIZE, LEDS_SIZE = 5, 48
+LED_CUSTOM, LED_EXIT = 7, 0x67  # display modes
 
 
 class MotorMode(IntEnum):
-    """Mode of a control packet. Any other number stops the motors."""
+    """Mode of a control packet; 0x6B..0x6E switch voltages, any other number stops the motors."""
 
     WHEEL_SPACE = 0
     XYTHETA_SPACE = 1
@@ -221,24 +205,6 @@ class MotorMode(IntEnum):
     EXIT = 0x68
     ENABLE_CHARGING = 0x69
     DISABLE_CHARGING = 0x6A
-    ENABLE_REFERENCE = 0x6B
-    DISABLE_REFERENCE = 0x6C
-    ENABLE_AMPLIFIER = 0x6D
-    DISABLE_AMPLIFIER = 0x6E
-
-
-class LedMode(IntEnum):
-    """Display of the ring of 16 LEDs."""
-
-    NONE = 0
-    CLEAR = 1
-    BATTERY = 2
-    BALL = 3
-    ERROR = 4
-    EMERGENCY = 5
-    BUSY = 6
-    CUSTOM = 7
-    EXIT = 0x67
 
 
 class Control(NamedTuple):
@@ -247,47 +213,30 @@ class Control(NamedTuple):
     Attributes:
         mode: A MotorMode, or any other byte, which stops the motors.
         a, b, c: Three int8: wheels 100, 220, 340, or x, y (to the RIGHT), theta.
-        led_mode: A LedMode or any other byte.
-        leds: 16 x (red, green, blue), LED 0 at the front, clockwise; only with CUSTOM, else empty.
+        led_mode: Display of the ring of 16 LEDs: 0 none. LED_CUSTOM is followed by 48 bytes of colours, which this
+            package never sends.
     """
 
     mode: int
     a: int = 0
     b: int = 0
     c: int = 0
-    led_mode: int = LedMode.NONE
-    leds: bytes = b""
+    led_mode: int = 0
 
 
 def encode_control(control: Control) -> bytes:
-    """Encode a control packet: 9 bytes, or 57 with custom LEDs.
+    """Encode a control packet in 9 bytes.
 
-    >>> encode_control(Control(MotorMode.XYTHETA_SPACE, 20, led_mode=LedMode.CLEAR)).hex(" ")
+    >>> encode_control(Control(MotorMode.XYTHETA_SPACE, 20, led_mode=1)).hex(" ")
     'de ad be ef 01 14 00 00 01'
 
     Raises:
-        ValueError: If a number does not fit into its byte, or there are not 48 LED bytes with CUSTOM and none without.
+        ValueError: If a number does not fit into its byte.
     """
-    mode, *values, led_mode, leds = control
+    mode, *values, led_mode = control
     if not all(-128 <= v <= 127 for v in values) or not all(0 <= v <= 255 for v in (mode, led_mode)):
         raise ValueError(f"modes must be 0..255 and a, b, c -128..127: {control}")
-    if len(leds) != (LEDS_SIZE if led_mode == LedMode.CUSTOM else 0):
-        raise ValueError(f"custom LEDs are {LEDS_SIZE} bytes and other LED modes have none: {control}")
-    return HEADER + bytes([mode, *(v & 0xFF for v in values), led_mode]) + leds
-
-
-def decode_control(packet: bytes) -> Control:
-    """Decode a control packet.
-
-    Raises:
-        ValueError: If it is not a control packet.
-    """
-    body = packet[len(HEADER) :]
-    custom = len(body) >= BODY_SIZE and body[4] == LedMode.CUSTOM
-    if not packet.startswith(HEADER) or len(body) != BODY_SIZE + LEDS_SIZE * custom:
-        raise ValueError(f"a control packet is 9 bytes, or 57 with custom LEDs, after {HEADER.hex()}: {packet.hex()}")
-    a, b, c = (v - 256 * (v > 127) for v in body[1:4])
-    return Control(body[0], a, b, c, body[4], bytes(body[BODY_SIZE:]))
+    return HEADER + bytes([mode, *(v & 0xFF for v in values), led_mode])
 
 
 def drive(request: Floats, spec: RobotSpec) -> Control:
@@ -323,7 +272,7 @@ STOP = encode_control(HALT)
 # large velocity. Zeros complete any partial packet without effect.
 FILL = bytes(BODY_SIZE + LEDS_SIZE)
 
-LEAVE = Control(MotorMode.EXIT, led_mode=LedMode.EXIT)  # to the console; works while the robot drives to its dock
+LEAVE = Control(MotorMode.EXIT, led_mode=LED_EXIT)  # to the console; works while the robot drives to its dock
 
 # No voltage at once, without a ramp: the wheels roll on. It stops a robot that was left in WHEEL_VOLTAGE. HALT must
 # come before it, in an earlier cycle, because only the last packet of a cycle acts; see the module.

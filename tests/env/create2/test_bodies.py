@@ -33,7 +33,7 @@ class TestSimulatedCreate(BackendContract):
 
 @pytest.mark.hardware
 class TestEmulatedCreate(BackendContract):
-    """Over its bytes, on a pseudo terminal, in lockstep."""
+    """Over its bytes, in lockstep."""
 
     def make_backend(self) -> Backend:
         body = EmulatedCreate()

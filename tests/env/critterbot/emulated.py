@@ -6,7 +6,7 @@ import numpy as np
 
 from horde_env.robot import critterbot
 from horde_env.robots.critterbot import wire
-from horde_env.robots.critterbot.emulator.microcontroller import Microcontroller, build_robot
+from horde_env.robots.critterbot.emulator.microcontroller import Microcontroller
 from horde_env.robots.critterbot.simulator import firmware
 from horde_env.robots.critterbot.wire import Control, MotorMode, RobotState, encode_control
 from tests.env.hardware.packets import decode_state
@@ -19,7 +19,7 @@ def robot(
     seed: int = 0, *, awake: bool = True, x: float = 0.0, y: float = 0.0, heading: float = 0.0
 ) -> Microcontroller:
     """Return a robot at rest in its pen, with the motors' full voltage cap."""
-    robot = build_robot(awake=awake)
+    robot = Microcontroller(awake=awake)
     robot.boot(np.random.default_rng(seed), x, y, heading)
     if awake:
         for k in range(130):

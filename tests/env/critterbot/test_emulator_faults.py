@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from horde_env.emulation.faults import FaultRates
 from horde_env.robot import critterbot
 from horde_env.robots.critterbot import wire
 from horde_env.robots.critterbot.emulator.emulator import LASTING_S, Faults
@@ -22,7 +21,7 @@ PACKET = encode_control(Control(1, 20, 0, 5))
 
 def faulty(seed: int = 0, **rates: float) -> tuple[Microcontroller, Faults]:
     it = robot(seed)
-    return it, Faults(it, FaultRates(**rates), np.random.default_rng(seed))
+    return it, Faults(it, rates, np.random.default_rng(seed))
 
 
 def cycles(it: Microcontroller, faults: Faults, n: int, mode: int = 1, *values: int) -> bytes:

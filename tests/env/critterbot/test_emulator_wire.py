@@ -6,11 +6,12 @@ import numpy as np
 import pytest
 
 from horde_env.robots.critterbot import wire
-from horde_env.robots.critterbot.emulator.microcontroller import PARITY, Microcontroller, PacketSenses
+from horde_env.robots.critterbot.emulator.microcontroller import PARITY, Microcontroller
 from horde_env.robots.critterbot.place import load_pen
 from horde_env.robots.critterbot.simulator.backend import SimulatedBody
+from horde_env.robots.critterbot.simulator.sensors import Senses
 from horde_env.robots.critterbot.stream import IrLightUnwrapper
-from horde_env.robots.critterbot.wire import MI_ON, Control, LedMode, MotorMode, encode_control
+from horde_env.robots.critterbot.wire import LED_EXIT, MI_ON, Control, MotorMode, encode_control
 from tests.env.critterbot.emulated import SPEC, STOP, drive, is_packet, listen, robot, say, setpoints
 from tests.env.hardware.packets import decode_state
 
@@ -95,7 +96,7 @@ def test_recharge_start_drives_the_robot_and_no_command_stops_it() -> None:
 def test_recharge_stop_gives_the_robot_back() -> None:
     """Its way out of the packets is the only word that is obeyed; then the timeout ends the last request."""
     awake, _ = console(b"recharge start\rmi on", n=200)
-    say(awake, MotorMode.EXIT, led=LedMode.EXIT)
+    say(awake, MotorMode.EXIT, led=LED_EXIT)
     awake.cycle()
     awake.receive(b"recharge stop\rmi on\r")
     listened = [awake.cycle() for _ in range(80)]
@@ -108,7 +109,7 @@ def test_recharge_stop_gives_the_robot_back() -> None:
 def test_exit_stops_the_packets_and_mi_on_brings_them_back() -> None:
     """The packet of the cycle in which the exit is read is still sent."""
     awake = robot()
-    say(awake, MotorMode.EXIT, led=LedMode.EXIT)
+    say(awake, MotorMode.EXIT, led=LED_EXIT)
     assert is_packet(awake.cycle())
     assert b"".join(awake.cycle() for _ in range(20)) == b""
     awake.receive(MI_ON)
@@ -117,7 +118,7 @@ def test_exit_stops_the_packets_and_mi_on_brings_them_back() -> None:
     assert is_packet(awake.cycle())
 
 
-@pytest.mark.parametrize(("mode", "led"), [(MotorMode.EXIT, 0), (MotorMode.WHEEL_SPACE, LedMode.EXIT)])
+@pytest.mark.parametrize(("mode", "led"), [(MotorMode.EXIT, 0), (MotorMode.WHEEL_SPACE, LED_EXIT)])
 def test_half_an_exit_is_none(mode: int, led: int) -> None:
     awake = robot()
     say(awake, mode, led=led)
@@ -126,7 +127,7 @@ def test_half_an_exit_is_none(mode: int, led: int) -> None:
 
 def test_exit_and_a_later_packet_of_the_same_cycle_is_no_exit() -> None:
     awake = robot()
-    say(awake, MotorMode.EXIT, led=LedMode.EXIT)
+    say(awake, MotorMode.EXIT, led=LED_EXIT)
     say(awake, MotorMode.WHEEL_SPACE, 5, 5, 5)
     awake.cycle()
     assert is_packet(awake.cycle())
@@ -179,10 +180,10 @@ def test_ir_light_is_sent_modulo_256() -> None:
     counts = np.array([40, 171, 302, 433, 564, 695, 826, 957])
     awake = robot()
 
-    class Bright(PacketSenses):
+    class Bright(Senses):
         packets = np.array([counts, counts]) / 255
 
-    awake.senses = Bright(SPEC, PEN)
+    awake.senses.__class__ = Bright
     assert listen(awake, 1)[0].raw[SPEC.group("ir_light")].tolist() == (counts % 256).tolist()
 
 

@@ -86,15 +86,6 @@ def test_a_request_to_the_left_is_judged_in_the_firmwares_wheel_units() -> None:
     assert judged(*[(left * [1.0, -1.0, 1.0], STILL)] * 6)[-1] == ""
 
 
-def test_a_new_life_begins_without_a_complaint() -> None:
-    obedience = VoltageObedience(SPEC)
-    for _ in range(6):
-        obedience.judge(FORWARD, STILL)
-    obedience.forget()
-    assert obedience.complaint == ""
-    assert [obedience.judge(FORWARD, STILL) for _ in range(5)] == [""] * 5
-
-
 # ---- no false alarm --------------------------------------------------------------------------------------------------
 
 

@@ -94,20 +94,6 @@ def test_the_reason_names_the_numbers_and_does_not_change_while_it_holds() -> No
 
 
 @RELAXED
-@given(st.lists(st.integers(125, 134), min_size=1), st.booleans())
-def test_inside_the_band_of_the_bus_nothing_ever_changes(volts: list[int], stopped: bool) -> None:
-    start = [frame(bus=124 if stopped else 160)]
-    assert set(judged(start + [frame(bus=v) for v in volts])) == {not stopped}
-
-
-@RELAXED
-@given(st.lists(st.integers(65, 84), min_size=1), st.booleans())
-def test_inside_the_band_of_the_heat_nothing_ever_changes(readings: list[int], stopped: bool) -> None:
-    start = [frame(heat=64 if stopped else 128)]
-    assert set(judged(start + [frame(heat=r) for r in readings])) == {not stopped}
-
-
-@RELAXED
 @given(st.lists(st.tuples(st.integers(0, 255), st.integers(0, 255), st.booleans(), st.sampled_from([0, 11, 2, 211]))))
 def test_it_stops_at_once_and_lets_go_only_beyond_every_margin(life: list[tuple[int, int, bool, int]]) -> None:
     """At 1 s per frame, so that contacts count as settled: it moves again only on a frame beyond all margins."""

@@ -16,7 +16,7 @@ from horde_env.robots.critterbot.body import DROPS, SERIAL, send_stop
 from horde_env.robots.critterbot.emulator.console import Receiver
 from horde_env.robots.critterbot.simulator import firmware as fw
 from horde_env.robots.critterbot.simulator.firmware import Firmware
-from horde_env.robots.critterbot.wire import COAST, HALT, LEDS_SIZE, RAMP_S, Control, LedMode, encode_control
+from horde_env.robots.critterbot.wire import COAST, HALT, LED_CUSTOM, LEDS_SIZE, RAMP_S, Control, encode_control
 from tests.env.hardware.packets import SPEC
 
 pytestmark = pytest.mark.hardware
@@ -52,9 +52,9 @@ class Bare:
 def anything(rng: np.random.Generator) -> bytes:
     """Return what a host, another program or a bad line may send: whole packets of any kind, pieces, noise."""
     mode = int(rng.choice([0, 1, 1, 2, 3, 77, 0x68, 0x69, 0x6E, rng.integers(256)]))
-    leds = int(rng.choice([0, 1, LedMode.CUSTOM]))
+    leds = int(rng.choice([0, 1, LED_CUSTOM]))
     numbers = [int(v) for v in rng.integers(-128, 128, 3)] if rng.random() < 0.8 else [0, 0, 0]
-    packet = encode_control(Control(mode, *numbers, leds, rng.bytes(LEDS_SIZE) if leds == LedMode.CUSTOM else b""))
+    packet = encode_control(Control(mode, *numbers, leds)) + (rng.bytes(LEDS_SIZE) if leds == LED_CUSTOM else b"")
     kind = rng.random()
     if kind < 0.7:
         return packet
@@ -174,7 +174,7 @@ def test_without_what_completes_a_half_packet_the_last_words_are_colours() -> No
 
     def waiting() -> Bare:
         robot = Bare(np.random.default_rng(0))
-        robot.cycle(encode_control(Control(0, 20, 20, 20, LedMode.CUSTOM, bytes(LEDS_SIZE)))[:9])
+        robot.cycle(encode_control(Control(0, 20, 20, 20, LED_CUSTOM)))
         return robot
 
     def driven_for(words: Words) -> int:

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from horde_env.robot import critterbot
 from horde_env.robots.critterbot import wire
-from horde_env.robots.critterbot.stream import StateDrop, StateParser, decode_state_drops
-from horde_env.robots.critterbot.wire import Control, LedMode, RobotState
+from horde_env.robots.critterbot.stream import StateParser
+from horde_env.robots.critterbot.wire import LED_CUSTOM, Control, RobotState
 
 SPEC = critterbot()
 RELAXED = settings(deadline=None)  # a busy machine is no failure
@@ -42,10 +42,6 @@ def decode_state(packet: bytes) -> RobotState:
     return wire.decode_states([packet])[0]
 
 
-def decode_drop(frame: bytes) -> StateDrop:
-    return decode_state_drops([frame])[0]
-
-
 GOLDEN_STATE = decode_state(GOLDEN)
 LOWEST, HIGHEST = wire._LOWEST.astype(int), wire._HIGHEST.astype(int)
 HIGHEST[SPEC.group("ir_light")] = 255  # the field has room for 1023, the firmware's cast leaves a byte
@@ -74,10 +70,7 @@ controls = st.builds(
     Control,
     st.integers(0, 255),
     *[st.integers(-128, 127)] * 3,
-    st.integers(0, 255).filter(lambda mode: mode != LedMode.CUSTOM),
-    st.just(b""),
-) | st.builds(
-    Control, st.integers(0, 255), *[st.integers(-128, 127)] * 3, st.just(7), st.binary(min_size=48, max_size=48)
+    st.integers(0, 255).filter(lambda mode: mode != LED_CUSTOM),
 )
 
 

@@ -15,7 +15,7 @@ from horde_env.errors import BackendLost, BackendUnavailable, EmergencyStop
 from horde_env.hardware.latch import EmergencyLatch
 from horde_env.robot import critterbot
 from horde_env.robots.critterbot.body import SerialBody
-from horde_env.robots.critterbot.wire import COAST, HALT, Control, LedMode, MotorMode, drive
+from horde_env.robots.critterbot.wire import COAST, HALT, LED_CUSTOM, Control, MotorMode, drive
 from tests.env.hardware.packets import GOLDEN_RAW, SPEC
 from tests.env.hardware.virtual import FORWARD, REST, VirtualRobot, serial_body
 
@@ -306,7 +306,7 @@ def test_a_robot_that_stays_away_is_given_up_and_may_be_reset(robot: VirtualRobo
     start = robot.now
     robot.unplug()
 
-    with pytest.raises(BackendLost, match=r"no frame from .*serial for 2\.\d s \(limit 2.0 s\)") as lost:
+    with pytest.raises(BackendLost, match=r"no frame from memory for 2\.\d s \(limit 2.0 s\)") as lost:
         life(body, 100)
     said = str(lost.value)
     assert "there is no port" in said
@@ -641,4 +641,4 @@ def test_an_interrupted_write_is_completed_before_the_next_command(robot: Virtua
     assert len(torn) == 1
     assert {(c.mode, c.a, c.b, c.c) for c in robot.controls()[4:]} <= {(1, 0, 0, 0), (1, 20, 0, 0), (2, 0, 0, 0)}
     assert robot.controls()[-1] == COAST
-    assert LedMode.CUSTOM not in {c.led_mode for c in robot.controls()}
+    assert LED_CUSTOM not in {c.led_mode for c in robot.controls()}

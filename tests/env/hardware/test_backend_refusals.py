@@ -16,7 +16,6 @@ from horde_env.clock import SimulatedClock
 from horde_env.errors import BackendUnavailable, EmergencyStop
 from horde_env.hardware.backend import PhysicalBody
 from horde_env.hardware.latch import EmergencyLatch
-from horde_env.hardware.port import serial_for_url
 from horde_env.hardware.settings import PortConfig
 from horde_env.hardware.stream import Counts
 from horde_env.robots.critterbot.body import SerialBody, explain_silence
@@ -34,7 +33,7 @@ def _own_state(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 def test_a_port_in_use(robot: VirtualRobot) -> None:
     """A second program drives the robot already and is not disturbed."""
-    first, second = serial_body(robot), serial_body(robot, connect=serial_for_url)
+    first, second = serial_body(robot), serial_body(robot)
     first.reset(RNG)
     n = len(robot.received)
     with pytest.raises(BackendUnavailable, match="is in use by another program"):
@@ -61,8 +60,8 @@ def test_what_is_not_a_robot(robot: VirtualRobot, instead: bytes, sentence: str)
     body = serial_body(robot)
     with pytest.raises(BackendUnavailable, match=sentence):
         body.reset(RNG)
-    assert robot.lockstep._port is not None
-    assert robot.lockstep._port.is_closed
+    assert robot.end.port is not None
+    assert not robot.end.port.is_open
     assert all(speeds == (0, 0, 0) for _, speeds in robot.speeds)
     body.close()
 

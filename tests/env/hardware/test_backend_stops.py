@@ -31,6 +31,7 @@ def robot(robot: VirtualRobot) -> VirtualRobot:
     robot.firmware.command(*ASKED[:4])
     robot.sleep(1.0)  # which compiles the firmware, before there is a deadline
     robot.speeds.clear()
+    robot.url = robot.line.open_pty()
     robot.line.start()
     return robot
 

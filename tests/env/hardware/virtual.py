@@ -11,8 +11,8 @@ import numpy as np
 from horde_env.backend import Floats, Frame
 from horde_env.clock import RealTimeClock
 from horde_env.emulation.emulator import RobotEmulator
-from horde_env.emulation.faults import FaultRates, LineFaults
-from horde_env.emulation.lockstep import LockstepClock
+from horde_env.emulation.faults import LineFaults
+from horde_env.emulation.lockstep import LockstepClock, MemoryLine
 from horde_env.hardware.settings import LinkSettings, PortConfig
 from horde_env.robots.critterbot import wire
 from horde_env.robots.critterbot.body import SerialBody
@@ -60,10 +60,11 @@ class VirtualRobot:
         self.speeds: list[tuple[float, tuple[int, ...]]] = []
         self.spoil: Callable[[bytes], bytes] = lambda packet: packet
         self.n_cycles, self._until = 0, 0.0
-        self._faults = Faults(self, FaultRates(), np.random.default_rng(0))
+        self._faults = Faults(self, {}, np.random.default_rng(0))
         self.line = Line(self, self._faults, repeat(0.0), CYCLE_S)
-        self.url, self.lockstep = self.line.open_pty(), LockstepClock(self.line, batch=1)
-        self.connect = self.lockstep.connect
+        self.end, self.lockstep = MemoryLine(), LockstepClock(batch=1)
+        self.url, self.connect = self.line.add(self.end), self.end.connect
+        self.lockstep.join(self.line, self.end)
 
     # ---- time --------------------------------------------------------------------------------------------------------
 
@@ -78,7 +79,7 @@ class VirtualRobot:
     def sleep(self, seconds: float) -> None:
         """Advance the time, cycle by cycle."""
         end = self.now + seconds
-        self.lockstep._advance(max(int((end + 1e-9) / CYCLE_S) - self.n_cycles, 0))
+        self.lockstep._advance(self.line, max(int((end + 1e-9) / CYCLE_S) - self.n_cycles, 0))
         self._until = end
 
     def clock(self) -> RealTimeClock:
@@ -90,8 +91,8 @@ class VirtualRobot:
         """Pull the plug; the host notices at once."""
         self._faults.inject("unplug", 3600.0)
         self.line._plug()
-        if self.lockstep._port is not None:
-            self.lockstep._port.hand_over()
+        if self.end.port is not None:
+            self.end.port.hand_over()
 
     def plug(self) -> None:
         """Plug it in again."""

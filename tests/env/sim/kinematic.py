@@ -36,10 +36,11 @@ def read(
 ) -> None:
     """Write channels 16..52 of the packet at `t_s`, as `period.sample` does for a body with an engine."""
     noise = rng.standard_normal(senses.n_normal), rng.random((2, senses.n_uniform))
-    kit, air = senses.prepare(t_s)
+    *kit, times, room = senses.at(t_s)
+    air = kernels.air_at(times, room, t_s)
     felt = 0.5 * (before.ax + now.ax), 0.5 * (before.ay + now.ay)
     poses = (*before[:3], before.yaw_rate, *before[6:8]), (*now[:3], now.yaw_rate, *felt)
-    kernels.read(*kit, *noise, *poses, now.wheel_speed, now.duty, now.contact_n_s, *air, out[16:53])
+    kernels.read(*kit, *noise, *poses, now.wheel_speed, now.duty, now.contact_n_s, air, out[16:53])
 
 
 def at(x: float = 0.0, y: float = 0.0, heading: float = 0.0, **rest: float) -> BodyState:

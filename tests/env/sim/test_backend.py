@@ -161,7 +161,7 @@ def test_the_docks_contacts_are_met_by_a_nose_that_is_near_and_straight(
 ) -> None:
     """Within 5 cm of the middle of the dock's face and 20 degrees of its axis."""
     machine = robot.machine
-    x, y, ux, uy, _ = machine.face.tolist()
+    x, y, ux, uy = machine.face[:4].tolist()
     heading = math.atan2(-uy, -ux) + math.radians(off_deg)
     radius = SPEC.body["radius_m"]
     nose = x - aside_m * uy, y + aside_m * ux

@@ -8,7 +8,7 @@ import pytest
 
 from horde_env.robot import critterbot
 from horde_env.robots.critterbot.place import load_pen
-from horde_env.robots.critterbot.simulator.sensors import ChangingSenses
+from horde_env.robots.critterbot.simulator.sensors import Senses
 
 pytestmark = pytest.mark.sim
 SPEC = critterbot()
@@ -48,7 +48,7 @@ def test_a_moved_lamp_changes_only_light_and_warmth_from_its_time_on() -> None:
 )
 def test_invalid_moves_are_refused(moves: list[tuple], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        ChangingSenses(SPEC, load_pen(), moves)
+        Senses(SPEC, load_pen(), moves)
 
 
 CURRENT = SPEC.group("motor_current")

@@ -20,8 +20,8 @@ from horde_env.env import PenEnv
 from horde_env.robot import critterbot
 from horde_env.robots.critterbot.drives import SLOW, DockingDrive
 from horde_env.robots.critterbot.place import Pen
+from horde_env.robots.critterbot.simulator import period
 from horde_env.robots.critterbot.simulator.backend import SimulatedBody
-from horde_env.robots.critterbot.simulator.machine import Machine
 
 pytestmark = pytest.mark.sim
 SPEC = critterbot()
@@ -91,20 +91,14 @@ def test_it_docks_from_a_few_poses() -> None:
 
 
 @pytest.mark.slow
-def test_wiggling_meets_contacts_with_smaller_tolerances(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wiggling_meets_contacts_with_smaller_tolerances() -> None:
     """3 cm and 4 degrees instead of 5 cm and 20. Measured: 38 of 40, the slowest of these in 42 s.
 
     A robot that pushes against the dock for seconds loses its strength, as the real one does (`firmware.limit_duty`).
     """
-
-    def touches(machine: Machine) -> bool:
-        (x, y, ux, uy, nose_m), m = machine.face, machine.body.motion
-        c, s = math.cos(m.heading), math.sin(m.heading)
-        off_m = math.hypot(m.x + nose_m * c - x, m.y + nose_m * s - y)
-        return off_m < 0.03 and -(c * ux + s * uy) > math.cos(math.radians(4.0))
-
-    monkeypatch.setattr(Machine, "on_dock", touches)
-    body = SimulatedBody(physics="bullet")  # the planar engine's kernel has the contacts compiled in
+    body = SimulatedBody(physics="bullet")
+    body.reset(np.random.default_rng(0))
+    body.machine.face[period.REACH_M], body.machine.face[period.REACH_COS] = 0.03, math.cos(math.radians(4.0))
     done = trials(body, 20, seed=1000)
     body.close()
     assert sum(t.docked for t in done) >= 17

@@ -79,21 +79,6 @@ def test_all_wheels_of_a_ramp_arrive_together_after_200_ms(robot: Firmware, repe
     assert setpoints[19] == setpoints[20] == [20, 10, -5]
 
 
-def test_a_ramp_has_sixteen_fractional_bits(robot: Firmware) -> None:
-    """The longest: 19 units in 200 steps. 179 x 19 / 200 is 17.005, which 15 bits would make 16.9997."""
-    for request, n in (((-100, 0, 0), 101), ((100, 19, 0), 179)):
-        for _ in range(n):
-            robot.command(fw.WHEEL_SPACE, *request)
-            robot.cycle(BUS, False)
-    assert robot.wheels[fw.SETPOINT].tolist() == [79, 17, 0]
-
-
-def test_half_a_second_of_silence_slews_to_zero(robot: Firmware) -> None:
-    """The 50th cycle begins the ramp (++count == 50), with one unit per cycle."""
-    robot.command(fw.WHEEL_SPACE, 10, 10, 10)
-    assert cycles(robot, 59)[48:] == [[k] * 3 for k in range(10, -1, -1)]
-
-
 @pytest.mark.parametrize("ramped", [1, 10, 19, 20])
 def test_duty_0_during_a_ramp_does_not_end_it(robot: Firmware, ramped: int) -> None:
     """Its units are duties from then on, up to its target and until the timeout: 49 cycles of 10 ms.
@@ -151,13 +136,6 @@ def test_the_duty_cap_follows_the_bus(robot: Firmware) -> None:
         robot.cycle(bus, False)
         assert robot.wheels[fw.DUTY].tolist() == [min(cap, 100), -min(cap, 100), min(cap, 100)]
         assert robot.wheels[fw.OUTPUT].tolist() == [100, -100, 100]
-
-
-def test_after_overvoltage_the_cap_grows_as_after_power_up(robot: Firmware) -> None:
-    robot.wheels[fw.CLICKS] = 1
-    duties = [run_duty(robot, 50, bus=bus)[0] for bus in (165, 186, 165, 165, 165)]
-    assert duties == [50, 0, 1, 2, 3]
-    assert run_duty(new_firmware(), *[50] * 60) == [min(k, 50) for k in range(1, 61)]
 
 
 def test_a_stalled_motor_loses_a_unit_of_duty_every_six_periods(robot: Firmware) -> None:

@@ -88,19 +88,6 @@ def test_the_magnetometer_swings_by_95_counts_in_x_and_barely_elsewhere() -> Non
     assert around[:, 0].argmax() / 2 == pytest.approx(30.0)
 
 
-def test_steel_under_the_floor_bends_the_field_nearby() -> None:
-    """Right above it all of its field; a depth aside 2^-1.5 = 0.35 of it."""
-    x, y, depth, east, _, up = IRON[0]
-    plain = counts(x, y, 0.0, IRON[:0])
-    np.testing.assert_allclose(counts(x, y, 0.0, IRON[:1]) - plain, [east, 0.0, up])
-    np.testing.assert_allclose(counts(x + depth, y, 0.0, IRON[:1]) - plain, np.array([east, 0.0, up]) / 2**1.5)
-
-
-def test_the_motors_disturb_the_magnetometer_a_little() -> None:
-    disturbed = counts(0.0, 0.0, 0.0, duty=np.array([1.0, -1.0, 0.0])) - counts(0.0, 0.0, 0.0)
-    assert 5 < disturbed[0] < 25
-
-
 def test_the_kernels_agree_with_their_slow_twins() -> None:
     rng, quiet = np.random.default_rng(seed=2), np.zeros(7)
     for _ in range(50):

@@ -23,7 +23,7 @@ def supply_with(charge: float | tuple[float, ...], *, enabled: bool = True) -> P
 def hours_until_low(motors_a: float) -> float:
     supply, hours = PowerSupply(), 0.0
     while not supply.is_low:
-        supply.advance(motors_a, on_dock=False, dt_s=10.0)
+        power.advance(supply.amounts, supply.marks, motors_a, False, 10.0)
         hours += 10.0 / HOUR_S
     return hours
 
@@ -37,8 +37,8 @@ def test_a_full_robot_reads_as_in_the_log() -> None:
     """Log: bus 163 to 167, batteries 164 to 168 (x 0.1 V)."""
     supply = PowerSupply()
     for motors_a in (0.0, 0.3, 2.0):
-        supply.advance(motors_a, on_dock=False, dt_s=0.1)
-        assert 163 <= supply.bus_byte <= 167
+        power.advance(supply.amounts, supply.marks, motors_a, False, 0.1)
+        assert 163 <= power.bus_byte(supply.amounts) <= 167
         assert all(164 <= 10 * v <= 168 for v in supply.battery_v)
 
 
@@ -46,24 +46,24 @@ def test_the_dock_changes_only_the_bus_while_charging_is_disabled() -> None:
     """As after boot: half empty, an hour at the dock, and the motors are never held."""
     supply = supply_with(0.5, enabled=False)
     for _ in range(3600):
-        supply.advance(0.2, on_dock=True, dt_s=1.0)
-        assert not supply.holds_motors
+        power.advance(supply.amounts, supply.marks, 0.2, True, 1.0)
+        assert not power.holds_motors(supply.marks)
     assert supply.charge.tolist() == [0.5, 0.5, 0.5]
-    assert 172 < supply.bus_byte <= 185  # "plugged" for the firmware, and the motors still turn
+    assert 172 < power.bus_byte(supply.amounts) <= 185  # "plugged" for the firmware, and the motors still turn
 
 
 def test_enabled_the_dock_charges_one_battery_after_the_other_and_can_then_be_left() -> None:
     supply = supply_with(0.6)
     states = [supply.state]
     while supply.state != power.COMPLETE:
-        supply.advance(0.0, on_dock=True, dt_s=1.0)
+        power.advance(supply.amounts, supply.marks, 0.0, True, 1.0)
         if supply.state != states[-1]:
             states.append(supply.state)
-            assert supply.holds_motors == (supply.state != power.COMPLETE)
+            assert power.holds_motors(supply.marks) == (supply.state != power.COMPLETE)
     assert states == list(range(12))
     assert supply.charge.tolist() == [1.0, 1.0, 1.0]
-    supply.advance(0.0, on_dock=False, dt_s=0.1)
-    assert (supply.state, supply.holds_motors) == (power.UNPLUGGED, False)
+    power.advance(supply.amounts, supply.marks, 0.0, False, 0.1)
+    assert (supply.state, power.holds_motors(supply.marks)) == (power.UNPLUGGED, False)
 
 
 @pytest.mark.parametrize(
@@ -83,8 +83,8 @@ def test_when_a_charge_begins(
 ) -> None:
     supply = supply_with(charge, enabled=enabled)
     for _ in range(round(duration_s / 0.1)):
-        supply.advance(0.0, on_dock=on_dock, dt_s=0.1)
-    assert supply.holds_motors == charges
+        power.advance(supply.amounts, supply.marks, 0.0, on_dock, 0.1)
+    assert power.holds_motors(supply.marks) == charges
     assert (supply.state == power.UNPLUGGED) != charges
     assert on_dock or max(supply.charge) < 0.3
 
@@ -93,11 +93,11 @@ def test_unplugged_while_charging_the_robot_is_paralysed_until_it_is_plugged_in_
     """State 201, then the state before it: not 1, which would start a new charge."""
     supply = supply_with((0.95, 0.3, 0.3))
     for _ in range(300):
-        supply.advance(0.0, on_dock=True, dt_s=1.0)
+        power.advance(supply.amounts, supply.marks, 0.0, True, 1.0)
     assert supply.state == 4
     for on_dock, state in ((False, power.INTERRUPTED), (True, power.INTERRUPTED), (True, 4)):
-        supply.advance(0.0, on_dock=on_dock, dt_s=0.1)
-        assert (supply.state, supply.holds_motors) == (state, True)
+        power.advance(supply.amounts, supply.marks, 0.0, on_dock, 0.1)
+        assert (supply.state, power.holds_motors(supply.marks)) == (state, True)
 
 
 def test_a_load_lowers_the_voltages() -> None:
@@ -105,17 +105,9 @@ def test_a_load_lowers_the_voltages() -> None:
     seen = []
     for motors_a in (0.0, 6.0):
         supply = PowerSupply()
-        supply.advance(motors_a, on_dock=False, dt_s=1e-6)
+        power.advance(supply.amounts, supply.marks, motors_a, False, 1e-6)
         seen.append([*supply.battery_v, supply.bus_v])
     np.testing.assert_allclose(np.subtract(*seen), [0.1, 0.1, 0.1, 0.1 + 0.12], atol=1e-6)
-
-
-def test_an_old_battery_lowers_all_voltages() -> None:
-    new, old = PowerSupply(), PowerSupply()
-    old.sag_v = 4.0
-    for supply in (new, old):
-        supply.advance(0.5, on_dock=False, dt_s=0.1)
-    assert [old.bus_v, *old.battery_v] == pytest.approx([v - 4.0 for v in (new.bus_v, *new.battery_v)])
 
 
 def test_an_empty_robot_is_off_until_it_is_docked() -> None:
@@ -125,15 +117,8 @@ def test_an_empty_robot_is_off_until_it_is_docked() -> None:
         (0.005, False, 0.5, False), (0.005, False, 0.5, True), (0.9, False, 1.0, True), (0.9, True, 0.1, False),
     ):  # fmt: skip
         supply.charge[:] = charge
-        supply.advance(0.0, on_dock=on_dock, dt_s=dt_s)
-        assert (supply.is_low, supply.holds_motors) == (is_low, is_low)
-
-
-def test_a_small_scale_empties_the_batteries_sooner() -> None:
-    small, large = PowerSupply(0.01), PowerSupply(1.0)
-    small.advance(0.5, on_dock=False, dt_s=1.0)
-    large.advance(0.5, on_dock=False, dt_s=100.0)
-    assert small.charge == pytest.approx(large.charge, rel=1e-12)
+        power.advance(supply.amounts, supply.marks, 0.0, on_dock, dt_s)
+        assert (supply.is_low, power.holds_motors(supply.marks)) == (is_low, is_low)
 
 
 @pytest.mark.parametrize("scale", [0.0, -1.0, float("nan"), float("inf")])

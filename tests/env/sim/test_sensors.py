@@ -98,25 +98,6 @@ def test_infrared_light_never_reaches_256() -> None:
     assert stand(at(0.45, -0.78, -math.pi / 2), 500)[:, 33:41].max() < 256
 
 
-def test_ir_light_is_the_mean_of_the_packet_before_and_this_one() -> None:
-    """`previous` faces the beacon, `body` faces north: the packet that was lit decides, so both readings occur."""
-    toward, north = at(0.45, -0.4, -math.pi / 2), at(0.45, -0.4, math.pi / 2)
-    made, rng, out, seen = senses(), np.random.default_rng(0), np.zeros(57), []
-    for i in range(300):
-        read(made, toward, north, 0.1 * (i + 1) + (0.01 if i % 2 else 0.0), rng, out)
-        seen.append(out[33] * 255)
-    assert min(seen) < 20
-    assert max(seen) > 45
-
-
-def test_a_moved_lamp_is_sensed_at_once() -> None:
-    """From one packet to the next, by the sensor that faces it."""
-    made, here = senses(), at(-0.5, -0.5, 0.0)
-    before = stand(here, 20, made=made)[:, 41].mean()
-    made.pen = made.pen.lit_from("lamp", (-0.1, -0.5, 0.3))
-    assert 100 < stand(here, 20, made=made)[:, 41].mean() - before < 1023
-
-
 def test_a_pen_without_lamps_or_warmth_is_dark_and_at_room_temperature() -> None:
     made = Senses(SPEC, replace(load_pen(), lamps=(), warm=(), iron=()))
     raw = stand(at(), 50, made=made)
@@ -137,7 +118,8 @@ def test_lamps_flicker_at_twice_the_mains_rate() -> None:
     """Brightest an eighth of a cycle after zero, darkest after three eighths."""
     made = senses()
     room = made.pen.room
-    gain = [made.prepare(part / room.mains_hz)[1][2] for part in (0.0, 1 / 8, 1 / 4, 3 / 8, 1 / 2)]
+    *_, times, numbers = made.kit
+    gain = [packet.air_at(times, numbers, part / room.mains_hz)[2] for part in (0.0, 1 / 8, 1 / 4, 3 / 8, 1 / 2)]
     np.testing.assert_allclose(gain, 1.0 + room.flicker * np.array([0.0, 1.0, 0.0, -1.0, 0.0]), atol=1e-12)
     assert room.flicker > 0.0
 

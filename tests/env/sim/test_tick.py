@@ -19,8 +19,9 @@ import pytest
 
 from horde_env.robot import critterbot
 from horde_env.robots.critterbot.place import load_pen
-from horde_env.robots.critterbot.simulator import fields, firmware, motors, packet, period, power, tick
+from horde_env.robots.critterbot.simulator import fields, firmware, motors, packet, period, power
 from horde_env.robots.critterbot.simulator.backend import SimulatedBody
+from horde_env.robots.critterbot.simulator.machine import Machine
 from horde_env.robots.critterbot.simulator.period import wrapped
 from horde_env.robots.critterbot.simulator.sensors import Senses
 from horde_env.sim import planar
@@ -30,62 +31,26 @@ from tests.env.sim.kinematic import BodyState, read
 
 SPEC = critterbot()
 GEOMETRY = motors.wheel_geometry(np.deg2rad(SPEC.drive["wheel_angles_deg"]), SPEC.drive["wheel_circle_m"])
-COMMANDS = [(1, 20, 0, 0), (1, 0, 10, 5), (0, 30, -30, 3), (2, 90, -90, 20), (1, 0, 0, 0)]
-
-
-class Robot:
-    """Firmware and motors on a body with prescribed motions."""
-
-    def __init__(self) -> None:
-        self.firmware = firmware.Firmware(np.array(SPEC.drive["kinematics_1024"]))
-        self.motion, self.force = np.zeros((motors.N_ROWS, 3)), np.zeros(3)
-
-    @property
-    def state(self) -> tuple[np.ndarray, ...]:
-        return self.firmware.arm, self.firmware.wheels, self.motion, GEOMETRY, self.force
-
-    def bits(self) -> bytes:
-        return b"".join(array.tobytes() for array in self.state)
-
-
-def motions(n: int) -> np.ndarray:
-    """Return (heading, vx, vy, yaw rate) of a body that is shaken about, shape (n, 4)."""
-    return np.random.default_rng(0).normal(0.0, [2.0, 0.3, 0.3, 1.0], (n, 4))
-
-
-@pytest.mark.kernels
-def test_a_tick_in_one_kernel_is_encoders_then_firmware_then_motors() -> None:
-    one, many = Robot(), Robot()
-    noise, supply = np.random.default_rng(1).standard_normal((60, 3)), (163, False, 16.3)
-    for k, (heading, vx, vy, yaw_rate) in enumerate(motions(60).tolist()):
-        for robot in (one, many):
-            robot.firmware.command(*COMMANDS[k // 5 % len(COMMANDS)])
-        force = tick.sense_and_act(*one.state, *supply, tick.NO_WHEEL, noise, k, heading, vx, vy, yaw_rate)
-        motors.sense(many.motion, many.firmware.wheels, GEOMETRY, noise[k], facing(heading), vx, vy, yaw_rate)
-        many.firmware.cycle(*supply[:2])
-        motors.push(many.motion, many.firmware.wheels, GEOMETRY, facing(heading), supply[2], many.force)
-        assert force == tuple(many.force)
-        assert one.bits() == many.bits()
-    assert np.abs(one.motion[motors.HEAT]).min() > 0  # all three wheels were driven
 
 
 @pytest.mark.kernels
 def test_a_stuck_wheel_slides_and_counts_nothing() -> None:
     """Its rim passes the floor at 0.3 m/s: 4 N of friction against that, no drive, no back EMF against its current."""
-    robot, wheel, rim_speed = Robot(), 1, 0.3
+    machine, wheel, rim_speed = Machine(SPEC, load_pen(), physics="planar"), 1, 0.3
+    machine.reset(0.0, 0.0, 0.0)
     side, ahead, arm = GEOMETRY[wheel, :3]
     for _ in range(70):  # until the cap after power-up allows it
-        robot.firmware.command(firmware.WHEEL_VOLTAGE, 0, 60, 0)
-        robot.motion[motors.RIM_SPEED] = [0.0, rim_speed, 0.0]
-        pushed = tick.act(*robot.state, 163, False, 16.3, wheel, facing(0.0))
-    assert robot.firmware.wheels[firmware.DUTY, wheel] == 60
-    expected = motors.CURRENT_PER_VOLT * 16.3 * 60 / firmware.FULL_DUTY
-    assert robot.motion[motors.CURRENT, wheel] == pytest.approx(expected)
-    friction = -tick.STUCK_FRICTION_N * motors.fading(rim_speed)
+        machine.firmware.command(firmware.WHEEL_VOLTAGE, 0, 60, 0)
+        machine.motion[motors.RIM_SPEED] = [0.0, rim_speed, 0.0]
+        pushed = period.act(machine.plant, wheel, facing(0.0))
+    assert machine.firmware.wheels[firmware.DUTY, wheel] == 60
+    expected = motors.CURRENT_PER_VOLT * machine.power.bus_v * 60 / firmware.FULL_DUTY
+    assert machine.motion[motors.CURRENT, wheel] == pytest.approx(expected)
+    friction = -motors.STUCK_FRICTION_N * motors.fading(rim_speed)
     np.testing.assert_allclose(pushed, [friction * side, friction * ahead, friction * arm], rtol=1e-9)
-    robot.motion[motors.TRAVEL] = 0.0
-    tick.sense(robot.firmware.wheels, robot.motion, GEOMETRY, wheel, np.zeros(3), facing(0.0), 1.0, 0.0, 0.0)
-    clicks = robot.firmware.wheels[firmware.CLICKS]
+    machine.motion[motors.TRAVEL] = 0.0
+    period.sense(machine.plant, machine.face, wheel, 1, np.zeros(3), 0, (0.0, 0.0, 0.0, 1.0, 0.0, 0.0))
+    clicks = machine.firmware.wheels[firmware.CLICKS]
     assert clicks[wheel] == 0
     assert np.abs(clicks).max() > 10
 
@@ -102,23 +67,9 @@ def test_a_packet_in_one_kernel_equals_each_model(lag_share: float) -> None:
     memory = tuple(rng.random(array.shape) for array in senses.memory)
     values, roller, zones, drift, packets, _ = (array.copy() for array in memory)
     out = np.zeros(37)
-    air = lit, gain, room.light, room.temperature_k, lag_share, 0.9
-    packet.read(
-        senses._scene,
-        senses._eyes,
-        memory,
-        senses._steps,
-        normal,
-        uniform,
-        before,
-        pose,
-        speed,
-        duty,
-        0.3,
-        0.1,
-        *air,
-        out,
-    )
+    air = 0.1, lit, gain, room.light, room.temperature_k, lag_share, 0.9
+    own, noise = (senses._scene, senses._eyes, memory, senses._steps), (normal, uniform)
+    packet.read(*own, *noise, before, pose, speed, duty, 0.3, air, out)
     now = np.array(pose)
     packet.feel(now, before[3], speed, duty, 0.3, 0.1, earth, iron, roller, normal[:11], values[:7])
     fields.ir_distance(now, near, segments, reflectances, normal[11:21], uniform, values[7:17])
@@ -166,7 +117,7 @@ def test_a_cached_kernel_notices_a_change_in_the_file_of_a_kernel_that_it_calls(
     assert outputs == [["1.0", "0"], ["1.0", "1"], ["2.0", "0"]]
 
 
-MODULES = (fields, firmware, motors, packet, period, planar, power, tick)
+MODULES = (fields, firmware, motors, packet, period, planar, power)
 
 
 def kernels_of(module: ModuleType) -> list[ast.FunctionDef]:
@@ -212,7 +163,7 @@ def test_a_period_in_one_kernel_equals_its_parts_one_after_the_other(physics: st
         frame = whole.exchange(command)
         wire = [round(float(a / b)) for a, b in zip(command, whole.units, strict=True)]
         made.firmware.command(firmware.XYTHETA_SPACE, *wire)
-        path = [Motion(*row) for noise in rng.standard_normal((10, 3)) for row in made.run(noise.reshape(1, 3))]
+        path = [Motion(*made.tick(noise)) for noise in rng.standard_normal((10, 3))]
         acted = made.motion[motors.RIM_SPEED], made.firmware.wheels[firmware.DUTY] * period.PER_DUTY
         before, now = (
             BodyState(

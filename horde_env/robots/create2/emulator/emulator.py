@@ -7,8 +7,7 @@ with CreateEmulator(seed=0) as robot:
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -18,7 +17,7 @@ from numpy.random import Generator
 
 from horde_env.emulation.emulated import EmulatedRobot
 from horde_env.emulation.emulator import RobotEmulator
-from horde_env.emulation.faults import FaultRates, LineFaults
+from horde_env.emulation.faults import LineFaults
 from horde_env.robot import RobotSpec, create2
 from horde_env.robots.create2.body import CreateBody
 from horde_env.robots.create2.place import Room, load_room
@@ -31,27 +30,14 @@ TEXT = b"\r\nnvm-write 57 us\r\nbattery-current-zero 252\r\n"
 AMOUNTS = {"low_battery": ("sag_v", 3.0), "lift": ("lifted_s", 3600.0), "cliff": ("cliff_s", 3600.0)}
 
 
-@dataclass(frozen=True, slots=True)
-class CreateFaultRates(FaultRates):
-    """Rate of each fault, per second of the robot's time.
+class CreateFaults(LineFaults):
+    """The Create 2's faults.
 
-    In addition to `FaultRates`: `lift` (wheels drop), `cliff`, `sleep`, `mode` (it leaves Safe without a message),
+    In addition to `LineFaults`: `lift` (wheels drop), `cliff`, `sleep`, `mode` (it leaves Safe without a message),
     `text` (within the stream). `heat` has no effect.
-
-    Raises:
-        ValueError: If a rate is negative or above 100.
     """
 
-    lift: float = 0.0
-    cliff: float = 0.0
-    sleep: float = 0.0
-    mode: float = 0.0
-    text: float = 0.0
-
-
-class CreateFaults(LineFaults):
-    """The Create 2's faults; see `LineFaults`."""
-
+    kinds = (*LineFaults.kinds, "lift", "cliff", "sleep", "mode", "text")
     tick_s, packet_size = TICK_S, FRAME_SIZE
     lasting_s = {  # noqa: RUF012
         "stall": (0.05, 0.8),
@@ -105,7 +91,7 @@ class CreateEmulator(RobotEmulator):
         spec: The robot; the Create 2 by default.
         room: The room; `assets/room.toml` by default.
         battery_scale: Factor on the battery's capacity.
-        faults: Rates of random faults; none by default.
+        faults: Rates of random faults per second, by name.
         mode_offset: 1 if the robot reports each mode one too high.
 
     Raises:
@@ -113,7 +99,7 @@ class CreateEmulator(RobotEmulator):
     """
 
     kind = "create2"
-    rates = CreateFaultRates
+    faults = CreateFaults
     buttons = tuple(BUTTONS)
 
     def __init__(
@@ -123,7 +109,7 @@ class CreateEmulator(RobotEmulator):
         spec: RobotSpec | None = None,
         room: Room | None = None,
         battery_scale: float = 1.0,
-        faults: CreateFaultRates | None = None,
+        faults: Mapping[str, float] = MappingProxyType({}),
         mode_offset: int = 0,
     ) -> None:
         own, of_faults, jitter = np.random.default_rng(seed).spawn(3)
@@ -132,8 +118,7 @@ class CreateEmulator(RobotEmulator):
         robot.cycle()  # compiles
         robot.n_cycles = 0
         machine.place_freely(own)
-        rates = faults or CreateFaultRates()
-        super().__init__(robot, CreateFaults(robot, rates, of_faults), slight_delays(jitter), TICK_S)
+        super().__init__(robot, CreateFaults(robot, faults, of_faults), slight_delays(jitter), TICK_S)
 
 
 EMULATOR = CreateEmulator
@@ -148,7 +133,7 @@ class EmulatedCreate(EmulatedRobot):
         spec: The robot; the Create 2 when None.
         room: The room; that of `layout` when None.
         layout: The room's file; `assets/room.toml` when None.
-        faults: Rates per second of faults, as "loss=0.5,lift=0.01" (`CreateFaultRates.parse`).
+        faults: Rates per second of faults, as "loss=0.5,lift=0.01" (`LineFaults.parse`).
         physics: "planar" or None: it has no other engine.
         **common: speed, seed, battery_scale, settings and latch of `EmulatedRobot`.
 
@@ -174,5 +159,5 @@ class EmulatedCreate(EmulatedRobot):
     ) -> None:
         check_physics(physics)
         self.room: Room = load_room(layout) if room is None else room
-        rates, world = CreateFaultRates.parse(faults), {"room": self.room}
+        rates, world = CreateFaults.parse(faults), {"room": self.room}
         super().__init__(create2() if spec is None else spec, rates, world, **common)

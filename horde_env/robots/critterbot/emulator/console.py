@@ -7,7 +7,7 @@ Source: the Critterbot's ARM firmware of June 2011 (lib_ui.c, lib_events.c, armi
 
 from __future__ import annotations
 
-from horde_env.robots.critterbot.wire import BODY_SIZE, HEADER, LEDS_SIZE, Control, LedMode
+from horde_env.robots.critterbot.wire import BODY_SIZE, HEADER, LED_CUSTOM, LEDS_SIZE, Control
 
 PROMPT = b"critterprompt> "
 N_EVENTS = 14  # the firmware's tasks beside the console itself
@@ -42,20 +42,16 @@ NOTHING = 0xFF  # the value read from an empty buffer: the low byte of C's EOF
 class Receiver:
     """The robot's receive buffer and its parsers.
 
-        header          a byte that does not continue it is consumed, and the match restarts at the NEXT byte, so
-                        DE DE AD BE EF loses its packet
-        packet          may arrive in parts. Mode, numbers and LED mode are read together, when all five are there; with
-                        custom LEDs they act at once, and the next 48 bytes are read as LEDs, whatever they are
-        buffer          a ring: unread bytes are lost by whole rings. Bytes across its end are counted as one more than
-                        there are, so once in 1,024 bytes a packet may be read a byte too early; the missing byte is
-                        read as FF and arrives later as junk
-
-    Attributes:
-        leds: The ring's 16 x (red, green, blue), as set by custom LED packets.
+    header          a byte that does not continue it is consumed, and the match restarts at the NEXT byte, so
+                    DE DE AD BE EF loses its packet
+    packet          may arrive in parts. Mode, numbers and LED mode are read together, when all five are there; with
+                    custom LEDs they act at once, and the next 48 bytes are read as LEDs, whatever they are
+    buffer          a ring: unread bytes are lost by whole rings. Bytes across its end are counted as one more than
+                    there are, so once in 1,024 bytes a packet may be read a byte too early; the missing byte is
+                    read as FF and arrives later as junk
     """
 
     def __init__(self) -> None:
-        self.leds = bytes(LEDS_SIZE)
         self._bytes = bytearray()
         self._place = 0  # of the first byte in the ring
         self._n_header = 0  # matched bytes of a header
@@ -67,13 +63,14 @@ class Receiver:
         del self._bytes[: len(self._bytes) // RING * RING]
 
     def controls(self) -> list[Control]:
-        """Read the complete control packets and return them in order, without LEDs (`leds`)."""
+        """Read the complete control packets and return them in order."""
         found: list[Control] = []
         while True:
             if self._awaits_leds:
                 if self._n_counted() < LEDS_SIZE:
                     return found
-                self.leds, self._awaits_leds = self._read(LEDS_SIZE), False
+                self._read(LEDS_SIZE)
+                self._awaits_leds = False
             elif self._n_header < len(HEADER):
                 if not self._bytes:
                     return found
@@ -85,7 +82,7 @@ class Receiver:
                 mode, *numbers, led_mode = self._read(BODY_SIZE)
                 a, b, c = (number - 256 * (number > 127) for number in numbers)
                 found.append(Control(mode, a, b, c, led_mode))
-                self._n_header, self._awaits_leds = 0, led_mode == LedMode.CUSTOM
+                self._n_header, self._awaits_leds = 0, led_mode == LED_CUSTOM
 
     def line(self) -> bytes | None:
         """Read the console's next line up to its CR or a zero byte; None if it is incomplete.

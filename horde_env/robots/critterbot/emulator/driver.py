@@ -1,4 +1,4 @@
-"""DropsLine: the robot's on-board driver, which converts state packets to drops and control drops to packets.
+"""The robot's on-board driver, which converts state packets to drops and control drops to packets.
 
 Source: the original Critterdriver (CritterSerialLink, ActionWriter and its drop servers), June 2011.
 """
@@ -6,8 +6,10 @@ Source: the original Critterdriver (CritterSerialLink, ActionWriter and its drop
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
-from horde_env.emulation.lines import SocketLine
+from horde_env.emulation.lines import Line, SocketLine
+from horde_env.emulation.lockstep import MemoryLine
 from horde_env.robots.critterbot import stream, wire
 from horde_env.robots.critterbot.wire import MI_ON, Control, encode_control
 
@@ -45,40 +47,38 @@ class PacketCutter:
         return packets
 
 
-class DropsLine(SocketLine):
-    """The robot's on-board driver: sends state drops and receives control drops (`stream`).
+class OnBoardDriver(Line):
+    """A line of the robot's on-board driver: sends state drops and receives control drops (`stream`).
 
     As in the original, each packet becomes a drop, valid or not (`PacketCutter`), with 0D changed to 0A and IR distance
     scrambled; after each packet the newest control received since the last one goes to the robot; a partial control
-    drop disconnects the host; Nagle's algorithm is on, so drops wait for the host's acknowledgement. Unlike the
-    original it serves one host.
+    drop disconnects the host. Unlike the original it serves one host.
 
     Args:
-        host: Address to listen on.
-        port: Port; 0 for any free one.
+        *place: Arguments of the line.
         clock: The driver's wall clock in seconds, for the drops' time.
     """
 
-    has_nagle = True
-
-    def __init__(self, host: str, port: int, clock: Callable[[], float]) -> None:
-        super().__init__(host, port)
+    def __init__(self, *place: Any, clock: Callable[[], float]) -> None:
         self._clock = clock
         self._cutter = PacketCutter()
         self._drops: dict[bytes, bytes] = {}
         self._slot: bytes | None = None
         self._ready = encode_control(Control(0))  # the driver's first packet: all zeros
         self._silent = WAKE_AFTER
+        super().__init__(*place)
 
     def read(self) -> bytes:
         """Return the bytes that the driver sends to the robot."""
-        data = super().read()
+        data = self._receive()
         for start in range(0, len(data), stream.CONTROL_DROP_SIZE):
             drop = data[start : start + stream.CONTROL_DROP_SIZE]
             if len(drop) < stream.CONTROL_DROP_SIZE:
                 self._disconnect()
                 break
-            self._slot = encode_control(stream.decode_control_drop(drop))
+            control = stream.decode_control_drop(drop)
+            colours = drop[-wire.LEDS_SIZE :] if control.led_mode == wire.LED_CUSTOM else b""
+            self._slot = encode_control(control) + colours
         ready, self._ready = self._ready, b""
         if self._silent >= WAKE_AFTER:
             self._silent = 0
@@ -99,7 +99,7 @@ class DropsLine(SocketLine):
         if packet not in self._drops:
             if len(self._drops) >= N_DROPS_KEPT:
                 self._drops.clear()
-            made = bytearray(stream.encode_state_drop(stream.drop_of(wire.decode_states([packet])[0], 0.0)))
+            made = bytearray(stream.encode_state_drop(wire.decode_states([packet])[0], 0.0))
             # The error flags' top byte is the charge state's copy, whatever its value in a damaged packet.
             made[len(stream.STATE_START) + 4 * stream.ERRORS + 3] = packet[wire.CHARGE_COPY]
             self._drops[packet] = bytes(made)
@@ -108,20 +108,16 @@ class DropsLine(SocketLine):
         now = seconds.to_bytes(4, "little") + microseconds.to_bytes(4, "little")
         return drop[:start] + now + drop[start + 8 :]
 
-    def _send(self, drop: bytes) -> None:
-        """Send a whole drop, or drop it without room."""
-        if len(self._outbox) < len(drop) or self.in_lockstep:
-            self._outbox += drop
-        if not self.in_lockstep:
-            self.flush()
-
-    def flush(self) -> None:
-        """Send the buffered bytes; the rest of a partly sent drop stays buffered."""
-        n = self._put(bytes(self._outbox)) if self._outbox else 0
-        self.n_sent += n
-        del self._outbox[:n]
-
     def _disconnect(self) -> None:
         super()._disconnect()
         self._slot = None
-        self._outbox.clear()
+
+
+class DropsLine(OnBoardDriver, SocketLine):
+    """The driver's TCP server. Its small writes wait for the host's acknowledgement (Nagle's algorithm)."""
+
+    has_nagle = True
+
+
+class MemoryDropsLine(OnBoardDriver, MemoryLine):
+    """The driver in lockstep."""

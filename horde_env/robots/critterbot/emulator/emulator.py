@@ -9,7 +9,8 @@ It sends the same bytes as the robot, at 100 Hz with the jitter of the real robo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
 from typing import Any, Literal
 
 import numpy as np
@@ -17,11 +18,12 @@ from numpy.random import Generator
 
 from horde_env.emulation.emulated import EmulatedRobot
 from horde_env.emulation.emulator import RobotEmulator
-from horde_env.emulation.faults import FaultRates, LineFaults
+from horde_env.emulation.faults import LineFaults
+from horde_env.emulation.lines import Line
 from horde_env.robot import RobotSpec, critterbot
 from horde_env.robots.critterbot.body import DropsBody, SerialBody
-from horde_env.robots.critterbot.emulator.driver import DropsLine
-from horde_env.robots.critterbot.emulator.microcontroller import FRAMING, PARITY, Microcontroller, build_robot
+from horde_env.robots.critterbot.emulator.driver import DropsLine, MemoryDropsLine
+from horde_env.robots.critterbot.emulator.microcontroller import FRAMING, PARITY, Microcontroller
 from horde_env.robots.critterbot.place import Pen, load_pen
 from horde_env.robots.critterbot.simulator import firmware, motors
 from horde_env.robots.critterbot.simulator.backend import START_M
@@ -48,7 +50,7 @@ class Faults(LineFaults):
     tick_s, packet_size, lasting_s = motors.TICK_S, STATE_SIZE, LASTING_S
     error_flags = {"flip": PARITY, "burst": PARITY | FRAMING}  # noqa: RUF012
 
-    def __init__(self, robot: Microcontroller, rates: FaultRates, rng: Generator) -> None:
+    def __init__(self, robot: Microcontroller, rates: Mapping[str, float], rng: Generator) -> None:
         super().__init__(robot, rates, rng)
         self._heat = [0.0, 0.0, 0.0]
 
@@ -84,10 +86,8 @@ class Emulator(RobotEmulator):
         pen: The pen; `assets/pen.toml` by default.
         battery_scale: Factor on the batteries' capacity.
         physics: Physics engine; see `horde_env.sim.physics`.
-        faults: Rates of random faults; none by default.
+        faults: Rates of random faults per second, by name.
         awake: Start with state packets instead of at the console.
-        wall_clock: The on-board driver's clock for its drops, in seconds; when None, the robot's time from a fixed
-            date on, as of a clock that was never set.
 
     Attributes:
         robot: The microcontroller.
@@ -98,7 +98,7 @@ class Emulator(RobotEmulator):
     """
 
     kind = "critterbot"
-    rates, drops_port = FaultRates, ROBOT_PORT
+    faults, drops_port = Faults, ROBOT_PORT
 
     def __init__(
         self,
@@ -108,17 +108,19 @@ class Emulator(RobotEmulator):
         pen: Pen | None = None,
         battery_scale: float = 1.0,
         physics: str | None = None,
-        faults: FaultRates | None = None,
+        faults: Mapping[str, float] = MappingProxyType({}),
         awake: bool = False,
-        wall_clock: Callable[[], float] | None = None,
     ) -> None:
         own, of_faults, jitter = np.random.default_rng(seed).spawn(3)
-        robot = build_robot(spec=spec, pen=pen, battery_scale=battery_scale, physics=physics, awake=awake)
+        robot = Microcontroller(spec, pen, battery_scale=battery_scale, physics=physics, awake=awake)
         _compile(robot)
         x, y = own.uniform(-START_M, START_M, 2)
         robot.boot(own, float(x), float(y), float(own.uniform(-np.pi, np.pi)))
-        super().__init__(robot, Faults(robot, faults or FaultRates(), of_faults), packet_delays(jitter), TICK_S)
-        self._wall_clock = wall_clock or (lambda: UNSET_CLOCK_S + self.t)
+        super().__init__(robot, Faults(robot, faults, of_faults), packet_delays(jitter), TICK_S)
+
+    def drops_time(self) -> float:
+        """Return the on-board driver's time in seconds, as of a clock that was never set."""
+        return UNSET_CLOCK_S + self.t
 
     def listen_drops(self, host: str = "127.0.0.1", port: int = 0) -> str:
         """Serve drops over TCP, as the robot's on-board driver does, and return the url, "socket://HOST:PORT".
@@ -126,7 +128,7 @@ class Emulator(RobotEmulator):
         Raises:
             BackendUnavailable: If the address is in use or not local.
         """
-        return self._add(DropsLine(host, port, self._wall_clock))
+        return self.add(DropsLine(host, port, clock=self.drops_time))
 
 
 EMULATOR = Emulator
@@ -170,8 +172,8 @@ class EmulatedBody(EmulatedRobot):
     Args:
         spec: The robot; the Critterbot when None.
         pen: The pen; `assets/pen.toml` when None.
-        link: "serial", on a pseudo terminal, or "drops", over TCP.
-        faults: Rates of random faults per second, as "loss=0.5,unplug=0.01" (`FaultRates.parse`).
+        link: "serial" or "drops"; in lockstep in memory, else on a pseudo terminal or over TCP.
+        faults: Rates of random faults per second, as "loss=0.5,unplug=0.01" (`LineFaults.parse`).
         physics: Physics engine; see `horde_env.sim.physics`.
         **common: speed, seed, battery_scale, settings and latch of `EmulatedRobot`.
 
@@ -195,11 +197,14 @@ class EmulatedBody(EmulatedRobot):
         if link not in BODIES:
             raise ValueError(f"link must be {' or '.join(BODIES)}, not {link!r}")
         self.pen, self.physics = load_pen() if pen is None else pen, resolve_physics(physics)
-        rates, world = FaultRates.parse(faults), {"pen": self.pen, "physics": self.physics}
+        rates, world = Faults.parse(faults), {"pen": self.pen, "physics": self.physics}
         super().__init__(critterbot() if spec is None else spec, rates, world, **common)
         self._link, self.make_body, self.notes = link, BODIES[link], BODIES[link].notes
 
-    def open_line(self, emulator: RobotEmulator) -> str:
-        """Open a line and return its url."""
+    def make_line(self, emulator: RobotEmulator, *, in_memory: bool) -> Line:
+        """Return a new line, in memory for the lockstep."""
         assert isinstance(emulator, Emulator)
-        return emulator.open_pty() if self._link == "serial" else emulator.listen_drops()
+        if self._link == "serial":
+            return super().make_line(emulator, in_memory=in_memory)
+        clock = emulator.drops_time
+        return MemoryDropsLine(clock=clock) if in_memory else DropsLine("127.0.0.1", 0, clock=clock)

@@ -24,7 +24,7 @@ from horde_env.robots.critterbot.simulator.firmware import HUNG
 from horde_env.robots.critterbot.simulator.machine import Machine
 from horde_env.robots.critterbot.simulator.period import N_NOISE, N_RAW, sample, scales_of
 from horde_env.robots.critterbot.simulator.sensors import Senses
-from horde_env.robots.critterbot.wire import Control, LedMode, MotorMode, RobotState
+from horde_env.robots.critterbot.wire import LED_EXIT, Control, MotorMode, RobotState
 from horde_env.sim.physics import resolve_physics
 
 WATCHDOG_CYCLES = 300  # until a hanging ARM is reset
@@ -34,16 +34,6 @@ WANDERING = ((20, 0, 0), (-20, 0, 0), (0, 20, 0), (0, -20, 0), (0, 0, 0))  # x, 
 MISALIGNED_SHARE = 0.299  # of packets with that flag: 2,988 of the 9,998 in the real robot's log, independent of time
 
 
-class PacketSenses(Senses):
-    """Sensors with the ten bits of IR light's converter; the firmware puts only eight of them into the packet."""
-
-    def __init__(self, spec: RobotSpec, pen: Pen) -> None:
-        ten_bits = copy.copy(spec)
-        ten_bits.raw_high = spec.raw_high.copy()
-        ten_bits.raw_high[spec.group("ir_light")] = 1023
-        super().__init__(ten_bits, pen)
-
-
 class Microcontroller:
     """The robot behind its serial line.
 
@@ -51,28 +41,46 @@ class Microcontroller:
     not change the robot's motion.
 
     Args:
-        machine: The body with its motors and batteries; `boot` places it.
-        senses: Sensors of channels 16..52.
         spec: The robot; the Critterbot by default.
+        pen: Its pen, in whose middle it stands until `boot`; `assets/pen.toml` by default.
+        battery_scale: Factor on the batteries' capacity.
+        physics: Physics engine; see `horde_env.sim.physics`.
         awake: Start in the machine interface (state packets) instead of at the console.
 
     Attributes:
         in_mi: Whether state packets are sent; False at the console.
         errors: Error flags since the last packet.
         n_cycles: Cycles of 10 ms since `boot`.
-        control: The last control packet that was executed, without its LEDs, or None.
+        control: The last control packet that was executed, or None.
         recharging: Whether the firmware looks for the dock by itself and ignores the host's commands. Here it never
             finds the dock.
+
+    Raises:
+        BackendUnavailable: If `physics` is "bullet" and PyBullet is not installed.
+        ValueError: If `battery_scale` is not positive.
     """
 
-    def __init__(self, machine: Machine, senses: Senses, spec: RobotSpec | None = None, *, awake: bool = False) -> None:
-        self.spec = critterbot() if spec is None else spec
-        self.machine, self.senses, self._awake = machine, senses, awake
+    def __init__(
+        self,
+        spec: RobotSpec | None = None,
+        pen: Pen | None = None,
+        *,
+        battery_scale: float = 1.0,
+        physics: str | None = None,
+        awake: bool = False,
+    ) -> None:
+        self.spec, pen = spec or critterbot(), pen or load_pen()
+        self.machine = Machine(self.spec, pen, battery_scale=battery_scale, physics=resolve_physics(physics))
+        # IR light's converter has ten bits; the firmware puts only eight of them into the packet.
+        ten_bits, ir_light = copy.copy(self.spec), self.spec.group("ir_light")
+        ten_bits.raw_high = self.spec.raw_high.copy()
+        ten_bits.raw_high[ir_light] = 1023
+        self.senses = Senses(ten_bits, pen)
+        self._awake, self._ir_light = awake, ir_light
         self._own = slice(self.spec.group("acceleration").start, self.spec.group("thermal").stop)
-        self._ir_light = self.spec.group("ir_light")
         self._scales = scales_of(self.spec)
-        self._normal = np.zeros(N_NOISE + senses.n_normal)  # the noise of channels 0..15 is drawn for each packet sent
-        self._uniform = np.zeros((2, senses.n_uniform))
+        self._normal = np.zeros(N_NOISE + self.senses.n_normal)  # of channels 0..15 it is drawn for each packet sent
+        self._uniform = np.zeros((2, self.senses.n_uniform))
         self.boot(np.random.default_rng(0), 0.0, 0.0, 0.0)
 
     def boot(self, rng: Generator, x: float, y: float, heading: float) -> None:
@@ -172,11 +180,11 @@ class Microcontroller:
         """Read channels 16..52."""
         spec, machine, own = self.spec, self.machine, self._own
         contact_n_s = machine.body.contact_impulse() if machine.n_ticks else 0.0
-        kit, air = self.senses.prepare(self.n_cycles * motors.TICK_S)
+        t_s = self.n_cycles * motors.TICK_S
         self._sense_rng.standard_normal(out=self._normal[N_NOISE:])
         self._sense_rng.random(out=self._uniform)
-        noise = self._normal, self._uniform
-        sample(machine.plant, kit, self._scales, self._path, contact_n_s, (0.0, 0.0, 0.0), air, *noise, self._values)
+        now, still, noise = (self._path, contact_n_s), (0.0, 0.0, 0.0), (self._normal, self._uniform)
+        sample(machine.plant, self.senses.at(t_s), self._scales, *now, still, t_s, *noise, self._values)
         self._values[self._ir_light] = self.senses.packets[1]
         self._raw[own] = np.rint((self._values[own] - spec.offset[own]) / spec.lsb[own])
 
@@ -228,7 +236,7 @@ class Microcontroller:
             return
         self.control = control = controls[-1]
         if control.mode == MotorMode.EXIT:
-            self.in_mi = control.led_mode != LedMode.EXIT
+            self.in_mi = control.led_mode != LED_EXIT
         elif control.mode in (MotorMode.ENABLE_CHARGING, MotorMode.DISABLE_CHARGING):
             self.machine.power.charging_enabled = control.mode == MotorMode.ENABLE_CHARGING
         elif not self.recharging:
@@ -239,22 +247,3 @@ class Microcontroller:
         if self.n_cycles % WANDER_CYCLES == 0:
             self._wandering = WANDERING[int(self._packet_rng.integers(len(WANDERING)))]
         self.machine.firmware.command(int(MotorMode.XYTHETA_SPACE), *self._wandering)
-
-
-def build_robot(
-    *,
-    spec: RobotSpec | None = None,
-    pen: Pen | None = None,
-    battery_scale: float = 1.0,
-    physics: str | None = None,
-    awake: bool = False,
-) -> Microcontroller:
-    """Return a robot in the middle of its pen; `boot` places it elsewhere.
-
-    Raises:
-        BackendUnavailable: If `physics` is "bullet" and PyBullet is not installed.
-        ValueError: If `battery_scale` is not positive.
-    """
-    spec, pen = spec or critterbot(), pen or load_pen()
-    machine = Machine(spec, pen, battery_scale=battery_scale, physics=resolve_physics(physics))
-    return Microcontroller(machine, PacketSenses(spec, pen), spec, awake=awake)

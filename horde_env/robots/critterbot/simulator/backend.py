@@ -16,18 +16,14 @@ from horde_env.robots.critterbot.place import Pen, load_pen
 from horde_env.robots.critterbot.safety import VoltageObedience
 from horde_env.robots.critterbot.simulator import motors, period
 from horde_env.robots.critterbot.simulator.machine import Machine, friction_changes_of
-from horde_env.robots.critterbot.simulator.packet import Air
 from horde_env.robots.critterbot.simulator.period import N_NOISE
-from horde_env.robots.critterbot.simulator.sensors import ChangingSenses, Kit, Senses
+from horde_env.robots.critterbot.simulator.sensors import Senses
 from horde_env.sim.physics import resolve_physics
 from horde_env.sim.planar import Motion, PlanarBody
 from horde_env.sim.saving import inner, nested
 
 # Half the side of the square of start positions: even the tail's tip (0.289 m) is clear of walls and dock there.
 START_M = 0.6
-
-
-Prepared = tuple[Kit, Air]  # what `Senses.prepare` returns
 
 
 class SimulatedBody(Backend):
@@ -44,8 +40,9 @@ class SimulatedBody(Backend):
         pen: Its surroundings; `assets/pen.toml` by default.
         battery_scale: Factor on the batteries' capacity, which by default lasts 12 h of wandering.
         physics: Engine that moves the body, "planar" or "bullet"; if None, PyBullet if it is installed.
-        lamp_moves: Changes of the pen during each life; see `sensors.LampMove`.
-        friction_changes: Changes of the robot during each life; see `machine.FrictionChange`.
+        lamp_moves: Changes of the pen during each life; see `Senses`.
+        friction_changes: Changes of the robot during each life: robot time in seconds, "clockwise" or
+            "counterclockwise", factor on the friction of the wheels' axles while the robot turns that way.
 
     Raises:
         BackendUnavailable: If `physics="bullet"` without PyBullet.
@@ -70,9 +67,7 @@ class SimulatedBody(Backend):
         self.physics = resolve_physics(physics)
         self.spec = critterbot() if spec is None else spec
         self.pen = load_pen() if pen is None else pen
-        self.senses = Senses(self.spec, self.pen)
-        if len(lamp_moves):
-            self.senses = ChangingSenses(self.spec, self.pen, lamp_moves)
+        self.senses = Senses(self.spec, self.pen, lamp_moves)
         self._friction_changes = friction_changes_of(friction_changes)
         self.period_s = self.spec.period_s
         self._ticks = round(self.spec.period_s / motors.TICK_S)
@@ -109,7 +104,7 @@ class SimulatedBody(Backend):
         self.senses.reset(rng)
         self.path[:] = self._machine.body.motion
         self._draw(self.normal[3 * self._ticks :])
-        return self._sampled(self.path, 0.0, (0.0, 0.0, 0.0), self.senses.prepare(0.0))
+        return self._sampled(self._machine, self.path, 0.0, (0.0, 0.0, 0.0))
 
     def exchange(self, command: Floats) -> Frame:
         """Hold `command` (m/s, m/s, rad/s) for one period of physics and return the frame sampled at its end.
@@ -125,15 +120,14 @@ class SimulatedBody(Backend):
         if self._friction_changes:
             machine.set_friction(self._friction_changes)
         self._draw(self.normal)
-        prepared = self.senses.prepare((machine.n_ticks + self._ticks) * motors.TICK_S)
         velocity = request[0], request[1], request[2]
         if isinstance(machine.body, PlanarBody):
-            return self._exchange_planar(machine, machine.body, velocity, prepared)
+            return self._exchange_planar(machine, machine.body, velocity)
         firmware = machine.firmware
         period.send_request(firmware.arm, firmware.wheels, firmware.matrix, velocity, self.units)
         was_held = machine.is_held()
-        path = machine.run(self.normal[: 3 * self._ticks].reshape(-1, 3))
-        return self._sampled(path, machine.body.contact_impulse(), velocity, prepared, was_held=was_held)
+        path = machine.run(self.normal[: 3 * self._ticks])
+        return self._sampled(machine, path, machine.body.contact_impulse(), velocity, was_held=was_held)
 
     def _compile(self) -> None:
         """Take one step before the first reset, which compiles the kernels."""
@@ -175,27 +169,24 @@ class SimulatedBody(Backend):
         self._rng.standard_normal(out=normal)
         self._rng.random(out=self.uniform)
 
-    def _exchange_planar(
-        self, machine: Machine, body: PlanarBody, request: period.Request, prepared: Prepared
-    ) -> Frame:
+    def _exchange_planar(self, machine: Machine, body: PlanarBody, request: period.Request) -> Frame:
         """Hold a request for one period of the planar engine, in one kernel, and return the frame at its end."""
-        (kit, air), values = prepared, np.zeros(self.spec.n_channels)
-        wire, now = (machine.firmware.matrix, self.units, machine.face), (machine.n_ticks, machine.stuck_wheel)
-        noise = self.normal, self.uniform
-        own = machine.plant, kit, self.scales
-        end = period.run_period(*own, body.shape, body.state, wire, now, request, air, *noise, self.path, values)
+        now, values = (machine.n_ticks, machine.stuck_wheel), np.zeros(self.spec.n_channels)
         machine.n_ticks += self._ticks
+        own = machine.plant, self.senses.at(machine.n_ticks * motors.TICK_S), self.scales
+        wire = machine.firmware.matrix, self.units, machine.face
+        noise = self.normal, self.uniform
+        end = period.run_period(*own, body.shape, body.state, wire, now, request, *noise, self.path, values)
         return self._frame(values, machine, end)
 
     def _sampled(
-        self, path: Floats, contact_n_s: float, request: period.Request, prepared: Prepared, *, was_held: bool = False
+        self, machine: Machine, path: Floats, contact_n_s: float, request: period.Request, *, was_held: bool = False
     ) -> Frame:
         """Return the frame of the packet at the end of a path; `was_held`: whether the motors were held before it."""
-        (kit, air), values = prepared, np.zeros(self.spec.n_channels)
-        noise = self.normal[3 * self._ticks :], self.uniform
-        own = self.machine.plant, kit, self.scales
-        x, y, heading, is_held = period.sample(*own, path, contact_n_s, request, air, *noise, values)
-        return self._frame(values, self.machine, (x, y, heading, is_held or was_held))
+        t_s, values = machine.n_ticks * motors.TICK_S, np.zeros(self.spec.n_channels)
+        own, noise = (machine.plant, self.senses.at(t_s), self.scales), self.normal[3 * self._ticks :]
+        x, y, heading, is_held = period.sample(*own, path, contact_n_s, request, t_s, noise, self.uniform, values)
+        return self._frame(values, machine, (x, y, heading, is_held or was_held))
 
     def _frame(self, values: Floats, machine: Machine, end: period.End) -> Frame:
         x, y, heading, was_held = end

@@ -18,7 +18,7 @@ from horde_env.backend import Floats, Observation
 from horde_env.env import PenEnv
 from horde_env.robots.critterbot import safety
 from horde_env.robots.critterbot.safety import VoltageObedience
-from horde_env.robots.critterbot.simulator import fields, firmware, motors, packet, period, power, tick
+from horde_env.robots.critterbot.simulator import fields, firmware, motors, packet, period, power
 from horde_env.robots.critterbot.simulator.backend import SimulatedBody
 from horde_env.sim import gauge as gauges
 from horde_env.sim import planar
@@ -37,7 +37,7 @@ Rows = Any  # tuple of arrays (n_robots, ...), what a step changes; see `Simulat
 Shared = Any  # tuple of arrays that all robots share
 
 
-@kernel_over(_jit, gauges, safety, fields, packet, firmware, motors, power, tick, planar, period)
+@kernel_over(_jit, gauges, safety, fields, packet, firmware, motors, power, planar, period)
 def step_robot(i: int, requests: Floats, rows: Rows, shared: Shared, observations: Observation) -> None:
     """Take a step of robot `i`, whose noise was drawn; arguments as for `step_fleet`."""
     (
@@ -49,19 +49,17 @@ def step_robot(i: int, requests: Floats, rows: Rows, shared: Shared, observation
         lsb, offset, largest, inertia, corners, pieces, radii, obstacles, matrix, units, face, room, low, span,
         limits_v, at, limits, to_wheels, places,
     ) = shared  # fmt: skip
-    plant = (arm[i], wheels[i], motion[i], geometry, force[i]), (amounts[i], marks[i])
+    plant = arm[i], wheels[i], motion[i], geometry, force[i], amounts[i], marks[i]
     scene = segments, heights, reflectances, beacon, lamps, warm, earth, iron
     memory = sensed[i], roller[i], zones[i], drift[i], packets[i], change[i]
-    kit = scene, (near, glare, bright, heat), memory, steps
+    kit = scene, (near, glare, bright, heat), memory, steps, times[i], room
     scales = lsb, offset, largest, places[0], places[1]
     shape = inertia, corners, pieces, radii, obstacles, contacts[i]
     request = requests[i, 0], requests[i, 1], requests[i, 2]
-    now = n_ticks[i], tick.NO_WHEEL
+    now = n_ticks[i], period.NO_WHEEL
     n_ticks[i] += path.shape[1]
-    t_s = n_ticks[i] * motors.TICK_S
-    air = packet.air_at(times[i], room, t_s)
     x, y, heading, was_held = period.run_period(
-        plant, kit, scales, shape, body[i], (matrix, units, face), now, request, air, normal[i], uniform[i], path[i],
+        plant, kit, scales, shape, body[i], (matrix, units, face), now, request, normal[i], uniform[i], path[i],
         values[i],
     )  # fmt: skip
     voltages, numbers_i = values[i, places[2] : places[2] + 3], numbers[i]
@@ -71,13 +69,14 @@ def step_robot(i: int, requests: Floats, rows: Rows, shared: Shared, observation
     gauges.read_gauge(gauge[i], limits_v, at, values[i], applied)
     is_held = gauge[i, gauges.N_HELD] >= places[3]
     numbers_i[CLIPPED] = scale_to_unit(values[i], low, span, observations[i])
-    numbers_i[T], numbers_i[GAP], numbers_i[X], numbers_i[Y], numbers_i[HEADING] = t_s, 0.0, x, y, heading
+    numbers_i[T], numbers_i[GAP] = n_ticks[i] * motors.TICK_S, 0.0
+    numbers_i[X], numbers_i[Y], numbers_i[HEADING] = x, y, heading
     numbers_i[APPLIED], numbers_i[OBEYED] = 1.0 if applied else 0.0, 1.0 if obeyed else 0.0
     numbers_i[BATTERY_LOW] = 1.0 if is_held or gauge[i, gauges.IS_BELOW] == 1.0 else 0.0
     numbers_i[BATTERY_URGENT] = gauge[i, gauges.IS_URGENT]
 
 
-@kernel_over(_jit, gauges, safety, fields, packet, firmware, motors, power, tick, planar, period, parallel=True)
+@kernel_over(_jit, gauges, safety, fields, packet, firmware, motors, power, planar, period, parallel=True)
 def step_fleet(
     due: NDArray[np.bool_],
     addresses: NDArray[np.uint64],
@@ -126,13 +125,13 @@ class SimulatedFleet:
         machine, senses, spec = body.machine, body.senses, env.robot
         engine = machine.body
         assert isinstance(engine, planar.PlanarBody)
-        (arm, wheels, motion, geometry, force), (amounts, marks) = machine.plant
-        scene, eyes, memory, steps = senses.kit
+        arm, wheels, motion, geometry, force, amounts, marks = machine.plant
+        scene, eyes, memory, steps, times, room = senses.kit
         *shape, contacts = engine.shape
         # What a step changes, robot for robot: the body's own arrays, in the order of `step_robot`.
         self._own = (
             *(arm, wheels, motion, force, amounts, marks, engine.state, contacts, *memory),
-            *(senses.times, body.normal, body.uniform, body.path),
+            *(times, body.normal, body.uniform, body.path),
         )
         self._judges = obedience.counts, gauge.gauge
         self._machine = machine
@@ -143,7 +142,7 @@ class SimulatedFleet:
         places = [at_request, at_overheating, spec.group("motor_voltage").start, gauge.n_held_limit]
         self._shared = (
             *(geometry, *scene, *eyes, steps, lsb, offset, largest, *shape),
-            *(machine.firmware.matrix, body.units, machine.face, senses.room, spec.low, spec.high - spec.low),
+            *(machine.firmware.matrix, body.units, machine.face, room, spec.low, spec.high - spec.low),
             *(gauge.limits, gauge.at, obedience.limits, obedience.to_wheels, np.array(places, dtype=np.int64)),
         )
         self._generators: list[np.random.Generator] = [env.np_random] * n_robots

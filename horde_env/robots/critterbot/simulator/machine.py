@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.random import Generator
@@ -15,43 +15,31 @@ from numpy.random import Generator
 from horde_env.backend import Floats, State
 from horde_env.robot import RobotSpec, asset
 from horde_env.robots.critterbot.place import Pen
-from horde_env.robots.critterbot.simulator import motors, period, tick
+from horde_env.robots.critterbot.simulator import motors, period
 from horde_env.robots.critterbot.simulator.firmware import Firmware
-from horde_env.robots.critterbot.simulator.period import N_NOISE, N_RAW, TICKS_PER_POWER_STEP
 from horde_env.robots.critterbot.simulator.power import POWER_STATE, PowerSupply
-from horde_env.robots.critterbot.simulator.tick import Supply
 from horde_env.sim import bullet
 from horde_env.sim.physics import Body, Physics, open_body
 from horde_env.sim.planar import Motion, PlanarBody, facing
 from horde_env.sim.saving import attributes, inner, nested, restore_attributes
 
+# Largest distance of the robot's nose from the middle of the dock's face, and largest angle, at which contacts meet.
+DOCK_REACH_M, DOCK_REACH_DEG = 0.05, 20.0
 _ROUNDING_S = 1e-9
 _DIRECTIONS = {"clockwise": motors.CLOCKWISE_FRICTION, "counterclockwise": motors.COUNTERCLOCKWISE_FRICTION}
 
-
-class FrictionChange(NamedTuple):
-    """A change of the friction of the wheels' axles.
-
-    Attributes:
-        at_s: Robot time from which on it applies, in seconds.
-        direction: Of the body's rotation in which it applies, "clockwise" or "counterclockwise".
-        factor: On the friction at the beginning of the life; it replaces earlier ones.
-    """
-
-    at_s: float
-    direction: str
-    factor: float
+FrictionChange = tuple[float, str, float]  # robot time in s, direction of the rotation, factor on the axles' friction
 
 
 def friction_changes_of(changes: Sequence[Any]) -> list[FrictionChange]:
-    """Return changes, each a `FrictionChange` or its three elements, in the order of time.
+    """Return changes in the order of time. A factor is on the first friction and replaces earlier ones.
 
     Raises:
         ValueError: If one is invalid.
     """
     try:
-        found = sorted(FrictionChange(float(at_s), str(way), float(factor)) for at_s, way, factor in changes)
-        if all(c.direction in _DIRECTIONS and 0.0 <= c.at_s < math.inf and 0.0 < c.factor < math.inf for c in found):
+        found = sorted((float(at_s), str(way), float(factor)) for at_s, way, factor in changes)
+        if all(way in _DIRECTIONS and 0.0 <= t < math.inf and 0.0 < factor < math.inf for t, way, factor in found):
             return found
     except (TypeError, ValueError):
         pass
@@ -75,8 +63,7 @@ class Machine:
         body: The robot's body in its engine.
         n_ticks: Ticks of 10 ms since the last reset.
         stuck: Number of a blocked wheel (0, 1, 2), or None.
-        plant: The state of firmware, motors and supply for `period.run_period`.
-        face: Face of the dock, and distance of the robot's nose from its centre; see `period.on_dock`.
+        plant, face: The state of firmware, motors and supply, and the dock's face, for the kernels of `period`.
 
     Raises:
         BackendUnavailable: See `physics.resolve_physics`.
@@ -95,9 +82,13 @@ class Machine:
         self.power = PowerSupply(battery_scale)
         angles = np.deg2rad(spec.drive["wheel_angles_deg"])
         self._geometry = motors.wheel_geometry(angles, float(spec.drive["wheel_circle_m"]))
-        self.face = np.array([*_dock_face(pen), float(spec.body["radius_m"])])
-        self._drive = self.firmware.arm, self.firmware.wheels, self.motion, self._geometry, np.zeros(3)
-        self.plant: period.Plant = self._drive, (self.power.amounts, self.power.marks)
+        reach = DOCK_REACH_M, math.cos(math.radians(DOCK_REACH_DEG))
+        self.face = np.array([*_dock_face(pen), float(spec.body["radius_m"]), *reach])
+        firmware, power = self.firmware, self.power
+        self.plant: period.Plant = (
+            *(firmware.arm, firmware.wheels, self.motion, self._geometry, np.zeros(3)),
+            *(power.amounts, power.marks),
+        )
         self.n_ticks = 0
         self.stuck: int | None = None
         urdf = asset("robot/critterbot.urdf")
@@ -116,65 +107,51 @@ class Machine:
     def set_friction(self, changes: Sequence[FrictionChange]) -> None:
         """Apply those of a life's changes that are due."""
         self._geometry[:, [*_DIRECTIONS.values()]] = 1.0
-        for change in changes:
-            if self.n_ticks * motors.TICK_S >= change.at_s - _ROUNDING_S:
-                self._geometry[:, _DIRECTIONS[change.direction]] = change.factor
+        for at_s, direction, factor in changes:
+            if self.n_ticks * motors.TICK_S >= at_s - _ROUNDING_S:
+                self._geometry[:, _DIRECTIONS[direction]] = factor
 
     def tick(self, noise: Floats) -> Floats:
         """Advance 10 ms and return the motion, shape (6,); `noise`: three standard normals for the encoders."""
-        motion: Floats = self.run(noise.reshape(1, 3))[0]
+        motion: Floats = self.run(noise)[0]
         return motion
 
     def run(self, noise: Floats) -> Floats:
-        """Advance 10 ms for each row of `noise`, shape (n, 3), standard normals for the encoders.
+        """Advance 10 ms for each three of `noise`, shape (3 n,), standard normals for the encoders.
 
         Returns:
             The motion at the end of each tick, a row in the order of `Motion`, shape (n, 6).
         """
-        paths = []
-        n_done = 0
-        while n_done < len(noise):
-            left = TICKS_PER_POWER_STEP - self.n_ticks % TICKS_PER_POWER_STEP
-            supply = self.power.bus_byte, self.power.holds_motors, self.power.bus_v, self.stuck_wheel
-            paths.append(self._run(supply, noise[n_done : n_done + left]))
-            n_done += len(paths[-1])
-            self.n_ticks += len(paths[-1])
-            if self.n_ticks % TICKS_PER_POWER_STEP == 0:
-                period.draw_power(self.motion, self.power.amounts, self.power.marks, self.on_dock())
-        return paths[0] if len(paths) == 1 else np.concatenate(paths)
-
-    def _run(self, supply: Supply, noise: Floats) -> Floats:
-        """Run firmware, motors and body under a constant power supply; `noise` and the returned path as for `run`."""
-        if isinstance(self.body, PlanarBody):
-            path = np.empty((len(noise), len(Motion._fields)))
-            tick.run(self._drive, supply, self.body.shape, self.body.state, motors.TICK_S, noise, path)
+        n, body, now = len(noise) // 3, self.body, (self.n_ticks, self.stuck_wheel)
+        self.n_ticks += n
+        if isinstance(body, PlanarBody):
+            path = np.empty((n, len(Motion._fields)))
+            period.run_ticks(self.plant, self.face, now, body.shape, body.state, noise, path)
             return path
-        assert isinstance(self.body, bullet.PlanarBody)
-        drive, advance, seen = self._drive, self.body.advance, []
-        force = tick.act(*drive, *supply, facing(self.body.joints[2][0]))
-        for k in range(len(noise) - 1):
-            joints = x, y, yaw = advance(force)
-            seen.append(joints)
-            force = tick.sense_and_act(*drive, *supply, noise, k, yaw[0], x[1], y[1], yaw[1])
-        x, y, yaw = joints = advance(force)
-        seen.append(joints)
-        tick.sense(*drive[1:4], supply[3], noise[-1], facing(yaw[0]), x[1], y[1], yaw[1])
-        return np.array([bullet.motion_of(joints) for joints in seen])
+        assert isinstance(body, bullet.PlanarBody)
+        plant, face, (begin, stuck), seen = self.plant, self.face, now, []
+        force = period.act(plant, stuck, facing(body.moved[2]))
+        for k in range(n):
+            seen.append(body.advance(force))
+            if k < n - 1:
+                force = period.sense_and_act(plant, face, stuck, begin + k + 1, noise, k, seen[k])
+            else:
+                period.sense(plant, face, stuck, begin + n, noise, k, seen[k])
+        return np.array(seen)
 
     def is_held(self) -> bool:
         """Return whether charging, an empty battery, heat or overvoltage blocks the command."""
-        return bool(period.is_held(self.firmware.arm, self.power.amounts, self.power.marks))
+        return bool(period.is_held(self.plant))
 
     @property
     def stuck_wheel(self) -> int:
-        """Number of the wheel that is stuck, or `tick.NO_WHEEL`."""
-        return tick.NO_WHEEL if self.stuck is None else self.stuck
+        """Number of the wheel that is stuck, or `period.NO_WHEEL`."""
+        return period.NO_WHEEL if self.stuck is None else self.stuck
 
     def raw(self, rng: Generator) -> Floats:
         """Return channels 0..15 of a packet as the wire's integers, noise included, shape (16,)."""
-        values = np.empty(N_RAW)
-        noise = rng.standard_normal(N_NOISE)
-        period.report(self.power.amounts, self.motion, self.firmware.wheels, noise, values)
+        values = np.empty(period.N_RAW)
+        period.report(self.plant, rng.standard_normal(period.N_NOISE), values)
         return values
 
     def save(self) -> State:

@@ -39,6 +39,7 @@ GRIP_N = 8.0  # a third of the weight at a friction of 0.6
 AXLE_FRICTION_N = 0.22  # gears and bearing, at any speed
 AXLE_DRAG = 0.6 / (19 * WHEEL_UNIT)  # N per m/s
 ROLLER_FRICTION_N = 0.85  # of a wheel dragged along its axle
+STUCK_FRICTION_N = 4.0  # of a wheel that is dragged over the floor without turning
 CREEP = 0.0176  # m/s: friction fades below it, which makes stopping smooth
 
 # An omniwheel rolls from roller to roller, so the encoder runs ahead of the floor and behind it. The position error of
@@ -114,6 +115,26 @@ def push(motion: Floats, wheels: Ints, geometry: Floats, towards: Facing, bus_v:
         heat_and_charge(motion, i, current, abs(duty))
     c, s = towards
     out[0], out[1], out[2] = c * fx - s * fy, s * fx + c * fy, torque
+
+
+@kernel_over(firmware)
+def push_with_stuck_wheel(
+    motion: Floats, wheels: Ints, geometry: Floats, towards: Facing, bus_v: float, out: Floats, stuck: int
+) -> None:
+    """Write the force of three wheels of which number `stuck` is blocked and slides; other arguments as for `push`.
+
+    Its motor stands still and draws a stall current; its drive has no effect on the body.
+    """
+    rim_speed = motion[RIM_SPEED, stuck]
+    motion[RIM_SPEED, stuck] = 0.0
+    push(motion, wheels, geometry, towards, bus_v, out)
+    drive = math.copysign(FORCE_PER_BYTE * motion[CURRENT, stuck], wheels[firmware.DUTY, stuck])
+    change = -min(max(drive, -GRIP_N), GRIP_N) - STUCK_FRICTION_N * fading(rim_speed)
+    side, ahead, arm = geometry[stuck, 0], geometry[stuck, 1], geometry[stuck, 2]
+    c, s = towards
+    out[0] += change * (c * side - s * ahead)
+    out[1] += change * (s * side + c * ahead)
+    out[2] += change * arm
 
 
 @kernel

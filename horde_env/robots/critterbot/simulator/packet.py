@@ -62,7 +62,7 @@ ROOM_K, AMBIENT, MAINS_HZ, FLICKER = range(4)
 Scene = tuple[Floats, Floats, Floats, Floats, Floats, Floats, Floats, Floats]
 Eyes = tuple[Floats, Floats, Floats, Floats]
 Memory = tuple[Floats, Floats, Floats, Floats, Floats, Floats]
-Air = tuple[float, tuple[float, float], float, float, float, float, float]  # elapsed_s, lit .. drift_share of `read`
+Air = tuple[float, tuple[float, float], float, float, float, float, float]  # what `air_at` returns
 
 
 @kernel
@@ -80,6 +80,12 @@ def air_at(times: Floats, room: Floats, t_s: float) -> Air:
         times: Shape (N_TIMES,), changed in place.
         room: Temperature, light, mains and flicker of the room, shape (4,).
         t_s: Seconds since the robot was switched on.
+
+    Returns:
+        Seconds since the last packet; brightness of the beacon in the last two packets, 0..1; the lamps' flicker, about
+        1; ambient light, share of full scale; the room's temperature, K; share of the way from the thermal zones'
+        lagged to their true temperatures, 0..1, 0 if they are not refreshed now; share of the zones' drift that is
+        left.
     """
     elapsed_s, times[LAST_S] = min(max(t_s - times[LAST_S], 0.0), 1.0), t_s
     lag_share, drift_share = 0.0, 1.0
@@ -192,13 +198,7 @@ def read(
     wheel_speed: Floats,
     duty: Floats,
     contact_n_s: float,
-    elapsed_s: float,
-    lit: tuple[float, float],
-    gain: float,
-    ambient: float,
-    room_k: float,
-    lag_share: float,
-    drift_share: float,
+    air: Air,
     out: Floats,
 ) -> None:
     """Write a packet, quantised, SI units; infrared light is the mean of this packet and the one before.
@@ -218,19 +218,13 @@ def read(
         wheel_speed: Rim speeds, m/s, shape (3,).
         duty: -1..1, shape (3,).
         contact_n_s: Contact impulse over the last 10 ms.
-        elapsed_s: Since the last packet.
-        lit: Brightness of the beacon in the last two packets, 0..1.
-        gain: The lamps' flicker, about 1.
-        ambient: Ambient light, share of full scale.
-        room_k: Temperature of the room, K.
-        lag_share: Share of the way from the thermal zones' lagged to their true temperatures, 0..1; 0 if they are not
-            refreshed now.
-        drift_share: Share of the zones' drift that is left.
+        air: See `air_at`.
         out: Receives the packet, shape (37,).
     """
     segments, heights, reflectances, beacon, lamps, warm, earth, iron = scene
     near_eyes, glare_eyes, light_eyes, warm_eyes = eyes
     values, roller, zones, drift, packets, change = memory
+    elapsed_s, lit, gain, ambient, room_k, lag_share, drift_share = air
     # Each group's end among the values (v) and among the normals (n).
     v1, n1 = N_FELT + near_eyes.shape[0], N_FELT_DRAWS + near_eyes.shape[0]
     v2, n2 = v1 + glare_eyes.shape[0], n1 + 2 * glare_eyes.shape[0]

@@ -1,7 +1,14 @@
-"""One period of the simulated robot in one kernel: the command, its ticks, the supply, and the frame at its end.
+"""One period of the simulated robot: the command, its ticks of 10 ms, the power supply, and the frame at its end.
 
-Calling a kernel costs more than its computation, so `run_period` is a whole step of the planar engine. PyBullet is
-called from Python at every tick: `send_request` precedes its ticks and `sample` follows them.
+A tick is `act` (firmware, motors), a step of the physics, `sense` (encoders, supply). Calling a kernel costs more than
+its computation, so `run_period` is a whole step of the planar engine. PyBullet is called from Python at every tick:
+`send_request` precedes its ticks, between two of them is `sense_and_act`, and `sample` follows them.
+
+Arguments of several kernels, all changed in place:
+
+    plant     the ARM's words, the wheels' rows, the motors' state, the wheels' geometry (`motors.wheel_geometry`), the
+              force of the last tick (3,), the power supply's amounts and marks
+    senses    the first four arguments of `packet.read`, and those of `packet.air_at`
 """
 
 from __future__ import annotations
@@ -14,9 +21,8 @@ import numpy as np
 from horde_env._jit import kernel, kernel_over
 from horde_env.backend import Floats, Ints
 from horde_env.robot import RobotSpec
-from horde_env.robots.critterbot.simulator import fields, firmware, motors, packet, power, tick
-from horde_env.robots.critterbot.simulator.packet import Air, Eyes, Memory, Scene
-from horde_env.robots.critterbot.simulator.tick import Drive
+from horde_env.robots.critterbot.simulator import fields, firmware, motors, packet, power
+from horde_env.robots.critterbot.simulator.packet import Eyes, Memory, Scene
 from horde_env.sim import planar
 from horde_env.sim.planar import Facing, Shape
 
@@ -24,16 +30,19 @@ N_RAW = 16  # bus, three batteries, four numbers of each motor: the first channe
 N_NOISE = 10
 TICKS_PER_POWER_STEP = 10  # the supply changes slowly
 VOLT_SD = (0.5, 0.4, 0.4, 0.4)  # of bus and batteries at rest in the log, 0.1 V
+NO_WHEEL = -1  # is stuck
 
-# Largest distance of the robot's nose from the middle of the dock's face, and largest angle, at which contacts meet.
-DOCK_REACH_M = 0.05
-DOCK_COS = math.cos(math.radians(20.0))
+# The dock's face: its middle and outward direction, the distance of the robot's nose from the body's centre, and the
+# largest distance and the cosine of the largest angle at which contacts meet.
+FACE_X, FACE_Y, FACE_UX, FACE_UY, NOSE_M, REACH_M, REACH_COS, N_FACE = range(8)
 
 PER_DUTY = 1.0 / firmware.FULL_DUTY
 
+# Tuples, because passing a NamedTuple to a kernel costs twice as much.
+Moved = tuple[float, float, float, float, float, float]  # x, y, heading and their rates, as in `Motion`
+Plant = tuple[Ints, Ints, Floats, Floats, Floats, Floats, Ints]
+Senses = tuple[Scene, Eyes, Memory, Floats, Floats, Floats]
 Request = tuple[float, float, float]  # m/s forward, m/s left, rad/s counter-clockwise
-Plant = tuple[Drive, tuple[Floats, Ints]]  # firmware and motors, and the power supply's amounts and marks
-Kit = tuple[Scene, Eyes, Memory, Floats]  # the first four arguments of `packet.read`
 Scales = tuple[Floats, Floats, Floats, int, int]  # lsb, offset, largest request, places of last_request, overheating
 End = tuple[float, float, float, bool]  # x, y, heading, and whether the command was blocked
 
@@ -67,41 +76,107 @@ def send_request(arm: Ints, wheels: Ints, matrix: Ints, request: Request, units:
 
 
 @kernel_over(firmware, power)
-def is_held(arm: Ints, amounts: Floats, marks: Ints) -> bool:
+def is_held(plant: Plant) -> bool:
     """Return whether charging, an empty battery, heat or overvoltage blocks the command."""
+    arm, _, _, _, _, amounts, marks = plant
     is_off = power.holds_motors(marks) or arm[firmware.OVERHEATED] == 1
     return bool(is_off or power.bus_byte(amounts) > firmware.BUS_TOO_HIGH)
 
 
 @kernel
 def on_dock(x: float, y: float, towards: Facing, face: Floats) -> bool:
-    """Return whether the robot's nose touches the dock's contacts.
-
-    `towards` is cosine and sine of its heading; `face` is the middle of the dock's face, its outward direction, and the
-    nose's distance from the body's centre: x, y, ux, uy, m.
-    """
+    """Return whether the robot's nose touches the dock's contacts; `towards` is cosine and sine of its heading."""
     c, s = towards
-    if not -(c * face[2] + s * face[3]) > DOCK_COS:
+    if not -(c * face[FACE_UX] + s * face[FACE_UY]) > face[REACH_COS]:
         return False
-    return bool(math.hypot(x + face[4] * c - face[0], y + face[4] * s - face[1]) < DOCK_REACH_M)
+    off_m = math.hypot(x + face[NOSE_M] * c - face[FACE_X], y + face[NOSE_M] * s - face[FACE_Y])
+    return bool(off_m < face[REACH_M])
 
 
-@kernel_over(motors, firmware, power)
-def draw_power(motion: Floats, amounts: Floats, marks: Ints, is_on_dock: bool) -> None:
-    """Advance the power supply by `TICKS_PER_POWER_STEP`; reset the motors' charge counters."""
-    span_s = TICKS_PER_POWER_STEP * motors.TICK_S
-    a, b, c = motion[motors.SUPPLY, 0], motion[motors.SUPPLY, 1], motion[motors.SUPPLY, 2]
-    power.advance(amounts, marks, (a + b + c) / span_s, is_on_dock, span_s)
-    for i in range(3):
-        motion[motors.SUPPLY, i] = 0.0
+# ---- a tick ----------------------------------------------------------------------------------------------------------
 
 
 @kernel_over(firmware, motors, power)
-def report(amounts: Floats, motion: Floats, wheels: Ints, noise: Floats, out: Floats) -> None:
+def act(plant: Plant, stuck: int, towards: Facing) -> tuple[float, float, float]:
+    """Run the firmware and the motors for 10 ms; return their force on the body: (Fx, Fy) in N, torque in N m.
+
+    Args:
+        plant: See the module.
+        stuck: Number of a blocked wheel, or NO_WHEEL.
+        towards: Cosine and sine of the body's heading.
+    """
+    arm, wheels, motion, geometry, force, amounts, marks = plant
+    firmware.cycle(arm, wheels, power.bus_byte(amounts), power.holds_motors(marks))
+    if stuck == NO_WHEEL:
+        motors.push(motion, wheels, geometry, towards, amounts[power.BUS_V], force)
+    else:
+        motors.push_with_stuck_wheel(motion, wheels, geometry, towards, amounts[power.BUS_V], force, stuck)
+    return force[0], force[1], force[2]
+
+
+@kernel_over(firmware, motors, planar, power)
+def sense(plant: Plant, face: Floats, stuck: int, n_ticks: int, noise: Floats, k: int, moved: Moved) -> Facing:
+    """End a tick: update the encoders, and every tenth time the power supply; return `planar.facing` of the heading.
+
+    Args:
+        plant: See the module.
+        face: Of the dock, shape (N_FACE,).
+        stuck: As for `act`.
+        n_ticks: Number of the tick since the robot was switched on, from 1 on.
+        noise: Standard normals for the encoders, three per tick.
+        k: Number of the tick in `noise`.
+        moved: Motion of the body at the end of the tick.
+    """
+    _, wheels, motion, geometry, _, amounts, marks = plant
+    x, y, heading, vx, vy, yaw_rate = moved
+    towards = planar.facing(heading)
+    motors.sense(motion, wheels, geometry, noise[3 * k : 3 * k + 3], towards, vx, vy, yaw_rate)
+    if stuck != NO_WHEEL:
+        wheels[firmware.CLICKS, stuck] = 0
+    if n_ticks % TICKS_PER_POWER_STEP == 0:
+        span_s = TICKS_PER_POWER_STEP * motors.TICK_S
+        a, b, c = motion[motors.SUPPLY, 0], motion[motors.SUPPLY, 1], motion[motors.SUPPLY, 2]
+        power.advance(amounts, marks, (a + b + c) / span_s, on_dock(x, y, towards, face), span_s)
+        for i in range(3):
+            motion[motors.SUPPLY, i] = 0.0
+    return towards
+
+
+@kernel_over(firmware, motors, planar, power)
+def sense_and_act(
+    plant: Plant, face: Floats, stuck: int, n_ticks: int, noise: Floats, k: int, moved: Moved
+) -> tuple[float, float, float]:
+    """End a tick by `sense` and begin the next by `act`."""
+    return act(plant, stuck, sense(plant, face, stuck, n_ticks, noise, k, moved))
+
+
+@kernel_over(firmware, motors, planar, power)
+def run_ticks(
+    plant: Plant, face: Floats, now: tuple[int, int], shape: Shape, body: Floats, noise: Floats, path: Floats
+) -> None:
+    """Advance the planar engine by one tick per row of `path`; arguments as for `run_period`."""
+    n_ticks, stuck = now
+    inertia, corners, pieces, radii, obstacles, contacts = shape
+    towards = planar.facing(body[planar.HEADING])
+    for k in range(path.shape[0]):
+        push = act(plant, stuck, towards)
+        planar.step(body, towards, inertia, corners, pieces, radii, obstacles, contacts, push, motors.TICK_S)
+        for i in range(path.shape[1]):
+            path[k, i] = body[i]
+        moved = body[0], body[1], body[2], body[3], body[4], body[5]
+        towards = sense(plant, face, stuck, n_ticks + k + 1, noise, k, moved)
+
+
+# ---- a period --------------------------------------------------------------------------------------------------------
+
+
+@kernel_over(firmware, motors, power)
+def report(plant: Plant, noise: Floats, out: Floats) -> None:
     """Write the first 16 channels as a packet's bytes: bus and batteries, V, in units of 0.1 V, then the motors'.
 
-    `amounts` of the supply, `noise` ten standard normals, motion and wheels as for `motors.report`.
+    `noise` are ten standard normals.
     """
+    _, wheels, motion, _, _, amounts, _ = plant
     for i in range(4):
         volts = amounts[power.BUS_V] if i == 0 else amounts[power.BATTERY_V + i - 1]
         out[i] = min(max(np.rint(10.0 * volts + VOLT_SD[i] * noise[i]), 0.0), 255.0)
@@ -111,35 +186,35 @@ def report(amounts: Floats, motion: Floats, wheels: Ints, noise: Floats, out: Fl
 @kernel_over(fields, packet, firmware, motors, power)
 def sample(
     plant: Plant,
-    senses: Kit,
+    senses: Senses,
     scales: Scales,
     path: Floats,
     contact_n_s: float,
     request: Request,
-    air: Air,
+    t_s: float,
     normal: Floats,
     uniform: Floats,
     out: Floats,
 ) -> End:
-    """Write all channels of the packet at the end of a path, SI units; return its end.
+    """Write all channels of the packet at the end of a path, SI units; return its end. Call it once per packet.
 
     Args:
-        plant: The state of firmware, motors and supply.
-        senses: First four arguments of `packet.read`.
+        plant: See the module.
+        senses: See the module.
         scales: Scales of the first channels and of the request.
         path: Motion at the end of each tick, of which the last three are used, shape (n, 6), in the order of `Motion`.
         contact_n_s: Contact impulse over the last tick.
         request: The request of this period.
-        air: State of the room; see `packet.read`.
+        t_s: Seconds since the robot was switched on.
         normal: Standard normals, shape (67,): ten of `report`, then those of `packet.read`.
         uniform: For the jumps of ir_distance, shape (2, 10).
         out: Receives the packet, shape (n_channels,).
     """
-    (arm, wheels, motion, _, _), (amounts, marks) = plant
-    scene, eyes, memory, steps = senses
+    arm, wheels, motion, _, _, _, _ = plant
+    scene, eyes, memory, steps, times, room = senses
     lsb, offset, largest, at_request, at_overheating = scales
-    elapsed_s, lit, gain, ambient, room_k, lag_share, drift_share = air
-    report(amounts, motion, wheels, normal, out[:N_RAW])
+    air = packet.air_at(times, room, t_s)
+    report(plant, normal, out[:N_RAW])
     for i in range(N_RAW):
         out[i] = lsb[i] * out[i] + offset[i]
     earlier, before, now = path[path.shape[0] - 3], path[path.shape[0] - 2], path[path.shape[0] - 1]
@@ -152,27 +227,24 @@ def sample(
     duties = wheels[firmware.DUTY]
     duty: Any = (duties[0] * PER_DUTY, duties[1] * PER_DUTY, duties[2] * PER_DUTY)  # indexed like an array
     speed, seen = motion[motors.RIM_SPEED], out[N_RAW : N_RAW + steps.shape[1]]
-    packet.read(
-        scene, eyes, memory, steps, normal[N_NOISE:], uniform, pose_before, pose, speed, duty, contact_n_s,
-        elapsed_s, lit, gain, ambient, room_k, lag_share, drift_share, seen,
-    )  # fmt: skip
+    noise = normal[N_NOISE:]
+    packet.read(scene, eyes, memory, steps, noise, uniform, pose_before, pose, speed, duty, contact_n_s, air, seen)
     for i in range(3):
         out[at_request + i] = request[i] / largest[i]
     out[at_overheating] = 1.0 if arm[firmware.OVERHEATED] == 1 else 0.0
-    return now[0], now[1], heading, is_held(arm, amounts, marks)
+    return now[0], now[1], heading, is_held(plant)
 
 
-@kernel_over(fields, packet, firmware, motors, power, tick, planar)
+@kernel_over(fields, packet, firmware, motors, power, planar)
 def run_period(
     plant: Plant,
-    senses: Kit,
+    senses: Senses,
     scales: Scales,
     shape: Shape,
-    motion: Floats,
+    body: Floats,
     wire: tuple[Ints, Floats, Floats],
     now: tuple[int, int],
     request: Request,
-    air: Air,
     normal: Floats,
     uniform: Floats,
     path: Floats,
@@ -181,15 +253,14 @@ def run_period(
     """Hold a request for a period of the planar engine and write the packet at its end; see `sample`.
 
     Args:
-        plant: The state of firmware, motors and supply, changed in place.
-        senses: First four arguments of `packet.read`; the memory is changed.
+        plant: See the module.
+        senses: See the module.
         scales: See `sample`.
         shape: Body and obstacles for `planar.step`.
-        motion: Of the body, changed in place.
-        wire: The kinematics in 1/1024 (3, 3), the wire's units, and the dock's face (see `on_dock`).
+        body: The body's motion, changed in place.
+        wire: The kinematics in 1/1024 (3, 3), the wire's units, and the dock's face.
         now: Ticks since the robot was switched on, and the number of the stuck wheel.
         request: The request of this period.
-        air: State of the room at the end.
         normal: Standard normals, shape (3 n + 67,): of n ticks' encoders, then of the packet.
         uniform: For the jumps of ir_distance, shape (2, 10).
         path: Receives the motion at the end of each of the n ticks, shape (n, 6).
@@ -198,19 +269,11 @@ def run_period(
     Returns:
         x, y, heading, and whether the request was blocked at the beginning or the end of the period.
     """
-    drive, (amounts, marks) = plant
     matrix, units, face = wire
-    n_ticks, stuck = now
     n = path.shape[0]
-    send_request(drive[0], drive[1], matrix, request, units)
-    was_held = is_held(drive[0], amounts, marks)
-    towards = planar.facing(motion[planar.HEADING])
-    for k in range(n):
-        supply = power.bus_byte(amounts), power.holds_motors(marks), amounts[power.BUS_V], stuck
-        noise = normal[3 * k : 3 * k + 3]
-        towards = tick.tick_once(drive, supply, shape, motion, towards, motors.TICK_S, noise, path[k])
-        if (n_ticks + k + 1) % TICKS_PER_POWER_STEP == 0:
-            draw_power(drive[2], amounts, marks, on_dock(motion[planar.X], motion[planar.Y], towards, face))
-    impulse = motion[planar.IMPULSE]
-    end = sample(plant, senses, scales, path, impulse, request, air, normal[3 * n :], uniform, out)
+    send_request(plant[0], plant[1], matrix, request, units)
+    was_held = is_held(plant)
+    run_ticks(plant, face, now, shape, body, normal, path)
+    impulse, t_s = body[planar.IMPULSE], (now[0] + n) * motors.TICK_S
+    end = sample(plant, senses, scales, path, impulse, request, t_s, normal[3 * n :], uniform, out)
     return end[0], end[1], end[2], was_held or end[3]

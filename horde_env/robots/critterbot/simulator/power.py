@@ -62,34 +62,16 @@ def open_circuit_v(charge: float) -> float:
 
 
 @kernel
-def charged(charge: float, gain_a: float, dt_s: float, capacity_a_s: float) -> float:
-    """Return a battery's share of charge, 0..1, after `dt_s` under a current."""
-    return min(max(charge + gain_a * dt_s / capacity_a_s, 0.0), 1.0)
-
-
-@kernel
-def batteries(
-    charge: Three, gain_a: Three, dt_s: float, capacity_a_s: float, load_a: float, on_dock: bool, sag_v: float
-) -> tuple[Three, Three, float]:
-    """Return charge, voltages and the bus voltage after `dt_s`; at the dock the load is the dock's."""
-    a = charged(charge[0], gain_a[0], dt_s, capacity_a_s)
-    b = charged(charge[1], gain_a[1], dt_s, capacity_a_s)
-    c = charged(charge[2], gain_a[2], dt_s, capacity_a_s)
-    sag_v += 0.0 if on_dock else RESISTANCE_OHM * load_a / 3.0
-    volts_a = open_circuit_v(a) + BATTERY_OFFSET_V[0] - sag_v
-    volts_b = open_circuit_v(b) + BATTERY_OFFSET_V[1] - sag_v
-    volts_c = open_circuit_v(c) + BATTERY_OFFSET_V[2] - sag_v
-    bus_v = DOCK_V if on_dock else (volts_a + volts_b + volts_c) / 3.0 - DIODE_V - BUS_OHM * load_a
-    return (a, b, c), (volts_a, volts_b, volts_c), bus_v
-
-
-@kernel
 def settle(amounts: Floats, gain_a: Three, dt_s: float, load_a: float, on_dock: bool) -> None:
-    """Update charge and voltages after `dt_s` under these currents."""
-    before = amounts[CHARGE], amounts[CHARGE + 1], amounts[CHARGE + 2]
-    after, volts, amounts[BUS_V] = batteries(before, gain_a, dt_s, amounts[CAPACITY], load_a, on_dock, amounts[SAG_V])
+    """Update charge and voltages after `dt_s` under each battery's current; at the dock the load is the dock's."""
+    sag_v = amounts[SAG_V] + (0.0 if on_dock else RESISTANCE_OHM * load_a / 3.0)
+    sum_v = 0.0
     for i in range(3):
-        amounts[CHARGE + i], amounts[BATTERY_V + i] = after[i], volts[i]
+        charge = amounts[CHARGE + i] + gain_a[i] * dt_s / amounts[CAPACITY]
+        amounts[CHARGE + i] = min(max(charge, 0.0), 1.0)
+        amounts[BATTERY_V + i] = open_circuit_v(amounts[CHARGE + i]) + BATTERY_OFFSET_V[i] - sag_v
+        sum_v += amounts[BATTERY_V + i]
+    amounts[BUS_V] = DOCK_V if on_dock else sum_v / 3.0 - DIODE_V - BUS_OHM * load_a
 
 
 @kernel
@@ -222,17 +204,3 @@ class PowerSupply:
         self.marks[:] = 0
         self._resumed = START
         settle(self.amounts, (0.0, 0.0, 0.0), 0.0, ELECTRONICS_A, False)
-
-    @property
-    def holds_motors(self) -> bool:
-        """True if the charger or a lack of power holds the motors still."""
-        return bool(holds_motors(self.marks))
-
-    @property
-    def bus_byte(self) -> int:
-        """Voltage of the bus in the firmware's 0.1 V."""
-        return int(bus_byte(self.amounts))
-
-    def advance(self, motors_a: float, on_dock: bool, dt_s: float) -> None:
-        """Advance by `dt_s` seconds, with a mean current of the motors of `motors_a`."""
-        advance(self.amounts, self.marks, motors_a, on_dock, dt_s)

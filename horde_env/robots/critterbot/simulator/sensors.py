@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.random import Generator
@@ -17,14 +17,12 @@ from numpy.random import Generator
 from horde_env.backend import Floats, State
 from horde_env.robot import RobotSpec
 from horde_env.robots.critterbot.place import Pen
-from horde_env.robots.critterbot.simulator import packet
+from horde_env.robots.critterbot.simulator import packet, period
 from horde_env.sim.saving import attributes, inner, nested, number_of, restore_attributes
 
 _ROUNDING_S = 1e-6  # robot time is counted in ticks, so 9200.1 s may be slightly less
 
 _OWN_STATE = ("_blink_hz", "_blink_phase", "_last_s", "_zone_s")
-
-Kit = tuple[packet.Scene, packet.Eyes, packet.Memory, Floats]  # the first four arguments of `packet.read`
 
 # The groups that measure at a distance, in the order of the channels.
 EYES = ("ir_distance", "ir_light", "light", "thermal")
@@ -35,12 +33,17 @@ class Senses:
 
     Args:
         spec: The robot, with the sensors' poses and converters.
-        pen: The surroundings. Assign `senses.pen` to change them between two packets.
+        pen: The surroundings at the beginning of a life. Assign `senses.pen` to change them between two packets.
+        lamp_moves: Changes during each life, by increasing time: robot time of the first packet after the move in
+            seconds, name of the lamp, new position (x, y, z) in metres. A warm object of the same name moves along.
 
     Attributes:
         n_normal, n_uniform: Number of standard normals per packet, and of readings that jump (two draws each).
         times, memory: The kernels' state; see `packet.air_at` and `packet.read`.
-        room: The `Room` of the pen as an array, shape (4,).
+        kit: Arguments of the kernels; see `period`.
+
+    Raises:
+        ValueError: If a lamp is unknown, a position invalid, or the times do not increase from 0 on.
     """
 
     _blink_hz: float = number_of("times", packet.BLINK_HZ, float)
@@ -48,16 +51,16 @@ class Senses:
     _last_s: float = number_of("times", packet.LAST_S, float)
     _zone_s: float = number_of("times", packet.ZONE_S, float)
 
-    def __init__(self, spec: RobotSpec, pen: Pen) -> None:
+    def __init__(self, spec: RobotSpec, pen: Pen, lamp_moves: Sequence[Any] = ()) -> None:
+        self._move_s, self._pens = _moves(pen, lamp_moves)
+        self._n_moved = 0
         first, last = spec.group("acceleration").start, spec.group("thermal").stop
         self._own, self._ir_light = slice(first, last), spec.group("ir_light")
         self._steps = np.stack([spec.lsb, spec.offset, spec.raw_low, spec.raw_high])[:, self._own].copy()
         sensors = [np.column_stack([spec.positions(name), spec.angles(name)]) for name in EYES]
         n_near, n_glare, n_bright, n_warm = map(len, sensors)
         self._eyes: Any = tuple(sensors)
-        self._normal = np.zeros(packet.N_FELT_DRAWS + n_near + 2 * n_glare + n_bright + 2 * n_warm)
-        self._uniform = np.zeros((2, n_near))
-        self.n_normal, self.n_uniform = self._normal.size, n_near
+        self.n_normal, self.n_uniform = packet.N_FELT_DRAWS + n_near + 2 * n_glare + n_bright + 2 * n_warm, n_near
         self._roller, self._zones, self._drift = np.zeros(3), np.zeros(n_warm), np.zeros(n_warm)
         self._packets, self._change = np.zeros((2, n_glare)), np.zeros(n_glare)
         values = np.zeros(last - first)
@@ -94,11 +97,12 @@ class Senses:
             np.array([pen.magnetism.north_rad, *pen.magnetism.centre, *pen.magnetism.swing]),
             np.array([[*i.position_m, i.depth_m, *i.field] for i in pen.iron]).reshape(-1, 6),
         )
-        self.room = np.array(pen.room)
-        self.kit: Kit = self._scene, self._eyes, self.memory, self._steps
+        room = np.array(pen.room)
+        self.kit: period.Senses = self._scene, self._eyes, self.memory, self._steps, self.times, room
 
     def reset(self, rng: Generator) -> None:
         """Clear all lags, and draw this life's beacon oscillator, roller phases and thermal drift from `rng`."""
+        self._move_to(0)
         self._blink_hz = float(rng.uniform(*self._pen.beacon.rate_hz))
         self._blink_phase = float(rng.random())
         self._roller[:] = rng.uniform(0.0, 2.0 * math.pi, 3)
@@ -107,90 +111,42 @@ class Senses:
         self._last_s = self._zone_s = -math.inf
 
     def save(self) -> State:
-        """Return the lags and this life's beacon."""
+        """Return the lags, this life's beacon, and the number of lamp moves so far if there are any."""
         memory = {f"{i}": array.copy() for i, array in enumerate(self.memory)}
-        return nested(memory=memory, own=attributes(self, *_OWN_STATE))
+        moved = {"n_moved": np.array(self._n_moved)} if self._move_s else {}
+        return nested(memory=memory, own=attributes(self, *_OWN_STATE)) | moved
 
     def restore(self, state: State) -> None:
         """Restore a state from `save`."""
+        self._move_to(int(state.get("n_moved", 0)))
         for i, array in enumerate(self.memory):
             array[...] = state[f"memory/{i}"]
         restore_attributes(self, inner(state, "own"), *_OWN_STATE)
 
-    def prepare(self, t_s: float) -> tuple[Kit, packet.Air]:
-        """Return the kernels' arguments for a packet at `t_s`, seconds. Call it once per packet."""
-        return self.kit, packet.air_at(self.times, self.room, t_s)
+    def at(self, t_s: float) -> period.Senses:
+        """Move the lamps that are due at `t_s`, seconds, and return the kernels' arguments."""
+        if self._move_s:  # the random draws are the same with moves and without
+            self._move_to(sum(t_s >= move_s - _ROUNDING_S for move_s in self._move_s))
+        return self.kit
+
+    def _move_to(self, n_moved: int) -> None:
+        if n_moved != self._n_moved:
+            self._n_moved, self.pen = n_moved, self._pens[n_moved]
 
 
-class LampMove(NamedTuple):
-    """One change.
-
-    Attributes:
-        at_s: Robot time of the first packet after the move, in seconds.
-        lamp: The lamp; a warm object of the same name moves along.
-        position_m: The new position: x, y, z in metres.
-    """
-
-    at_s: float
-    lamp: str
-    position_m: tuple[float, float, float]
-
-
-class ChangingSenses(Senses):
-    """Senses in a pen with moving lamps; each life begins with the initial pen.
-
-    Args:
-        spec: The robot.
-        pen: The pen before the first move.
-        moves: By increasing time, each a `LampMove` or its three elements.
-
-    Raises:
-        ValueError: If a lamp is unknown, a position invalid, or the times do not increase from 0 on.
-    """
-
-    def __init__(self, spec: RobotSpec, pen: Pen, moves: Sequence[Any]) -> None:
-        self._pens = [pen]
-        moves = [_lamp_move(move, moves) for move in moves]
-        for move in moves:
-            self._pens.append(self._pens[-1].lit_from(move.lamp, move.position_m))
-        self._times = [move.at_s for move in moves]
-        is_later = [later > earlier for earlier, later in pairwise([-math.inf, *self._times, math.inf])]
-        if not all(is_later) or any(at_s < 0 for at_s in self._times):
-            raise ValueError(f"the times of the moves must increase from 0 s on, not {self._times}")
-        self._n_moved = 0
-        super().__init__(spec, pen)
-
-    def reset(self, rng: Generator) -> None:
-        """Begin a life in the initial pen."""
-        self._n_moved = 0
-        self.pen = self._pens[0]
-        super().reset(rng)
-
-    def save(self) -> State:
-        """Return the state of `Senses` and the number of moves done."""
-        return super().save() | {"n_moved": np.array(self._n_moved)}
-
-    def restore(self, state: State) -> None:
-        """Restore a state from `save`, and the pen of that time."""
-        self._n_moved = int(state["n_moved"])
-        self.pen = self._pens[self._n_moved]
-        super().restore(state)
-
-    def prepare(self, t_s: float) -> tuple[Kit, packet.Air]:
-        """Apply the moves that are due; the random draws are the same with moves and without."""
-        while self._n_moved < len(self._times) and t_s >= self._times[self._n_moved] - _ROUNDING_S:
-            self._n_moved += 1
-            self.pen = self._pens[self._n_moved]
-        return super().prepare(t_s)
-
-
-def _lamp_move(move: Any, moves: Any) -> LampMove:
-    """Return one of the moves, checked."""
+def _moves(pen: Pen, lamp_moves: Sequence[Any]) -> tuple[list[float], list[Pen]]:
+    """Return the times of the moves, and the pens before, between and after them."""
     try:
-        at_s, lamp, (x, y, z) = move
-        if isinstance(lamp, str) and all(math.isfinite(number) for number in (at_s, x, y, z)):
-            return LampMove(float(at_s), lamp, (x, y, z))
+        moves = [(at_s, lamp, (x, y, z)) for at_s, lamp, (x, y, z) in lamp_moves]
+        is_sound = all(isinstance(lamp, str) and all(map(math.isfinite, (t, *place))) for t, lamp, place in moves)
     except (TypeError, ValueError):
-        pass
-    expected = "a sequence of (seconds, name of a lamp, (x, y, z) in metres), all finite"
-    raise ValueError(f"lamp_moves must be {expected}, not {moves!r}")
+        is_sound = False
+    if not is_sound:
+        expected = "a sequence of (seconds, name of a lamp, (x, y, z) in metres), all finite"
+        raise ValueError(f"lamp_moves must be {expected}, not {lamp_moves!r}")
+    times, pens = [float(at_s) for at_s, _, _ in moves], [pen]
+    if any(at_s < 0 for at_s in times) or not all(later > earlier for earlier, later in pairwise(times)):
+        raise ValueError(f"the times of the moves must increase from 0 s on, not {times}")
+    for _, lamp, place in moves:
+        pens.append(pens[-1].lit_from(lamp, place))
+    return times, pens
