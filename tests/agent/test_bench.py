@@ -39,14 +39,18 @@ def test_the_dense_pass_learns_what_the_horde_learns() -> None:
 def test_the_yardsticks_of_constant_actions_learn_what_the_horde_learns() -> None:
     """Under the w rule "importance-weighted": a demon is not updated unless its action is taken."""
     stream, questions = workload.stream(31), workload.constant_action_questions()
-    check_against(Learning(questions, stream, dtype="float64"), of_constant_actions(questions, stream, 30), 30)
+    few = Learning(questions[::20], stream, dtype="float64")
+    check_against(few, of_constant_actions(questions, stream, 30), 30, every=20)
 
 
-def check_against(learning: Learning, yardsticks: dict[str, Any], n_steps: int = 60) -> None:
-    """Check that yardsticks predict what a Horde predicts in the end, within 1e-4 of the largest prediction."""
+def check_against(learning: Learning, yardsticks: dict[str, Any], n_steps: int = 60, every: int = 1) -> None:
+    """Check that yardsticks predict what a Horde predicts in the end, within 1e-4 of the largest prediction.
+
+    The Horde has every n-th of their questions.
+    """
     for t in range(n_steps):
         learning(t)
-        got = {name: step(t) for name, step in yardsticks.items()}
+        got = {name: step(t)[::every] for name, step in yardsticks.items()}
     want = learning.horde.predictions
     assert np.abs(want).max() > 0.1
     for name, values in got.items():
