@@ -68,13 +68,25 @@ class LineFaults:
                 rate = float(number)
             except ValueError:
                 raise ValueError(f"invalid rate {part!r}: write {kind}=NUMBER, per second") from None
+            rates |= dict.fromkeys(cls.kinds, rate) if kind == "all" else {kind: rate}
+        return cls.checked(rates)
+
+    @classmethod
+    def checked(cls, rates: Mapping[str, float]) -> dict[str, float]:
+        """Return the rates.
+
+        Raises:
+            ValueError: If a fault is unknown, or its rate is not in 0..100, one per tick.
+        """
+        for kind, rate in rates.items():
+            if kind not in cls.kinds:
+                raise ValueError(f"unknown fault {kind!r}; choose one of {', '.join(cls.kinds)}")
             if not 0.0 <= rate <= 100.0:
                 raise ValueError(f"the rate of {kind} must be in 0..100 per second, not {rate}")
-            rates |= dict.fromkeys(cls.kinds, rate) if kind == "all" else {kind: rate}
-        return rates
+        return dict(rates)
 
     def __init__(self, robot: Any, rates: Mapping[str, float], rng: Generator) -> None:
-        self.rates = dict(rates)
+        self.rates = self.checked(rates)
         self.counts = dict.fromkeys((*self.kinds, "unread"), 0)
         self._robot, self._rng = robot, rng
         self._share = [rates.get(kind, 0.0) * self.tick_s for kind in self.kinds]

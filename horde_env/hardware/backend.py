@@ -212,6 +212,7 @@ class PhysicalBody(Backend):
         """
         control = self.control(command)
         link = opened(self._link, "the robot is not connected")
+        opened(self._mark, "the reset was interrupted")  # before a command is sent
         stop = "" if self.latch is None else self.latch.reason
         self._keep_still(f"the emergency stop is set: {stop}" if stop else self._stop_reason)
         asked = self.dialect.halt if self.reason else self.steer(control)

@@ -88,6 +88,21 @@ def test_the_gyroscope_extrapolates_the_bearing_without_the_blink() -> None:
 # ---- the drive -------------------------------------------------------------------------------------------------------
 
 
+def test_far_away_it_drives_at_twenty_units_and_near_the_beacon_at_eight() -> None:
+    """150 of 255 in the firmware's sum of four packets is 75 between two."""
+    assert pytest.approx((20.0, 8.0)) == (FAST / 0.0176, SLOW / 0.0176)
+    assert requested(DockingDrive(SPEC), observation(), seen(0.0, 70 / 255), 10)[0] == pytest.approx(FAST)
+    assert requested(DockingDrive(SPEC), observation(), seen(0.0, 85 / 255), 10)[0] == pytest.approx(SLOW)
+
+
+def test_an_obstacle_close_ahead_makes_it_slow_for_any_beacon() -> None:
+    """A beacon that blinks between two packets must not let it hit the dock fast."""
+    assert requested(DockingDrive(SPEC), observation({0: 0.07}), seen(0.0, 0.1), 10)[0] == pytest.approx(SLOW)
+    drive = DockingDrive(SPEC)
+    requested(drive, observation(), seen(0.0, 70 / 255), 10)
+    assert requested(drive, observation(), seen(0.0, 0.0))[0] == pytest.approx(SLOW)
+
+
 def test_it_is_docked_after_three_frames_above_17_volts() -> None:
     """Batteries have up to 16.7 V, the dock 17.6 V. After one such reading it stands still and reads again."""
     drive, readings, beacon = DockingDrive(SPEC), observation({0: 0.9}), seen(0.0, 0.6)

@@ -45,6 +45,13 @@ def test_a_query_list_is_answered_in_its_order_and_a_stream_pauses() -> None:
     assert len(ticks(firmware, 2)) == 2 * wire.FRAME_SIZE
 
 
+def test_commands_wait_for_their_operands_across_writes() -> None:
+    firmware = robot()
+    for byte in START + SAFE_OP + FORWARD:
+        firmware.receive(bytes([byte]))
+    assert firmware.requested == (199, 199)
+
+
 def test_a_lost_byte_is_healed_by_the_next_padded_command() -> None:
     """Whichever byte of the command is lost."""
     for lost in range(4, 9):
@@ -104,6 +111,17 @@ def test_a_reset_prints_its_banner_and_is_off() -> None:
     assert firmware.mode == OFF
 
 
+def test_nothing_reaches_a_robot_that_boots() -> None:
+    """After its supply was interrupted: START within five seconds is lost."""
+    firmware, modes = robot(), []
+    firmware.hang()
+    for _ in range(6 * 64):
+        firmware.receive(START)
+        modes.append(firmware.mode)
+        firmware.cycle()
+    assert modes == [OFF] * (5 * 64) + [PASSIVE] * 64
+
+
 def test_it_sleeps_after_five_minutes_in_passive_and_wakes_by_brc() -> None:
     firmware = robot()
     firmware.receive(START)
@@ -155,6 +173,15 @@ def test_encoders_take_the_commands_word_for_the_direction() -> None:
     ticks(firmware, 1)
     assert firmware.machine.state[3] > 0.0
     assert firmware.machine.state[5] < before
+
+
+def test_speeds_are_echoed_while_a_wheel_is_stuck() -> None:
+    firmware = robot()
+    firmware.machine.stuck = 1
+    firmware.receive(START + STREAM_ALL + SAFE_OP + FORWARD)
+    newest = FrameParser().feed(ticks(firmware, 40))[-1]
+    assert (newest.sensors.requested_right, newest.sensors.requested_left) == (199, 199)
+    assert newest.raw[4] == 0.0
 
 
 def test_it_docks_by_itself_and_charges_in_passive_alone() -> None:

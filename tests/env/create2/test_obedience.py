@@ -73,6 +73,12 @@ def test_a_mode_with_a_known_reason_is_not_complained_of_but_unread_speeds_are()
     assert judged(*[(STAND, state(AHEAD))] * 6, is_excused=True) == ".....d"
 
 
+def test_three_seconds_begin_again_after_a_known_reason() -> None:
+    pilot, seen = Pilot(SPEC), state(mode=PASSIVE)
+    found = [bool(pilot.judge(seen, STAND, 6, is_kept_still=k < 40).refusal) for k in range(70)]
+    assert found == [False] * 69 + [True]
+
+
 @pytest.mark.parametrize(
     ("packets", "is_charging", "is_found"),
     [({}, False, True), (DOCKED, False, False), ({"cliff_left": 1}, False, False), ({}, True, False),

@@ -94,6 +94,12 @@ def test_in_a_stall_nothing_passes_and_the_robot_stops_by_itself() -> None:
     assert len(cycles(it, faults, 10, MotorMode.WHEEL_SPACE, 20, 20, 20)) == 830
 
 
+@pytest.mark.parametrize("rates", [{"lost": 1.0}, {"loss": -1.0}, {"loss": float("nan")}, {"heat": 101.0}])
+def test_unknown_faults_and_impossible_rates_are_refused(rates: dict[str, float]) -> None:
+    with pytest.raises(ValueError, match=r"unknown fault 'lost'; choose one of loss, |must be in 0\.\.100 per second"):
+        faulty(**rates)
+
+
 def test_a_watchdog_resets_a_hanging_robot_after_3_s_and_it_is_back_at_the_console() -> None:
     it, faults = faulty()
     cycles(it, faults, 30, MotorMode.WHEEL_SPACE, 20, 20, 20)

@@ -13,6 +13,7 @@ import pytest
 from horde_env.backend import Frame
 from horde_env.errors import BackendLost, BackendUnavailable, EmergencyStop
 from horde_env.hardware.latch import EmergencyLatch
+from horde_env.hardware.link import Link
 from horde_env.robot import critterbot
 from horde_env.robots.critterbot.body import SerialBody
 from horde_env.robots.critterbot.wire import COAST, HALT, LED_CUSTOM, Control, MotorMode, drive
@@ -324,6 +325,35 @@ def test_a_robot_that_stays_away_is_given_up_and_may_be_reset(robot: VirtualRobo
     body.close()
 
 
+def test_a_robot_that_is_lost_in_the_middle_of_a_reset_is_refused_in_a_sentence(
+    robot: VirtualRobot, body: SerialBody, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The link's own thread may lose it just after the wheels stood still: then there are no readings."""
+    body.reset(RNG)
+    life(body, 3)
+    with monkeypatch.context() as patch:
+        patch.setattr(Link, "readings", lambda *_: ())
+        with pytest.raises(BackendUnavailable, match="disconnected before its first frame"):
+            body.reset(RNG)
+    robot.sleep(0.1)
+    assert robot.controls()[-1] == COAST, "it was stopped first"
+    assert marks([body.reset(RNG), *life(body, 2)]) == ["g", "", ""]
+
+
+def test_closing_at_once_after_a_loss_leaves_no_port_open(robot: VirtualRobot, body: SerialBody) -> None:
+    """The reconnection that would have closed it has not begun."""
+    body.reset(RNG)
+    link = body._link
+    assert link is not None
+    port = link._port
+    assert port is not None
+    link.lose("a test")
+    body.close()
+    assert port.lost == "it was closed"
+    assert robot.end.port is not None
+    assert not robot.end.port.is_open
+
+
 def test_attempts_are_bounded_too(robot: VirtualRobot) -> None:
     body = serial_body(robot, link={"attempts": 3})
     body.reset(RNG)
@@ -497,6 +527,26 @@ def test_a_reset_stops_a_moving_robot_at_once_and_forbids_charging_again(robot: 
     assert not robot.charging_enabled
 
 
+def test_after_an_interrupted_reset_no_command_is_sent(
+    robot: VirtualRobot, body: SerialBody, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ctrl-C while it waits for the wheels: the link is open, and there is no frame yet."""
+    with monkeypatch.context() as patch:
+        patch.setattr(body, "is_at_rest", _interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            body.reset(RNG)
+    n = len(robot.received)
+    with pytest.raises(BackendUnavailable, match=r"the reset was interrupted: call reset\(\) first"):
+        body.exchange(FORWARD)
+    hang(robot, body, 0.1)
+    assert {control for _, control in robot.received[n:]} <= {HALT, COAST}
+    assert marks([body.reset(RNG), *life(body, 2)]) == ["g", "", ""]
+
+
+def _interrupted(_: Any) -> bool:
+    raise KeyboardInterrupt
+
+
 def test_an_emergency_stop_holds_until_it_is_cleared(robot: VirtualRobot, tmp_path: Path) -> None:
     latch = EmergencyLatch(tmp_path / "stop")
     body = serial_body(robot, latch=latch)
@@ -610,6 +660,26 @@ def test_closing_says_stop_and_does_so_once(robot: VirtualRobot, body: SerialBod
     n = len(robot.received)
     body.close()
     robot.sleep(0.1)
+    assert len(robot.received) == n
+
+
+def test_closing_a_robot_that_stands_takes_no_time_for_a_ramp(robot: VirtualRobot, body: SerialBody) -> None:
+    body.reset(RNG)
+    life(body, 5, REST)
+    start = robot.now
+    body.close()
+    assert robot.now - start == pytest.approx(0.04)
+    robot.sleep(0.02)
+    assert robot.controls()[-3:] == [HALT, HALT, COAST]
+
+
+def test_a_refused_command_sends_nothing(robot: VirtualRobot, body: SerialBody) -> None:
+    body.reset(RNG)
+    robot.sleep(0.05)
+    n = len(robot.received)
+    with pytest.raises(ValueError, match="three finite numbers"):
+        body.exchange(np.array([np.nan, 0, 0]))
+    robot.sleep(0.05)
     assert len(robot.received) == n
 
 

@@ -94,6 +94,15 @@ def test_where_nothing_can_be_written_the_stop_holds_in_this_process(
     assert latch.reason == ""
 
 
+def test_a_disc_that_fills_up_leaves_no_half_written_stop(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    latch = EmergencyLatch(path)
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "replace", refuse_writing)
+        with pytest.raises(BackendUnavailable, match="this process only"):
+            latch.set("fire")
+    assert list(path.parent.iterdir()) == []
+
+
 def test_many_who_stop_at_once_leave_one_whole_reason(path: Path) -> None:
     """No reader may ever see a stop that is set and then, uncleared, not set; nor half a reason."""
     start, done = threading.Barrier(9), threading.Event()

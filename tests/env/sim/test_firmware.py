@@ -79,6 +79,12 @@ def test_all_wheels_of_a_ramp_arrive_together_after_200_ms(robot: Firmware, repe
     assert setpoints[19] == setpoints[20] == [20, 10, -5]
 
 
+def test_half_a_second_of_silence_slews_to_zero(robot: Firmware) -> None:
+    """The 50th cycle begins the ramp (++count == 50), with one unit per cycle."""
+    robot.command(fw.WHEEL_SPACE, 10, 10, 10)
+    assert cycles(robot, 59)[48:] == [[k] * 3 for k in range(10, -1, -1)]
+
+
 @pytest.mark.parametrize("ramped", [1, 10, 19, 20])
 def test_duty_0_during_a_ramp_does_not_end_it(robot: Firmware, ramped: int) -> None:
     """Its units are duties from then on, up to its target and until the timeout: 49 cycles of 10 ms.

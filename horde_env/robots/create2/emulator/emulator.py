@@ -95,7 +95,7 @@ class CreateEmulator(RobotEmulator):
         mode_offset: 1 if the robot reports each mode one too high.
 
     Raises:
-        ValueError: If `battery_scale` is not positive.
+        ValueError: If `battery_scale` is not positive, a fault is unknown, or its rate is not in 0..100.
     """
 
     kind = "create2"

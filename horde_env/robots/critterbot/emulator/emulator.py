@@ -94,7 +94,7 @@ class Emulator(RobotEmulator):
 
     Raises:
         BackendUnavailable: If `physics` is "bullet" and PyBullet is not installed.
-        ValueError: If `battery_scale` is not positive.
+        ValueError: If `battery_scale` is not positive, a fault is unknown, or its rate is not in 0..100.
     """
 
     kind = "critterbot"
