@@ -404,7 +404,7 @@ class PlainEngine:
         self.stream, self._streams = restored_streams(state)
 
     def take_over(self, learned: dict[str, Reals], is_aside: NDArray[np.bool_], tiles: Integers) -> None:
-        """Continue at `tiles`, (n_active,), from another engine's arrays, by name: see `SpanEngine.in_full`."""
+        """Continue at `tiles`, (n_active,), from another engine's arrays, by name: `SpanEngine.to_plain`."""
         of, names = self._demons, self._rule.vectors
         for name, numbers in learned.items():
             into = of.vectors[names.index(name)] if name in names else getattr(of, name)

@@ -130,7 +130,9 @@ class Line:
         return pickle.loads(memoryview(data)[SIZE.size : end])
 
     def close(self) -> None:
-        """Close this end."""
+        """Close this end: the other one's `receive` then raises, after a message that was sent before."""
+        with suppress(OSError):
+            self._end.shutdown(socket.SHUT_RDWR)
         self._end.close()
 
 
@@ -202,8 +204,8 @@ class ProcessEnv(gymnasium.Env[Any, Any]):
         """Close the environment and end its process. Closing twice does nothing."""
         if self._end.alive and self._process.poll() is None:
             self.end_manoeuvre()
-            with suppress(OSError, subprocess.TimeoutExpired):
-                self._line.send(pickle.dumps(("close",)))
+            self._line.close()  # no message: a reply may be due, if the caller was interrupted
+            with suppress(subprocess.TimeoutExpired):
                 self._process.wait(CLOSING_S)
         self._end()
 
@@ -334,9 +336,10 @@ class Child:
         threading.Thread(target=self._take_orders, name="orders", daemon=True).start()
 
     def serve(self) -> None:
-        """Answer until the request to close, or until the agent's process has ended; then close the environment."""
-        with suppress(EOFError, OSError):  # the agent's process has ended
-            while (request := self._line.receive())[0] != "close":
+        """Answer until the agent closes its end of the line, or its process has ended; then close the environment."""
+        with suppress(EOFError, OSError):
+            while True:
+                request = self._line.receive()
                 try:
                     reply = pickle.dumps((True, self._answer(*request)))
                 except BaseException as error:  # raised again in the agent's process

@@ -216,8 +216,7 @@ class Student:
         """Learn from the transition to `observation`, float32, (n_inputs,), score it, or begin a stream there.
 
         Nothing is learned across a gap, from a step that was not applied or has a stale frame, or in an excursion.
-        `tiles`
-        are from `encode`; None to encode it here.
+        `tiles` are from `encode`; None to encode it here.
 
         Raises:
             RuntimeError: If demons were added or removed without `rearrange`.

@@ -261,7 +261,8 @@ def request_stop(folder: Path) -> str:
 def _bound(host: str, port: int) -> socket.socket:
     try:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
-        return socket.create_server((host, port), family=family, backlog=128)
+        accepts_both = family == socket.AF_INET6 and socket.has_dualstack_ipv6()  # "::" stands for every address
+        return socket.create_server((host, port), family=family, backlog=128, dualstack_ipv6=accepts_both)
     except (socket.gaierror, OverflowError) as error:
         raise BadInput(f"the host {host!r} is not an address of this machine ({error})") from error
     except OSError as error:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import signal
 import threading
+import time
+from pathlib import Path
 from typing import Any
 
 import gymnasium
@@ -28,7 +30,7 @@ class RobotLost(RobotError, RuntimeError):
 class Odd(gymnasium.Env[np.ndarray, int]):
     """Each action returns another info, raises, or ends the process."""
 
-    def __init__(self, broken: bool = False, dies: bool = False) -> None:
+    def __init__(self, broken: bool = False, dies: bool = False, told: str = "") -> None:
         if broken:
             raise FileNotFoundError("there is no such robot")
         if dies:
@@ -36,7 +38,7 @@ class Odd(gymnasium.Env[np.ndarray, int]):
         self.observation_space = spaces.Box(-1.0, 1.0, (2, 3), np.float32)
         self.action_space = spaces.Discrete(9)
         self.n = 0
-        self._ended = threading.Event()
+        self._ended, self._told = threading.Event(), told
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
         """Reset the count; with the option "wait", wait for `end_manoeuvre`."""
@@ -72,9 +74,17 @@ class Odd(gymnasium.Env[np.ndarray, int]):
                 os._exit(3)
             case 8:
                 return self._observation().astype(np.float64), np.float64(2.5), False, False, {}
+            case "slow":
+                time.sleep(0.3)
+                return self._observation(), 0.0, False, False, {}
         if not isinstance(action, int):
             raise ValueError(f"action must be whole, not {action!r}")
         return self._observation(), -0.5 * self.n, self.n % 5 == 0, self.n % 3 == 0, infos[action]
+
+    def close(self) -> None:
+        """Create the file `told`, if it was given."""
+        if self._told:
+            Path(self._told).touch()
 
 
 class DiesInStep(ToyBody):

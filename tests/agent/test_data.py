@@ -26,7 +26,7 @@ from horde_agent.runs.data.behaviour import estimate_behaviour
 from horde_agent.runs.data.columns import ChannelColumn, Columns
 from horde_agent.runs.data.files import chunks_of, open_table
 from horde_agent.runs.data.tables import Table
-from horde_agent.runs.keeping.run import HeaderEnv
+from horde_agent.runs.keeping.run import HeaderEnv, Run
 from tests.agent.commands import summary_of, toy
 
 N = 1_200
@@ -225,9 +225,12 @@ def test_an_invalid_value_is_named_before_anything_is_learned(
     what: str,
     tmp_path: Path,
     columns: Path,
+    monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """File, row, column and value in one sentence; no folder is left behind."""
+    """File, row, column and value in one sentence; no folder and no shard's process is left behind."""
+    closed: list[Run] = []
+    monkeypatch.setattr(Run, "close", lambda run: closed.append(run))
     table: dict[str, np.ndarray] = {k: v.astype(float) for k, v in stream().items()}
     table |= {"t": 0.1 * np.arange(N), "e": (np.arange(N) >= 25).astype(float)}
     for name, (i, value) in changes.items():
@@ -239,6 +242,7 @@ def test_an_invalid_value_is_named_before_anything_is_learned(
     said = " ".join(capsys.readouterr().err.split())
     assert f"bad.npz, row {row}, column '{column}': {what}" in said
     assert not out.exists()
+    assert len(closed) == 1
 
 
 @pytest.mark.parametrize(
@@ -378,10 +382,10 @@ def test_a_run_with_questions_from_python_says_so(tmp_path: Path, capsys: pytest
     assert "given in Python" in capsys.readouterr().err
 
 
-def test_after_a_kill_during_the_import_resume_says_what_to_do(
+def test_after_a_kill_during_the_import_resume_and_report_say_what_to_do(
     tmp_path: Path, columns: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Killed by SIGKILL between the two parts of a table, in another process, which cannot clean up."""
+    """Killed by SIGKILL after the recording was begun, in another process, which cannot clean up."""
     code = (
         "import os, signal, sys; from horde_agent import cli; from horde_agent.record import Recorder\n"
         "Recorder.append = lambda recorder, rows: os.kill(os.getpid(), signal.SIGKILL)\n"
@@ -390,8 +394,10 @@ def test_after_a_kill_during_the_import_resume_says_what_to_do(
     np.savez(tmp_path / "t.npz", **stream(100))
     words = f"learn --data {tmp_path / 't.npz'} --columns {columns} --out {tmp_path / 'run'}".split()
     assert subprocess.run([sys.executable, "-c", code, *words], check=False).returncode == -signal.SIGKILL
-    assert cli.main(["resume", f"{tmp_path / 'run'}"]) == 2
-    assert "the import was interrupted: remove the folder and run the same `horde learn`" in capsys.readouterr().err
+    for command in ("resume", "report"):
+        assert cli.main([command, f"{tmp_path / 'run'}"]) == 2
+        assert "the import was interrupted: remove the folder and run the same `horde learn`" in capsys.readouterr().err
+    assert not (tmp_path / "run/summary.json").exists()
     shutil.rmtree(tmp_path / "run")
     assert cli.main(words) == 0
 

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from horde_agent.gvf import GVF, Channel
 from horde_agent.horde import Horde, LearnerConfig
 from horde_agent.kernels import checks
+from horde_agent.kernels.policies import UNIT
 from horde_agent.kernels.tiles import switched
 from horde_agent.learning.gibbs import GibbsTable
 from horde_agent.learning.values import PolicyTable
@@ -107,6 +108,15 @@ def test_a_policy_with_large_parameters_falls_back_to_floats() -> None:
     for tiles in path:
         want = gibbs_ratios(asked, binary(tiles, N_FEATURES), 0, 0.1)
         np.testing.assert_allclose(ratios(table, tiles, 0, 5), want, atol=1e-12)
+
+
+@pytest.mark.kernels
+def test_parameters_are_rounded_to_the_nearest_multiple() -> None:
+    """60 parameters of 0.9 units each: rounded down, their sum is 54 units too small, and pi wrong by 8e-7."""
+    policy = Gibbs(2, N_FEATURES, np.arange(N_FEATURES), np.full(N_FEATURES, 0.9 * UNIT))
+    tiles = np.arange(N_FEATURES)
+    want = gibbs_ratios([policy], binary(tiles, N_FEATURES), 0, 1.0)
+    np.testing.assert_allclose(ratios(GibbsTable([policy], np.arange(1)), tiles, 0, 1, 1.0), want, rtol=0, atol=3e-7)
 
 
 @pytest.mark.kernels

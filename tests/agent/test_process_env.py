@@ -185,6 +185,18 @@ def test_the_process_ends_with_its_environment(end: Callable[[ProcessEnv], None]
     assert ends(pid)
 
 
+def test_an_environment_is_closed_after_a_step_whose_reply_was_not_read(tmp_path: Path) -> None:
+    """As after Ctrl-C between `send` and `receive`, or within `receive`: a robot must be told that the run is over."""
+    env = ProcessEnv(ODD, told=f"{tmp_path / 'closed'}")
+    env.reset()
+    for _ in range(5):
+        env.step(0)
+    env.send("slow")
+    time.sleep(0.1)  # until the environment has received it
+    env.close()
+    assert (tmp_path / "closed").exists()
+
+
 SCRIPT = """
 import signal, time
 from horde_agent.life.process_env import ProcessEnv

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import resource
@@ -314,6 +315,21 @@ def test_what_was_written_is_read(tmp_path: Path, n: int) -> None:
         assert (last["action"], last["b"], last["t"]) == ((n - 1) % 5, 0.6, 0.1 * (n - 1))
         assert (last["phase"], last["flags"], last["pose"][2]) == (Phase.BEHAVE, Flag.NONE, 3.0)
         assert stream.n_steps == n - 1
+
+
+def test_the_file_explains_itself_without_this_program(tmp_path: Path) -> None:
+    """Its first line names the type of its rows, whose steps are not limited to 32 bits (13.6 years)."""
+    path = tmp_path / "life.rec"
+    with Recorder(N_INPUTS, path) as recorder:
+        for k in range(3):
+            recorder.write(row(k)._replace(step=2**32 + k))
+    with path.open("rb") as file:
+        header = json.loads(file.readline())
+    rows = np.fromfile(path, dtype=[tuple(field) for field in header["dtype"]], offset=header["offset"])
+
+    assert header["offset"] % 64 == 0
+    assert rows["action"].tolist() == [0, 1, 2]
+    assert rows["step"].tolist() == [2**32, 2**32 + 1, 2**32 + 2]
 
 
 def test_an_existing_record_is_never_overwritten(tmp_path: Path) -> None:

@@ -93,6 +93,18 @@ def test_an_outcome_that_float32_cannot_hold_makes_its_demon_diverge() -> None:
 
 
 @IN_ALL
+def test_a_diverged_demon_keeps_its_first_reason(engine: Any, mode: Any) -> None:
+    horde = make([ask("x", BEHAVIOUR, breaking((3, 9), 1e300)), ask("y")], engine, mode, **F32)
+    life = RandomLife(horde)
+    life.run(5)
+    first = horde.divergence_reason
+    life.run(70)
+    assert first
+    assert horde.divergence_reason == first
+    assert not horde.n_skipped.any()
+
+
+@IN_ALL
 def test_a_huge_cumulant_at_rho_0_does_no_harm(engine: Any, mode: Any) -> None:
     never = PolicyFunction(lambda *_: [0.0, 1.0, 0.0], N_ACTIONS)
     horde = make([ask("x", never, breaking((3,), 1e300), 0.0)], engine, mode)

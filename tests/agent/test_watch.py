@@ -419,6 +419,13 @@ def test_horde_watch_refuses_bad_input_in_one_sentence(
     assert len(output.splitlines()) == 1
 
 
+@pytest.mark.skipif(not socket.has_dualstack_ipv6(), reason="this machine has no IPv6")
+def test_the_unspecified_address_of_ipv6_stands_for_every_address() -> None:
+    with server._bound("::", 0) as opened:
+        for host in ("127.0.0.1", "::1"):
+            socket.create_connection((host, opened.getsockname()[1]), 5.0).close()
+
+
 def test_without_the_extra_both_commands_name_it(
     run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
 ) -> None:

@@ -44,7 +44,7 @@ from horde_agent.runs.jobs.sources.source import Recording, Source, import_table
 from horde_agent.runs.jobs.tables import write_tables
 from horde_agent.runs.jobs.warm import CompileNotice, warm_up
 from horde_agent.runs.keeping.folder import RunFolder, lived_steps, write_whole
-from horde_agent.runs.keeping.resume import change, recorded_config, resumption
+from horde_agent.runs.keeping.resume import change, recorded_config, refuse_part, resumption
 from horde_agent.runs.keeping.run import GIVEN_IN_PYTHON, IN_PYTHON, HeaderEnv, Questions, Run, make_run
 
 
@@ -266,8 +266,12 @@ def learning_from(
         ValueError: If the questions do not fit the data set.
     """
     run = make_run(HeaderEnv(table.header), config, folder, own=questions)
-    import_table(table, run)
-    return Session(run, DataSet(run, console), console, signals)
+    try:
+        import_table(table, run)
+        return Session(run, DataSet(run, console), console, signals)
+    except BaseException:
+        run.close()
+        raise
 
 
 def resuming_data(config: LearnConfig, folder: RunFolder, console: Console, signals: SignalHandler) -> Session:
@@ -321,10 +325,11 @@ def complete(folder: RunFolder, console: Console) -> dict[str, Any]:
     starts from the beginning.
 
     Raises:
-        BadInput: If there is no log, or another necessary file is missing.
+        BadInput: If there is no log, another necessary file is missing, or a data set was not imported as a whole.
         OSError: If the tables cannot be written.
     """
     config = one_horde(folder)
+    refuse_part(folder, config)
     with tempfile.TemporaryDirectory() as elsewhere:
         made = RunFolder(Path(elsewhere))
         made.life = folder.life

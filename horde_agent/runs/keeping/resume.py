@@ -66,11 +66,7 @@ def settings(folder: RunFolder, steps: int | None) -> LearnConfig:
     config = recorded_config(folder)
     if config.backend == "replay":
         raise BadInput(f"{folder.path} replayed a log and cannot be resumed; run `horde learn` again")
-    if config.backend == "data" and not folder.is_imported():
-        raise BadInput(
-            f"{folder.path} holds only a part of its data set, because the import was interrupted: remove the folder "
-            "and run the same `horde learn` again"
-        )
+    refuse_part(folder, config)
     if not record_files(folder.life):
         raise BadInput(f"{folder.path} contains no run to resume: log/{folder.life.name} is missing")
     if config.backend == "data" and steps is not None:
@@ -90,6 +86,15 @@ def recorded_config(folder: RunFolder) -> LearnConfig:
     if not is_whole:
         raise BadInput(f"{folder.config} is cut off before its versions, so settings may be missing")
     return config
+
+
+def refuse_part(folder: RunFolder, config: LearnConfig) -> None:
+    """Raise BadInput if a run's data set was not imported as a whole."""
+    if config.backend == "data" and not folder.is_imported():
+        raise BadInput(
+            f"{folder.path} holds only a part of its data set, because the import was interrupted: remove the folder "
+            "and run the same `horde learn` again"
+        )
 
 
 def resumption(folder: RunFolder) -> Resumption:
