@@ -171,7 +171,7 @@ class MemoryPort:
 
     def read(self, size: int = 1) -> bytes:
         """Return the available bytes, at most `size`."""
-        self.is_open = not self.is_lost
+        self.is_open = self.is_open and not self.is_lost
         self._require_line()
         data = bytes(self.received[:size])
         del self.received[:size]

@@ -65,7 +65,7 @@ class RobotFile:
     measured: Mapping[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        for name, choices in (("backend", BACKENDS), ("kind", ROBOTS), ("parity", PARITIES)):
+        for name, choices in (("backend", BACKENDS), ("kind", ROBOTS), ("parity", tuple(PARITIES))):
             if (value := getattr(self, name)) and value not in choices:
                 raise ValueError(f"{name} must be one of {', '.join(choices)}, not {value!r}")
         if not isinstance(self.swapped_encoders, bool):

@@ -47,6 +47,7 @@ def test_a_file_may_say_nothing(tmp_path: Path) -> None:
         ('backend = "robot"', "backend must be one of"),
         ("port = 3", "port must be a text"),
         ('parity = "mark"', "parity must be one of odd, even, none, not 'mark'"),
+        ('parity = ["odd"]', "parity must be one of odd, even, none, not ['odd']"),
         ("baudrate = 0", "baudrate must be a positive whole number"),
         ('baudrate = "fast"', "baudrate"),
         ("baudrate = true", "baudrate"),
