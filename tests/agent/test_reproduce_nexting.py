@@ -109,12 +109,14 @@ def test_the_wall_follower_circles_the_pen() -> None:
 
 
 def test_a_life_is_that_of_its_behaviour_and_engine(tmp_path: Path) -> None:
-    """The same seed with another behaviour is another life, in another file."""
+    """The same seed with another behaviour or length is another life, in another file."""
     study = Study(tmp_path, "quick", (0,), "simulator", lambda line: None)
     followed = LifeSpec(0, 60, "behaviour", behaviour=wall_follower, physics="planar")
-    paths = [simulate_life(study, spec) for spec in (followed, LifeSpec(0, 60, "behaviour"))]
+    random = LifeSpec(0, 60, "behaviour")
+    paths = [simulate_life(study, spec) for spec in (followed, random, random._replace(steps=30))]
     actions = [read(path).rows["action"][:60] for path in paths]
-    assert paths[0] != paths[1]
+    assert len(set(paths)) == 3
+    np.testing.assert_array_equal(actions[1][:30], actions[2][:30])
     assert np.mean(actions[0] == 0) > np.mean(actions[1] == 0)
 
 
@@ -134,6 +136,7 @@ def data_of(asked: Asked, online: float, half: float, whole: float) -> Data:
         (0.3, 0.1, 0.2, "rpprnr"),
         (0.3, 0.1, 0.1, "rpnrnr"),
         (1.2, 1.2, 1.2, "rprnnn"),
+        (1.0, 1.0, 1.0, "rprnnn"),  # as questions whose returns do not vary have: 1 is not below 1
     ],
 )
 def test_the_rules_judge_by_their_limits(online: float, half: float, whole: float, verdicts: str) -> None:
