@@ -102,6 +102,16 @@ def join(values: Iterable[object], form: str = "") -> str:
     return ", ".join(format(value, form) for value in values)
 
 
+def format_means(values: Mapping[str, ArrayLike]) -> str:
+    """Return the means of independent runs, one value per run, shape (n,), with their intervals, by name.
+
+    Example:
+        >>> format_means({"TD": [1.0, 2.0, 3.0], "GTD": [0.5]})
+        'TD 2 ± 2.5; GTD 0.5'
+    """
+    return "; ".join(f"{name} {mean_ci(of_runs)}" for name, of_runs in values.items())
+
+
 # ---- limits ---------------------------------------------------------------------------------------------------------
 
 
@@ -113,7 +123,7 @@ class Limit(NamedTuple):
     is_of_each: bool = False
 
     def in_each(self) -> Limit:
-        """Return the same limit for every run: each is a part of its own."""
+        """Return the same limit for every run: each is a separate part."""
         return self._replace(is_of_each=True)
 
     def holds(self, values: ArrayLike) -> list[bool]:
@@ -153,7 +163,7 @@ def within(low: float, high: float) -> Limit:
 class Part(NamedTuple):
     """A part of a claim."""
 
-    what: str  # what was measured
+    what: str  # name of the measurement
     values: ArrayLike  # one per run, shape (n,), or one number
     limit: Limit
     form: str = ""  # of a printed number; a mean with its interval without one
@@ -168,7 +178,7 @@ class Part(NamedTuple):
 
 
 def parts(values: Mapping[str, ArrayLike], limit: Limit, form: str = "") -> list[Part]:
-    """Return the parts of a claim that sets one limit to several numbers, named by what they are."""
+    """Return the parts of a claim that sets one limit to several numbers by name."""
     return [Part(what, each, limit, form) for what, each in values.items()]
 
 
@@ -176,12 +186,12 @@ class Finding(NamedTuple):
     """The measurement of one claim."""
 
     parts: Sequence[Part]
-    also: str = ""  # what was measured beside them, in a sentence
+    also: str = ""  # further measurements, in a sentence
     cause: str | Callable[[], str] = ""  # the measured cause, if the result differs
 
     @property
     def holds(self) -> list[bool]:
-        """Whether each part holds."""
+        """One bool per limit that is tested: True if it holds."""
         return [held for part in self.parts for held in part.limit.holds(part.values)]
 
     @property

@@ -70,7 +70,7 @@ def run_experiment(name: str, study: Study) -> Result:
     """Measure, judge the claims and draw the figures of the experiment in the folder `name`, by its three modules.
 
     * `problem` has `TITLE`; `gather(study)`, which measures, or reads cached results, and returns the data that all
-      else takes; and `settings(study, data)`, everything needed to repeat it beside the study's seeds.
+      else takes; and `settings(study, data)`, everything needed to repeat it except the study's seeds.
     * `claims` has `CLAIMS`, in the order of the paper, and `REMARKS`, sentences about how to read the result.
     * `figure` has `pictures(data, folder)`, which draws into a folder, and `tables(data)`.
     """

@@ -3,12 +3,13 @@
 Behaviour does not depend on learning, so a life simulated with a few questions is, bit for bit, the life that
 `horde learn` simulates with the same seed and all of its questions.
 
-    lived = simulate_lives(study, [LifeSpec(seed, steps=261_681) for seed in (0, 1)])
-    for row in horde_agent.record.read(lived[0]).rows: ...
+    paths = simulate_lives(study, [LifeSpec(seed, steps=261_681) for seed in (0, 1)])
+    for row in horde_agent.record.read(paths[0]).rows: ...
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -83,8 +84,11 @@ def simulate_life(study: Study, wanted: LifeSpec) -> Path:
         finally:
             env.close()
 
-    of = "" if behaviour is sticky_random else f"-{behaviour.__name__}"
-    name = f"life-{kind}{'-lamp' if moves else ''}{of}-{seed}.rec"
+    # Lives of all experiments lie in one folder: each setting that is not a default is part of the name.
+    others = [] if behaviour is sticky_random else [behaviour.__name__]
+    others += [physics] if physics else []
+    words = ["life", kind, *others, *map(str, moves), f"{steps}-steps", str(seed)]
+    name = re.sub(r"[^\w.]+", "-", "-".join(words)) + ".rec"
     settings = {"behaviour": behaviour.__name__, "physics": physics}
     return study.cached(name, make, seed=seed, steps=steps, kind=kind, lamp_moves=repr(moves), **settings)
 

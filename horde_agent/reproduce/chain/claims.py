@@ -6,7 +6,18 @@ import numpy as np
 
 from horde_agent.reproduce.chain import problem
 from horde_agent.reproduce.chain.problem import ONLINE, TAU, TAUS, Curves, Data, fit, likeness
-from horde_agent.reproduce.claims import Claims, Finding, Part, at_least, at_most, below, mean_ci, parts, within
+from horde_agent.reproduce.claims import (
+    Claims,
+    Finding,
+    Part,
+    at_least,
+    at_most,
+    below,
+    format_means,
+    mean_ci,
+    parts,
+    within,
+)
 
 SHAPE, AREA = at_least(0.75), within(0.5, 1.5)
 HALVES = {"before the change": problem.BEFORE, "after it": problem.CHANGED}
@@ -64,7 +75,7 @@ def _tracking(data: Data) -> Finding:
 def _change(data: Data) -> Finding:
     jump = np.mean(fits(data, "true", "peak"))
     peaks = {f"peak of {name} over the true one": np.array(fits(data, name, "peak")) / jump for name in ONLINE}
-    after = "; ".join(f"{name} {mean_ci(fits(data, name, 'peak_after'))}" for name in ONLINE)
+    after = format_means({name: fits(data, name, "peak_after") for name in ONLINE})
     return Finding(
         _follow(data, "_changed") + parts(peaks, at_least(0.5)),
         f"Episodes until the peak: {after}; the true MSPBE jumps to {mean_ci(fits(data, 'true', 'peak'))} at once.",
@@ -76,7 +87,7 @@ def _change(data: Data) -> Finding:
 @CLAIMS.add(
     "The online estimates cannot track the true MSPBE better than the sample MSPBE.",
     "the sample MSPBE represents the best possible sample-based estimate",
-    f"Root mean square error relative to the true curve, at tau {TAU} and at each one's own best tau:",
+    f"Differences of the root mean square errors relative to the true curve, at tau {TAU} and at each one's best tau:",
 )
 def _sample(data: Data) -> Finding:
     found, said = [], []
@@ -85,7 +96,7 @@ def _sample(data: Data) -> Finding:
         at_tau = {name: errors[TAUS.index(TAU)] for name, errors in of_tau.items()}
         best = {name: min(errors) for name, errors in of_tau.items()}
         for tau, each in ((f"tau {TAU}", at_tau), ("best tau", best)):
-            excess = {f"the sample's less {name}'s {when}, {tau}": each["sample"] - each[name] for name in ONLINE}
+            excess = {f"sample minus {name} {when}, {tau}": each["sample"] - each[name] for name in ONLINE}
             found += parts(excess, at_most(0.0))
         said += [f"{name} {min(errors):.3g} (tau {TAUS[np.argmin(errors)]}) {when}" for name, errors in of_tau.items()]
     return Finding(
@@ -104,7 +115,10 @@ def _sample(data: Data) -> Finding:
 )
 def _start(data: Data) -> list[Part]:
     at_zero = np.mean([curves.starts_at_zero for curves in judged(data)])
-    return [Part("share of seeds that start at 0 in all runs", at_zero, at_least(1.0)), *parts(_rise(data), below(1.0))]
+    return [
+        Part("share of seeds with both at 0 at first in all runs", at_zero, at_least(1.0)),
+        *parts(_rise(data), below(1.0)),
+    ]
 
 
 @CLAIMS.add(

@@ -37,7 +37,7 @@ def _picture(curves: problem.Curves, gamma: float, path: Path) -> Figure:
         canvas,
         path,
         f"Means of {problem.N_RUNS} runs at gamma {gamma:g}, bands of two standard errors. Left: the first "
-        f"{problem.CHANGE_AFTER:,} episodes. Right: theta is drawn anew, w and the estimates are kept. The estimates "
+        f"{problem.CHANGE_AFTER:,} episodes. Right: theta is redrawn, w and the estimates are kept. The estimates "
         f"have tau = {problem.TAU} steps, the sample MSPBE tau = {_SAMPLE_TAU} (at {problem.TAU} it lies above the "
         "panels).",
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from horde_agent.reproduce.claims import Claims, Finding, Part, at_least, at_most, below, mean_ci, parts
+from horde_agent.reproduce.claims import Claims, Finding, Part, at_least, at_most, below, format_means, parts
 from horde_agent.reproduce.conditioning import problem
 from horde_agent.reproduce.conditioning.problem import LONG, MICRO, SHORT, TRACES, Data
 from horde_agent.types import Floats
@@ -33,27 +33,34 @@ def _traces(data: Data) -> list[Part]:
 def _short_traces(data: Data) -> Finding:
     errors = _by_gap(data, problem.SHORT_TRACES)
     short, long = (found.mean() for found in errors.values())
-    said = "; ".join(f"{name} {mean_ci(found)}" for name, found in errors.items())
-    return Finding([Part(f"mean error at m {LONG} over that at m {SHORT}", long / short, at_least(1.5))], f"{said}.")
+    ratio = Part(f"mean error at m {LONG} over m {SHORT}", long / short, at_least(1.5))
+    return Finding([ratio], f"{format_means(errors)}.")
 
 
 @CLAIMS.add(
     "Predictions fed back are a memory.",
     "nothing: the authors' representations use no predictions",
-    f"At m {SHORT}:",
+    f"Error at m {SHORT}:",
     source="a question of ours",
 )
 def _loop(data: Data) -> Finding:
     found, alone = data.gap[SHORT], data.gap[SHORT][problem.ALONE]
     is_less = found[problem.CLOSED] <= 0.6 * alone
-    controls = {f"{name} over that": found[name].mean() / alone.mean() for name in (problem.OPEN, problem.FOREIGN)}
-    said = "; ".join(f"{name} {mean_ci(errors)}" for name, errors in _by_gap(data, *problem.LOOPS).items())
+    controls = {
+        f"mean of {name} over {problem.ALONE}": found[name].mean() / alone.mean()
+        for name in (problem.OPEN, problem.FOREIGN)
+    }
     return Finding(
         [
-            Part("share of seeds with an error of at most .6 of the presence's", is_less.mean(), at_least(0.8), ".0%"),
+            Part(
+                f"share of seeds with {problem.CLOSED} at most .6 of {problem.ALONE}",
+                is_less.mean(),
+                at_least(0.8),
+                ".0%",
+            ),
             *parts(controls, at_least(0.85)),
         ],
-        f"{said}.",
+        f"{format_means(_by_gap(data, *problem.LOOPS))}.",
     )
 
 

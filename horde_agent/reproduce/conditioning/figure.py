@@ -82,6 +82,6 @@ def tables(data: Data) -> list[Table]:
             ["features", "error"],
             [[name, str(mean_ci(found))] for name, found in data.patterning.items()],
             "Four CS, two patterns (sizes of ours). Not judged: a linear prediction from single stimuli, present or "
-            "past, cannot tell a pattern from its parts.",
+            "past, cannot distinguish a pattern from its parts.",
         ),
     ]

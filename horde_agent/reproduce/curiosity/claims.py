@@ -93,7 +93,7 @@ def _acts_and_stops(data: Data) -> Finding:
         [
             Part("share of the surprised time on the changed policy", [r.followed for r in found], at_least(0.8)),
             Part("share back to normal in 10 minutes", np.mean([r.settled <= WITHIN for r in found]), at_least(0.9)),
-            Part("share of the later time surprised, worse question", [r.later.max() for r in found], UNSURPRISED),
+            Part("share of the later time with surprise, worse question", [r.later.max() for r in found], UNSURPRISED),
         ],
         f"Back to normal after {mean_ci([r.settled / MINUTE for r in found])} minutes; later surprised about the "
         f"changed question, the other one: {of_each}.",
@@ -111,7 +111,7 @@ def _learns_faster(data: Data) -> Finding:
         np.array([recovery(record, data.size.before) for record in data.lives[kind]]) for kind in ("curious", "twin")
     )
     return Finding(
-        [Part("median ratio to the twin", np.median(curious / twin), at_most(0.5), ".2f")],
+        [Part("median over the seeds of curious over twin", np.median(curious / twin), at_most(0.5), ".2f")],
         f"Medians: curious {np.median(curious):.0f}, twin {np.median(twin):.0f}.",
     )
 
@@ -129,7 +129,7 @@ def shares_drawn(data: Data, kind: Kind) -> list[float]:
 def _noise(data: Data) -> list[Part]:
     by_ude = [(record.drive[data.size.before :, CHANGED] > THRESHOLD).mean() for record in data.lives["noise, UDE"]]
     return [
-        Part("surprised about noise", by_ude, UNSURPRISED),
+        Part("with surprise about noise", by_ude, UNSURPRISED),
         Part("at its policy with |delta| as drive", shares_drawn(data, "noise, |delta|"), at_least(0.5)),
     ]
 
@@ -137,6 +137,6 @@ def _noise(data: Data) -> list[Part]:
 REMARKS = [
     "The shape of a result, on another body: a simulated robot that can rotate, its mean motor current instead of "
     "the battery current, and more friction. Its normal behaviour rotates and stops on the spot, away from walls.",
-    "Physics is that of the planar simulator, which shares friction and motors with PyBullet's.",
+    "The physics engine is the planar one, which shares friction and motors with PyBullet's.",
     "Tests start from the robot's state, follow the changed policy for 5 s and put the robot back.",
 ]

@@ -24,7 +24,7 @@ def _per_step(data: Data) -> Finding:
     means = [float(n @ per_action / n.sum()) for n in counts]
     found = [
         Part("most questions about an action", per_action.max(), within(expected, expected), ".4g"),
-        Part("questions with rho > 0, mean", means, within(expected - 1e-9, expected + 1e-9).in_each(), ".4g"),
+        Part("mean number of questions with rho > 0", means, within(expected - 1e-9, expected + 1e-9).in_each(), ".4g"),
     ]
     cause = "" if expected == 159 else "another body has other numbers of sensors and actions"
     return Finding(found, cause=cause)
@@ -36,7 +36,11 @@ def _half_of_the_time(data: Data) -> Finding:
     return Finding(
         [
             Part("share of excursions", [life.in_excursions for life in lives], half),
-            Part("with the drives to the centre", [life.in_excursions + life.in_drives for life in lives], half),
+            Part(
+                "share of excursions and of drives to the centre",
+                [life.in_excursions + life.in_drives for life in lives],
+                half,
+            ),
         ],
         f"Samples {join([life.n_steps for life in lives], ',')}; learning steps "
         f"{join([life.n_updates for life in lives], ',')}.",
@@ -118,7 +122,7 @@ def _learning_curve(data: Data) -> Finding:
     return Finding(
         [
             Part("last fifth over the first", [each[-1] / each[0] for each in fifths], below(0.5).in_each()),
-            Part("largest rise to the next fifth, mean of the lives", rise, at_most(0.0)),
+            Part("largest rise from a fifth to the next, mean of the lives", rise, at_most(0.0)),
         ],
         f"Fifths: {curves}.",
         "a single excursion from a rare state lifts the mean for some ten more",
@@ -132,7 +136,7 @@ def _learning_curve(data: Data) -> Finding:
 )
 def _not_monotonic(data: Data) -> list[Part]:
     shares = [problem.not_monotonic(lesson) for lesson in data.main.values()]
-    return [Part("share that ends above 1.2 times its own lowest fifth", shares, at_least(0.01).in_each())]
+    return [Part("share of questions that end above 1.2 times their lowest fifth", shares, at_least(0.01).in_each())]
 
 
 def _averages(data: Data, variants: Sequence[Variant]) -> str:

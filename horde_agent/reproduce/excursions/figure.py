@@ -1,4 +1,4 @@
-"""The NMSRE of all questions, by variant, and beside the best off-line predictors."""
+"""The NMSRE of all questions, by variant, and against the best off-line predictors."""
 
 from __future__ import annotations
 

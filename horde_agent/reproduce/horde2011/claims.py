@@ -56,7 +56,11 @@ def _obstacle(data: Data) -> Finding:
     return Finding(
         [
             Part("NMSE against the measured times", [_nmse(life) for life in data.wanderings], at_most(0.5)),
-            Part("share along which it falls", [_share_falling(life) for life in data.wanderings], at_least(0.8)),
+            Part(
+                "share of excursions along which the prediction falls",
+                [_share_falling(life) for life in data.wanderings],
+                at_least(0.8),
+            ),
         ],
         f"Without an obstacle within {problem.LONGEST_TEST} steps, left out: {missed} of "
         f"{len(data.wanderings) * data.size.tests}.",
@@ -111,9 +115,18 @@ def _stop(data: Data) -> Finding:
     )
     return Finding(
         [
-            Part("farthest off the mean time", np.abs(means[..., 0] / means[..., 1] - 1.0).max(), at_most(0.2), ".0%"),
-            Part("largest change of the prediction to the next floor", np.diff(means[..., 0]).max(), below(0.0)),
-            Part("least share of the gap closed", min(map(min, map(gaps_closed, data.stops))), at_least(0.5)),
+            Part(
+                "largest error of a predicted mean time",
+                np.abs(means[..., 0] / means[..., 1] - 1.0).max(),
+                at_most(0.2),
+                ".0%",
+            ),
+            Part("largest change of the mean prediction to the next floor", np.diff(means[..., 0]).max(), below(0.0)),
+            Part(
+                "least share of the gap to the new time closed",
+                min(map(min, map(gaps_closed, data.stops))),
+                at_least(0.5),
+            ),
         ],
         f"Predicted steps until rest, {floors}.",
     )
@@ -127,8 +140,8 @@ def light_from(data: Data, heading: int) -> Floats:
 @CLAIMS.add(
     "A policy that seeks the light is learned from exploring behaviour.",
     "Greedy-GQ from about 61,000 steps",
-    f"Front light in the last of 5 s, over {OF_HAND:g} times that of the policy written by hand or {OF_RANDOM:g} times "
-    "that at random, whichever is more; in the mean, and from each heading:",
+    f"Front light in the last of 5 s; demanded is {OF_HAND:g} times the light of the policy written by hand or "
+    f"{OF_RANDOM:g} times the light at random, whichever is more:",
 )
 def _light(data: Data) -> Finding:
     def over_limit(light: Floats) -> float:
@@ -142,11 +155,11 @@ def _light(data: Data) -> Finding:
     ranks = [rank_correlation(w.value, w.returns[:, 0]) for w in data.wanderings]
     return Finding(
         [
-            Part("light over that", over_limit(light), at_least(1.0)),
-            Part(f"of {problem.N_HEADINGS} headings with as much light", n, at_least(7)),
+            Part("mean light over the demanded light", over_limit(light), at_least(1.0)),
+            Part(f"headings, of {problem.N_HEADINGS}, with at least the demanded light", n, at_least(7)),
             Part("rank correlation of the value at the start with the return", ranks, at_least(0.6)),
         ],
-        f"Light {join(f'{y:.3f} {name}' for name, y in zip(problem.SEEKERS, light, strict=True))}.",
+        f"Mean light {join(f'{y:.3f} {name}' for name, y in zip(problem.SEEKERS, light, strict=True))}.",
         f"Discounted light: {join(f'{y:.2f} {name}' for name, y in zip(problem.SEEKERS, returns, strict=True))}.",
     )
 
@@ -160,9 +173,7 @@ def _off_policy(data: Data) -> Finding:
     longest = np.max([[*w.longest, s.longest] for w, s in zip(data.wanderings, data.stops, strict=True)], axis=0)
     return Finding(
         parts(dict(zip(("forward", "light", "stop"), longest, strict=True)), at_most(problem.LONGEST_BOUT)),
-        cause="A stop takes longer than 1 s where there is little friction."
-        if longest[-1] > problem.LONGEST_BOUT
-        else "",
+        cause="A stop takes longer than 1 s at little friction." if longest[-1] > problem.LONGEST_BOUT else "",
     )
 
 

@@ -1,4 +1,4 @@
-"""Whether another rule is better than the paper's."""
+"""Claim that another rule is better than the paper's."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def _better(data: Data) -> Finding:
     said = "; ".join(f"{name} by {gain}" for name, gain in found.items()) or "no rule"
     error = mean_ci([score.error for score in data.defaults[DEFAULT]])
     also = f"Mean of the NMSRE, at most 1 each: {DEFAULT} {error}. Better: {said}."
-    return Finding([Part("such rules", len(found), at_least(1))], also)
+    return Finding([Part("number of such rules", len(found), at_least(1))], also)
 
 
 REMARKS = (

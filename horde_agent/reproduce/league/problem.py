@@ -122,7 +122,7 @@ class MeasuredHorde(Horde):
 
 @cached(Score)
 def score(study: Study, life: Path, entry: Entry, every: int) -> Score:
-    """Learn one of every so many questions from a life by an entry."""
+    """Learn one of every `every` questions from a life by an entry."""
     interface, lessons = interface_of(study), TrainingData(read(life))
     coder, asked = interface.coder, excursions(interface)[::every]
     warm_up(new_horde(interface, asked, config=entry.config()), interface)

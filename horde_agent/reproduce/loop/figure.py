@@ -71,7 +71,7 @@ def tables(data: Data) -> list[Table]:
             errors = data.nmse(variant, k)
             each = {f"seed {s}": float(error) for s, error in zip(data.outcomes[variant], errors, strict=True)}
             mean = str(mean_ci(errors))
-            rows.append({"gamma": f"{gamma:g}", "coded beside the observation": variant, "mean": mean, **each})
+            rows.append({"gamma": f"{gamma:g}", "coded in addition to the observation": variant, "mean": mean, **each})
     memory = Table.of(
         "Time since the wall was touched: mean squared error over variance, held out",
         rows,

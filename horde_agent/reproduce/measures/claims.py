@@ -81,8 +81,8 @@ def _reacts(data: Data) -> Finding:
         rises.append(within_reach.max() / curve[last])
         reached = [k for k in range(last + 1, len(curve)) if limit.test(curve[k] / curve[last])]
         after.append(life.at[reached[0]] - data.size.reset if reached else np.inf)
-    what = f"largest median over the questions within {1.0 / BETA0:,.0f} updates, over that before"
-    return Finding([Part(what, rises, limit)], f"So large after {join(after, ',.0f')} updates.")
+    what = f"largest median RUPEE within {1.0 / BETA0:,.0f} updates over the median before"
+    return Finding([Part(what, rises, limit)], f"The limit is reached after {join(after, ',.0f')} updates.")
 
 
 @CLAIMS.add(
@@ -96,7 +96,9 @@ def _noise(data: Data) -> Finding:
     slope = np.polyfit(np.log(DEVIATIONS), np.log(floor), 1)[0]
     return Finding(
         [
-            Part(f"share with a UDE below the threshold of {data.threshold:.3g}", calm, at_least(0.95)),
+            Part(
+                f"share of runs and steps with a UDE below the threshold of {data.threshold:.3g}", calm, at_least(0.95)
+            ),
             Part("slope of log RUPEE over log deviation", slope, within(0.9, 1.1), ".2f"),
         ],
         f"RUPEE over the noise's deviation: {join(floor / DEVIATIONS, '.3f')} at deviations {join(DEVIATIONS, 'g')}.",

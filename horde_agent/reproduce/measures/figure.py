@@ -1,4 +1,4 @@
-"""RUPEE beside the true error and beside the NMSRE."""
+"""RUPEE against the true error and against the NMSRE."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from horde_agent.reproduce.measures.problem import Data
 
 
 def pictures(data: Data, folder: Path) -> list[Figure]:
-    """Draw RUPEE beside the true root MSPBE on the chain, and beside the root NMSRE of every question."""
+    """Draw RUPEE and the true root MSPBE on the chain, and RUPEE against the root NMSRE of every question."""
     canvas, (left, right) = new_canvas(9.0, 3.2, 2)
     for colour, (rule, curves) in zip(COLOURS, data.chains.items(), strict=False):
         left.plot(np.mean([c.true for c in curves], axis=0), color=colour, label=f"{rule}: root MSPBE")

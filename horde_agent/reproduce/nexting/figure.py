@@ -1,4 +1,4 @@
-"""Learning curves by time scale, and the NMSE beside the off-line solution."""
+"""Learning curves by time scale, and the NMSE against the off-line solution."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from horde_agent.reproduce.nexting.problem import Data
 
 
 def pictures(data: Data, folder: Path) -> list[Figure]:
-    """Draw the learning curves by time scale, and the NMSE of every sensor beside the off-line solution's."""
+    """Draw the learning curves by time scale, and the NMSE of every sensor against the off-line solution's."""
     found = scores_of(data)
     canvas, (left, right) = new_canvas(9.0, 3.4, 2)
     minutes = (np.arange(N_WINDOWS) + 1) * data.size.window * data.asked.interface.period_s / 60

@@ -52,8 +52,8 @@ def _fallen(courses: Sequence[PolicyScores], n_steps: int) -> Finding:
         )
     return Finding(
         [
-            Part("|mean over the questions| over its peak", np.max(np.abs([f.of_mean for f in falls])), below(0.5)),
-            Part("share nearer to 0 than half of the own peak", min(f.share for f in falls), at_least(0.9)),
+            Part("|mean of the estimates| over its peak", np.max(np.abs([f.of_mean for f in falls])), below(0.5)),
+            Part("share of questions nearer to 0 than half of their peak", min(f.share for f in falls), at_least(0.9)),
             Part("questions set aside", sum(course.n_diverged[-1].sum() for course in courses), at_most(0)),
         ],
         f"Ends over peaks {join([f.of_mean for f in falls], '.3g')}, shares {join([f.share for f in falls], '.1%')}; "

@@ -96,7 +96,7 @@ def _seeds(data: Data) -> Table:
                     "% below 0": 100 * found.negative,
                 }
             )
-    note = "Fallen: in the mean of the last tenth nearer to 0 than half of its own peak."
+    note = "Fallen: in the mean of the last tenth nearer to 0 than half of its peak."
     return Table.of("Scalar MSPBE estimates", rows, note)
 
 

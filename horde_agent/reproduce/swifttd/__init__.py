@@ -1,4 +1,4 @@
-"""Experiment `swifttd`: SwiftTD beside TD, true-online TD and GTD on the sensors of nexting, with its parts left out.
+"""Experiment `swifttd`: SwiftTD against TD, true-online TD and GTD on the sensors of nexting, with its parts left out.
 
 Features that are never active in a life are left out, which changes no result. Published figures are of Atari
 prediction and could not be read: the claims are the abstract's, with limits fixed before the run. Source: Javed,

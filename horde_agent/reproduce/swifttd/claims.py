@@ -27,8 +27,8 @@ def best_rivals(data: Data) -> dict[str, Variant]:
 @CLAIMS.add(
     "SwiftTD is more accurate than TD, true-online TD and GTD.",
     "more accurate than TD(lambda) and true-online TD(lambda)",
-    "Share of the questions with a lower NMSE over all steps than the rival's at its best step size, least of the "
-    "lives:",
+    "Share of the questions on which SwiftTD's NMSE over all steps is lower than the rival's at its best step size, in "
+    "the worst life:",
 )
 def _better(data: Data) -> Finding:
     wins, said = {}, []
@@ -47,8 +47,8 @@ def _better(data: Data) -> Finding:
 @CLAIMS.add(
     "SwiftTD is robust over its parameters.",
     "robust over a wide range",
-    f"Worst median NMSE over best, of {len(METAS)} meta step sizes and {len(STEP_SIZES)} first step sizes; TD's, of "
-    "its step sizes, is at least as large:",
+    f"Worst median NMSE over the best: SwiftTD with {len(METAS)} meta and {len(STEP_SIZES)} first step sizes, TD with "
+    "the latter as its step sizes; TD's limit is SwiftTD's number:",
 )
 def _robust(data: Data) -> Finding:
     def spread(rule: str, least: float = 0.0) -> float:

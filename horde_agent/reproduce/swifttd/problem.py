@@ -35,7 +35,7 @@ class Variant(NamedTuple):
     step_size: float  # alpha times the active features; of SwiftTD, the first one
     meta: float = 1e-3  # SwiftTD's meta step size, 0 without adaptation
     eta: float = 0.1  # SwiftTD's bound, infinite without one
-    n_random: int = 0  # number of random bits beside the features
+    n_random: int = 0  # number of random bits in addition to the features
 
     def config(self) -> LearnerConfig:
         """Return the learner's options."""

@@ -17,7 +17,7 @@ HIGHEST = 3.2
 
 
 def pictures(data: Data, folder: Path) -> list[Figure]:
-    """Draw the relative areas with both step rules beside the published bars."""
+    """Draw the relative areas with both step rules and the published bars."""
     canvas, panels = new_canvas(11.0, 2.9, n=len(PUBLISHED), sharey=True)
     for axes, (problem, published) in zip(panels, PUBLISHED.items(), strict=True):
         measured = [
