@@ -116,7 +116,7 @@ def _sample(data: Data) -> Finding:
 def _start(data: Data) -> list[Part]:
     at_zero = np.mean([curves.starts_at_zero for curves in judged(data)])
     return [
-        Part("share of seeds with both at 0 at first in all runs", at_zero, at_least(1.0)),
+        Part("share of seeds in which both start at 0 in all runs", at_zero, at_least(1.0)),
         *parts(_rise(data), below(1.0)),
     ]
 
@@ -124,6 +124,7 @@ def _start(data: Data) -> list[Part]:
 @CLAIMS.add(
     "The scalar estimate, one number, shows the same trend as the vector estimate.",
     "very similar trends: the error can be estimated with minimal storage",
+    "Scalar against vector:",
 )
 def _scalar(data: Data) -> Finding:
     found = []

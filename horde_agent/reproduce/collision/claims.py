@@ -48,14 +48,14 @@ def _bottom(found: Sweep) -> list[Part]:
 @CLAIMS.add(
     "The best areas at lambda 0, .9 and 1 have these levels.",
     "published within .01: .32 to .33 at lambda 0 (ETD .12), .10 to .11 at 1 (Tree Backup, V-trace, ABTD .16)",
-    "Best area minus the area of another program, 50 runs:",
+    f"Best area minus the area of another program's 50 runs, in the order {join(LEVELS)}:",
     source="figure, and another program",
 )
 def _levels(found: Sweep) -> list[Part]:
     limits = {0.0: within(-0.05, 0.05), 0.9: within(-0.02, 0.02), 1.0: within(-0.02, 0.02)}
     return [
         Part(
-            f"{join(LEVELS)} at lambda {lam:g}",
+            f"lambda {lam:g}",
             [found.best(rule, lam).mean - levels[k] for rule, levels in LEVELS.items()],
             limit.in_each(),
             ".3f",

@@ -1,6 +1,6 @@
 """Experiment `curiosity`: surprise about a robot whose friction changes drives the behaviour.
 
-There are two questions about rotating on the spot. Phase A of a life is lived under the normal behaviour. Then, in
+There are two questions about rotating on the spot. In phase A of a life the behaviour is normal. Then, in
 phase B, clockwise rotation has more friction. A curious robot follows the target policy of a question while its
 surprise, the UDE, is above a threshold.
 

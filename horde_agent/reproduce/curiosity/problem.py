@@ -34,7 +34,7 @@ FRICTION = 1.75
 TUNED_ON = (100, 101, 102)
 """Seeds on which step size, BETA0, FRICTION and the normal behaviour were chosen; their lives give what follows."""
 THRESHOLD = 0.115
-"""Of the UDE: 99th percentile in the last 10 minutes of phase A."""
+"""UDE threshold: 99th percentile in the last 10 minutes of phase A."""
 DELTA_THRESHOLD = 0.0078
 """The same of the mean |rho delta|."""
 CURRENT = 0.0285, 0.0331
@@ -96,7 +96,7 @@ class Curious:
     Attributes:
         drive: Of each question, shape (2,), set from outside.
         threshold: Of the drive.
-        followed: The question whose policy was followed last, or `NORMAL`.
+        followed: Question of the last followed policy, or `NORMAL`.
     """
 
     def __init__(self, normal: Bouts, actions: tuple[int, ...], threshold: float = np.inf) -> None:
@@ -113,7 +113,7 @@ class Curious:
         return (self._actions[first], FOLLOW) if rng.random() < FOLLOW else (self._normal.stop, 1.0 - FOLLOW)
 
     def question_of(self, action: int) -> int:
-        """Return the question whose policy takes an action, or `NORMAL`."""
+        """Return the question with the policy that takes an action, or `NORMAL`."""
         return self._actions.index(action) if action in self._actions else NORMAL
 
     def forget(self) -> None:
@@ -125,8 +125,8 @@ class Record(NamedTuple):
     """One life."""
 
     drive: Floats  # UDE of each question after each step, or its mean |rho delta|, shape (n_steps, 2)
-    taken: Integers  # the question whose policy's action was taken, or `NORMAL`, shape (n_steps,)
-    followed: Integers  # the question whose policy was followed, or `NORMAL`, shape (n_steps,)
+    taken: Integers  # question of the policy that takes the taken action, or `NORMAL`, shape (n_steps,)
+    followed: Integers  # question of the followed policy, or `NORMAL`, shape (n_steps,)
     tested: Integers  # steps of the tests, shape (n_tests,)
     error: Floats  # mean squared error of the changed question in each test, shape (n_tests,)
 
@@ -195,7 +195,7 @@ def measure_error(life: Life) -> float:
 def live(seed: int, kinds: tuple[Kind, Kind], size: Size) -> list[Record]:
     """Live two lives that are one in phase A.
 
-    The simulator is the planar one, whose friction and motors are those of the other one.
+    The planar simulator is used; its friction and motors are the same as PyBullet's.
     """
     state: State = {}
     behaviour = watch = None

@@ -149,11 +149,10 @@ def _averages(data: Data, variants: Sequence[Variant]) -> str:
     return f"medians {medians}, means {means}"
 
 
-def _diverging(data: Data, setting: str, variants: Sequence[Variant]) -> Finding:
-    values = join([getattr(variant, setting) for variant in variants], "g")
+def _diverging(data: Data, setting: str, values: Sequence[float], variants: Sequence[Variant]) -> Finding:
     aside = _aside([data.first(variant) for variant in variants])
     return Finding(
-        [Part(f"questions set aside at {setting} {values}", aside, above(0).in_each(), ",.0f")],
+        [Part(f"questions set aside at {setting} {join(values, 'g')}", aside, above(0).in_each(), ",.0f")],
         f"In the first life {_averages(data, variants)}.",
     )
 
@@ -162,7 +161,8 @@ def _diverging(data: Data, setting: str, variants: Sequence[Variant]) -> Finding
     "Larger alpha makes questions diverge", "divergence was observed on earlier runs with larger values of alpha"
 )
 def _larger_alpha(data: Data) -> Finding:
-    return _diverging(data, "step_size", problem.LARGER_STEPS)
+    sizes = [variant.step_size for variant in problem.LARGER_STEPS]
+    return _diverging(data, "alpha x active features", sizes, problem.LARGER_STEPS)
 
 
 @CLAIMS.add(
@@ -174,7 +174,8 @@ def _smaller_alpha_w(data: Data) -> Finding:
         f"{data.first().max_trace:.3g}), and w matters little: at the paper's alpha_w the same life ends at "
         f"{_averages(data, [problem.PAPER])}"
     )
-    return _diverging(data, "secondary_ratio", problem.SMALLER_RATIOS)._replace(cause=cause)
+    ratios = [variant.secondary_ratio for variant in problem.SMALLER_RATIOS]
+    return _diverging(data, "alpha_w / alpha", ratios, problem.SMALLER_RATIOS)._replace(cause=cause)
 
 
 @CLAIMS.add(

@@ -203,7 +203,7 @@ class Tester:
 
 @cached(Wandering)
 def wander(_study: Study, seed: int, size: Size) -> Wandering:
-    """Live the life that wanders, and test what it learned."""
+    """Live the life that wanders, and test its predictions and policy."""
     env = make_body("simulator", physics="planar")
     interface = Interface.of(env)
     n, forward = len(interface.actions), interface.actions.index("forward")

@@ -30,7 +30,7 @@ def _memory(data: Data) -> Finding:
         of_truth = (errors[ALONE] - errors[TRUTH]).mean()
         said += [f"{variant} {error.mean():.3f}" for variant, error in errors.items()]
         said[-1] += f" at gamma {gamma:g}" + (
-            f", of which the loop gains {(errors[ALONE] - errors[CLOSED]).mean() / of_truth:.0%}"
+            f" (the loop has {(errors[ALONE] - errors[CLOSED]).mean() / of_truth:.0%} of its gain)"
             if of_truth > 0
             else ""
         )

@@ -55,7 +55,7 @@ def before_reset(data: Data, life: Tracking) -> int:
 @CLAIMS.add(
     "On the 795 questions RUPEE ranks the questions as the NMSRE does, and both fall.",
     "shape only",
-    "Before the reset; medians, over those once every question was tested:",
+    "Early is when every question was tested for the first time, late just before the reset:",
 )
 def _questions(data: Data) -> Finding:
     ranks, medians = [], []
@@ -65,10 +65,10 @@ def _questions(data: Data) -> Finding:
         ranks.append(rank_correlation(*pairs[1]))
         medians.append([[np.median(values) for values in pair] for pair in pairs])
     (rupee, error), (rupee_last, error_last) = np.mean(medians, axis=0)
-    falls = {"RUPEE over the deviation of the return": rupee_last / rupee, "root NMSRE": error_last / error}
+    falls = {"median RUPEE, late over early": rupee_last / rupee, "median root NMSRE": error_last / error}
     return Finding(
-        [Part("rank correlation over the questions", ranks, at_least(0.5)), *parts(falls, below(1.0))],
-        f"Medians before the reset {rupee_last:.3g} and {error_last:.3g}.",
+        [Part("rank correlation over the questions, late", ranks, at_least(0.5)), *parts(falls, below(1.0))],
+        f"Late medians {rupee_last:.3g} and {error_last:.3g}; RUPEE is divided by the deviation of the return.",
     )
 
 

@@ -111,11 +111,11 @@ def _many(data: Data) -> Finding:
 def _plain(data: Data) -> Finding:
     growth = {gamma: np.median(data.growth) * (gamma * LAM) ** 2 for gamma in GAMMAS}
     plain = data.rules["plain"]
-    aside = {f"set aside at gamma {g:g}": n for g, n in zip(GAMMAS, plain.n_diverged[-1], strict=True)}
+    aside = {f"questions set aside at gamma {g:g}": n for g, n in zip(GAMMAS, plain.n_diverged[-1], strict=True)}
     return Finding(
         parts(aside, at_most(0), ".0f"),
-        f"In {data.size.rules:,} steps the largest |e| is {join(plain.max_trace[-1], ',.0f')}; questions "
-        f"{join((plain.gamma == g).sum() for g in GAMMAS)}.",
+        f"By gamma: {join((plain.gamma == g).sum() for g in GAMMAS)} questions, largest |e| "
+        f"{join(plain.max_trace[-1], ',.0f')} in {data.size.rules:,} steps.",
         "The second moment of the median policy's trace is multiplied per step by "
         + ", ".join(f"{factor:.2f} (gamma {gamma:g})" for gamma, factor in growth.items())
         + "; from 1 on its variance is infinite. clipped and capped bound the trace.",

@@ -43,7 +43,7 @@ def agreements(data: Data, run: Run) -> dict[str, list[Agreement]]:
 
 def _rises(data: Data, runs: Iterable[Run], which: Bools | None = None) -> dict[str, list[float]]:
     found = reactions(data, runs, which)
-    return {f"rise of {name} over its level before": [r.rise for r in each] for name, each in found.items()}
+    return {name: [r.rise for r in each] for name, each in found.items()}
 
 
 CLAIMS = Claims("section 5, figure 4")
@@ -67,7 +67,9 @@ def _start_at_zero(data: Data) -> Finding:
 
 
 @CLAIMS.add(
-    "All three measures react quickly when theta is set to zero", "all three measures react quickly to the change"
+    "All three measures react quickly when theta is set to zero",
+    "all three measures react quickly to the change",
+    "Largest rise over the level before:",
 )
 def _all_react(data: Data) -> Finding:
     found = reactions(data, data.reset.values())
@@ -75,7 +77,7 @@ def _all_react(data: Data) -> Finding:
     weak = [name for name, each in found.items() if not all(REACTS.holds([r.rise for r in each]))]
     return Finding(
         parts(_rises(data, data.reset.values()), REACTS),
-        f"Largest within {data.reach:,} learning steps, after {after}.",
+        f"Within {data.reach:,} learning steps; the peak is after {after}.",
         f"{' and '.join(weak)} rise by less than that; w is kept",
     )
 
@@ -102,6 +104,7 @@ def _same_shape(data: Data) -> Finding:
 @CLAIMS.add(
     "The scalar estimate is almost identical to the vector one",
     "the scalar estimate of the MSPBE performs almost identically to the vector version",
+    "Scalar against vector:",
 )
 def _alike(data: Data) -> Finding:
     def area(run: Run, part: Bools) -> float:
@@ -162,15 +165,16 @@ def _wall_clock(data: Data) -> list[Part]:
 @CLAIMS.add(
     "The measures react to a change in the environment",
     "the MSPBE measures react quickly to a change in the environment; the paper changed theta instead",
-    f"The lamp moves; questions about {LIT}, and their difference to all others:",
+    f"The lamp moves; largest rise over the level before, of the questions about {LIT} and of all others:",
 )
 def _environment(data: Data) -> Finding | None:
     if not data.moved:
         return None
     lit, other = (_rises(data, data.moved.values(), which) for which in (data.is_lit, ~data.is_lit))
-    more = {f"all others minus those about {LIT}, {name}": np.mean(other[name]) - np.mean(lit[name]) for name in lit}
+    about = {f"{name}, about {LIT}": rises for name, rises in lit.items()}
+    more = {f"{name}, others minus about {LIT}": np.mean(other[name]) - np.mean(lit[name]) for name in MEASURES}
     return Finding(
-        parts(lit, REACTS) + parts(more, below(0.0)),
+        parts(about, REACTS) + parts(more, below(0.0)),
         f"All others: {format_means(other)}; within {data.reach:,} learning steps.",
         lambda: _others(data),
     )
