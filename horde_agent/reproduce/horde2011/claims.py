@@ -145,7 +145,8 @@ def light_from(data: Data, heading: int) -> Floats:
 )
 def _light(data: Data) -> Finding:
     def over_limit(light: Floats) -> float:
-        return float(light[0] / max(OF_HAND * light[1], OF_RANDOM * light[2]))
+        demanded = max(OF_HAND * light[1], OF_RANDOM * light[2])
+        return float(light[0] / demanded) if demanded > 0.0 else np.inf
 
     light, returns = (
         np.mean([of_life.mean(axis=0) for of_life in each], axis=0)
