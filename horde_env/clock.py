@@ -11,6 +11,8 @@ import time
 from collections.abc import Callable
 from typing import Protocol
 
+TOLERANCE_S = 0.05  # largest lateness that keeps the schedule
+
 
 class Clock(Protocol):
     """Keeps the steps of a life one period apart.
@@ -51,15 +53,13 @@ class RealTimeClock:
     """Absolute deadlines, one period apart, on a monotonic clock, with plain sleep.
 
     Deadlines are absolute because relative sleeps drift (26 ms in 100 steps, measured). If a step ends at most
-    `tolerance_s` late, the schedule stays and the next step catches up. If it ends later, its deadline counts as missed
+    `TOLERANCE_S` late, the schedule stays and the next step catches up. If it ends later, its deadline counts as missed
     and the schedule restarts at that time. A step that begins after its deadline still holds its command for a whole
     period.
 
     Args:
         period_s: Time between two deadlines, in seconds.
-        tolerance_s: Largest lateness that keeps the schedule, in seconds.
-        monotonic: Returns the time in seconds; for a run N times faster than real time, one that runs N times faster,
-            with a `sleep` to match.
+        monotonic: Returns the time in seconds, which may run faster than real time.
         sleep: Sleeps for a number of seconds of that time.
 
     Attributes:
@@ -67,22 +67,19 @@ class RealTimeClock:
         overrun_s: How late the last period ended, in seconds.
 
     Raises:
-        ValueError: If `period_s` is not positive or `tolerance_s` is negative.
+        ValueError: If `period_s` is not positive.
     """
 
     def __init__(
         self,
         period_s: float,
         *,
-        tolerance_s: float = 0.05,
         monotonic: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         if not period_s > 0.0:
             raise ValueError(f"period_s must be positive, not {period_s}")
-        if not tolerance_s >= 0.0:
-            raise ValueError(f"tolerance_s must not be negative, and is {tolerance_s}")
-        self.period_s, self.tolerance_s = period_s, tolerance_s
+        self.period_s = period_s
         self.missed, self.overrun_s = 0, 0.0
         self._monotonic, self._sleep = monotonic, sleep
         self._deadline, self._waited = 0.0, True
@@ -117,7 +114,7 @@ class RealTimeClock:
 
     def _count_if_missed(self, now: float) -> bool:
         late = now - self._deadline
-        if late <= self.tolerance_s:
+        if late <= TOLERANCE_S:
             return False
         self.missed += 1
         self.overrun_s = late

@@ -34,19 +34,14 @@ class Drive(Protocol):
 class Stay(ABC):
     """A stay at the dock: drive there, charge, leave; it depends on the frames alone.
 
-    Args:
-        body: Its charging is enabled at the dock, and disabled again in any case.
-
-    Attributes:
-        docked: Whether the dock was reached.
-        is_charging: Whether charging is enabled now.
-        outcome: How it ended, for a log.
+    The body's charging is enabled at the dock, and disabled again in any case.
     """
 
     def __init__(self, body: Chargeable) -> None:
         self._body = body
-        self.docked = self.is_charging = self._is_ended = False
-        self.outcome = "not docked"
+        self.docked = self._is_ended = False
+        self.is_charging = False  # whether charging is enabled now
+        self.outcome = "not docked"  # for a log
 
     @abstractmethod
     def request(self, frame: Frame, observation: Observation) -> Floats | None:
@@ -64,15 +59,10 @@ class Stay(ABC):
 
 
 class Drives(NamedTuple):
-    """The manoeuvres of a kind of robot, each None if it has none.
+    """The manoeuvres of a kind of robot, each None if it has none."""
 
-    Attributes:
-        centring: Returns a drive to the middle, from the robot and its place (`PenEnv.pen`).
-        stay: Returns a stay at the dock, from the robot, its body and the longest charge in seconds.
-    """
-
-    centring: Callable[[RobotSpec, Any], Drive] | None = None
-    stay: Callable[[RobotSpec, Chargeable, float], Stay] | None = None
+    centring: Callable[[RobotSpec, Any], Drive] | None = None  # from the robot and its place (`PenEnv.pen`)
+    stay: Callable[[RobotSpec, Chargeable, float], Stay] | None = None  # the number: the longest charge in seconds
 
 
 def drives_of(backend: object, spec: RobotSpec) -> Drives:
@@ -84,16 +74,10 @@ def drives_of(backend: object, spec: RobotSpec) -> Drives:
 class Obedience:
     """The rule of a robot that reports which commands it accepted: its body compares them, in `Frame.refusal`.
 
-    Args:
-        spec: The robot.
-
-    Attributes:
-        complaint: The fault, in one or two sentences; "" while the body follows its commands. It stays until a frame
-            shows the contrary.
-        saved: Names of the attributes that a saved environment keeps.
+    `complaint` is the fault, in one or two sentences, until a frame shows the contrary; "" while the body obeys.
     """
 
-    saved: ClassVar[tuple[str, ...]] = ("complaint",)
+    saved: ClassVar[tuple[str, ...]] = ("complaint",)  # attributes that a saved environment keeps
 
     def __init__(self, spec: RobotSpec) -> None:  # noqa: ARG002  other rules need it
         self.forget()

@@ -8,7 +8,7 @@ import sys
 from collections import deque
 from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import gymnasium
 import numpy as np
@@ -43,14 +43,6 @@ _FRAME_NUMBERS = ("t", "sensor_age_s", "crc_errors", "stale", "gap", "applied", 
 _log = logging.getLogger(__name__)
 
 
-class Arrival(NamedTuple):
-    """The newest frame, how many of its readings were clipped, and how late it came, in seconds."""
-
-    frame: Frame
-    clipped: int
-    overrun_s: float
-
-
 class PenEnv(gymnasium.Env[Observation, Any]):
     """A continuing task: one step is one period of the robot; only a fault or a time limit ends an episode.
 
@@ -60,23 +52,14 @@ class PenEnv(gymnasium.Env[Observation, Any]):
     (forward, left, counter-clockwise; a robot that cannot move to its left has two).
 
     `info` is flat and numeric: t, sensor_age_s, overrun_s (seconds), crc_errors, clipped (counts), stale, gap, applied
-    (0 or 1), obeyed (0 or 1, if the body has a rule for it), battery_low, battery_urgent (0 or 1, if the robot measures
-    the voltage of its batteries; `BatteryGauge`), manoeuvre_steps (of a reset), then the body's own numbers
-    (`Frame.extras`). `gap` is 1 if a frame does not follow from the last one, as after every reset: a learner clears
-    its traces there.
-    `obeyed` and `applied` are 0 while frames show that the body does not follow its commands (`drives.obedience`).
-
-    `reset()` restarts the body. `reset(options={"manoeuvre": "centre"})` drives to the middle from the robot's
-    position, for 2 s at most; with a seed, or before a first reset, from a new start.
-    `reset(options={"manoeuvre": "dock"})` drives to the dock (60 s at most), charges until the batteries are full or
-    for `charge_s` (a further option, seconds), and backs off if the body can move; its info has `docked` (0 or 1).
-    A body that cannot be charged refuses it; `metadata["manoeuvres"]` names what the body can do.
+    (0 or 1), obeyed (if the body has a rule for it: `drives.Obedience`), battery_low, battery_urgent (if the robot
+    measures its batteries: `BatteryGauge`), manoeuvre_steps (of a reset), then the body's own (`Frame.extras`).
+    `gap` is 1 if a frame does not follow from the last one, as after every reset: a learner clears its traces there.
 
     Args:
         backend: The body. It is opened by the first reset, never here.
         clock: Waits for the end of a period; `SimulatedClock`, which does not wait, when None.
         spec: The robot; `robot.default_robot()` when None.
-        pen: Its surroundings, for pictures and for the drive to the middle; those of the body when None.
         action_type: "discrete" or "velocity".
         render_mode: None, "rgb_array" or "human".
         task: Name of the reward (`horde_env.tasks`); no reward when None.
@@ -101,14 +84,13 @@ class PenEnv(gymnasium.Env[Observation, Any]):
         clock: Clock | None = None,
         *,
         spec: RobotSpec | None = None,
-        pen: Any = None,
         action_type: ActionType = "discrete",
         render_mode: str | None = None,
         task: str | None = None,
     ) -> None:
         self.robot = spec or default_robot()
         can_be_drawn = self.robot.name in ROBOTS
-        self.pen = part(self.robot.name, "place").place_of(backend) if pen is None and can_be_drawn else pen
+        self.pen = part(self.robot.name, "place").place_of(backend) if can_be_drawn else None
         self.task = task_named(task)
         self.action_type, self.action_space = action_type, action_space(self.robot, action_type)
         self.observation_space = self.robot.observation_space()  # type: ignore[assignment]
@@ -142,6 +124,7 @@ class PenEnv(gymnasium.Env[Observation, Any]):
         self._requests = self.robot.requests.copy()
         self._requests.flags.writeable = False
         self._frame: Frame | None = None
+        self._clipped, self._overrun_s = 0, 0.0  # of the newest frame: readings beyond their range; how late it came
         self._observation: Observation = np.zeros(self.robot.n_channels, np.float32)
         self._trail: deque[tuple[float, float]] = deque(maxlen=TRAIL_STEPS)
         self._painter: Painter | None = None
@@ -150,9 +133,12 @@ class PenEnv(gymnasium.Env[Observation, Any]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Observation, dict[str, Any]]:
-        """Begin an episode; with `options={"manoeuvre": name}` by a drive from the robot's position.
+        """Begin an episode: restart the body, or drive from its position with `options={"manoeuvre": name}`.
 
-        A physical body cannot be placed: a reset without options drives it to the middle, and only "stay" does not.
+        "centre" drives to the middle (2 s at most; with a seed, or first of all, from a new start). "dock" drives to
+        the dock (60 s at most), charges until the batteries are full or for `charge_s` seconds, and backs off; info
+        then has `docked` (0 or 1). "stay" does nothing. `metadata["manoeuvres"]` names what the body can do. A physical
+        body cannot be placed: a reset without options drives it to the middle.
 
         Args:
             seed: Seeds all randomness of this environment and its body.
@@ -176,13 +162,14 @@ class PenEnv(gymnasium.Env[Observation, Any]):
             frame = self._start()
         if manoeuvre is None and not getattr(self.backend, "can_be_placed", True):
             manoeuvre = "centre"
-        arrival, drive = Arrival(frame, self._take(frame), 0.0), {"manoeuvre_steps": 0}
+        self._overrun_s, drive = 0.0, {"manoeuvre_steps": 0}
+        self._take(frame)
         if manoeuvre == "centre":
-            arrival, drive = self._centre(arrival)
+            frame, drive = self._centre(frame)
         elif manoeuvre == "dock":
-            arrival, drive = self._dock(arrival, charge_s)
+            frame, drive = self._dock(frame, charge_s)
         self._show()
-        return self._observation, self._info(arrival) | {"gap": 1, **drive}
+        return self._observation, self._info(frame) | {"gap": 1, **drive}
 
     def save_state(self) -> State:
         """Return all state that future steps depend on. Call it between two steps.
@@ -259,18 +246,22 @@ class PenEnv(gymnasium.Env[Observation, Any]):
         frame = self._frame
         if frame is None:
             raise ResetNeeded("this environment has no running body: call reset() before step()")
-        request = self._request(action)
+        if self.action_type == "discrete":
+            request = discrete_request(action, self._requests)
+        else:
+            request = velocity_request(action, self.robot.largest_request)
         before = self._observation
         try:
-            arrival = None if frame.last else self._exchange(request)
+            newest = None if frame.last else self._exchange(request)
         except BackendLost as lost:
             _log.error("%s", lost)
-            arrival = None
-        if arrival is None:
-            return before, 0.0, False, True, self._info(Arrival(frame, 0, 0.0)) | NOTHING_NEW
+            newest = None
+        if newest is None:
+            self._clipped, self._overrun_s = 0, 0.0
+            return before, 0.0, False, True, self._info(frame) | NOTHING_NEW
         reward = float(self.task(before, request, self._observation, self.robot))
         self._show()
-        return self._observation, reward, False, arrival.frame.last, self._info(arrival)
+        return self._observation, reward, False, newest.last, self._info(newest)
 
     @property
     def frame(self) -> Frame | None:
@@ -325,43 +316,42 @@ class PenEnv(gymnasium.Env[Observation, Any]):
         self.metadata["notes"] = list(getattr(self.backend, "notes", ()))
         return frame
 
-    def _centre(self, arrival: Arrival) -> tuple[Arrival, dict[str, int]]:
-        """Drive to the middle; return the last arrival and the keys that the drive adds to info."""
+    def _centre(self, frame: Frame) -> tuple[Frame, dict[str, int]]:
+        """Drive to the middle; return the last frame and the keys that the drive adds to info."""
         if self._drives.centring is None:
-            return arrival, {"manoeuvre_steps": 0}
+            return frame, {"manoeuvre_steps": 0}
         drive = self._drives.centring(self.robot, self.pen)
-        while not arrival.frame.last and (request := drive.request(self._observation)) is not None:
+        while not frame.last and (request := drive.request(self._observation)) is not None:
             if self._is_asked_to_end:
                 break
-            arrival = self._exchange(request)
-            self._keep(arrival.frame, len(self.manoeuvre_frames) + 1)
-        return arrival, {"manoeuvre_steps": len(self.manoeuvre_frames)}
+            frame = self._exchange(request)
+            self._keep(frame, len(self.manoeuvre_frames) + 1)
+        return frame, {"manoeuvre_steps": len(self.manoeuvre_frames)}
 
-    def _dock(self, arrival: Arrival, charge_s: float) -> tuple[Arrival, dict[str, int]]:
-        """Drive to the dock, charge, leave; return the last arrival and the keys that the stay adds to info."""
+    def _dock(self, frame: Frame, charge_s: float) -> tuple[Frame, dict[str, int]]:
+        """Drive to the dock, charge, leave; return the last frame and the keys that the stay adds to info."""
         assert isinstance(self.backend, Chargeable), "metadata names what the body can do"
         assert self._drives.stay is not None
         stay = self._stay = self._drives.stay(self.robot, self.backend, charge_s)
         thinned, n_steps, is_kept = round(RECORD_S / self.robot.period_s), 0, True
         _log.warning("the robot drives to its dock: %s", self.gauge.finding)
         try:
-            while not arrival.frame.last and (request := stay.request(arrival.frame, self._observation)) is not None:
-                before = arrival.frame
-                arrival = self._exchange(request)
+            while not frame.last and (request := stay.request(frame, self._observation)) is not None:
+                before, frame = frame, self._exchange(request)
                 if not is_kept:  # its counters are added to the next frame
-                    arrival = arrival._replace(frame=counted_with(before, arrival.frame))
+                    frame = counted_with(before, frame)
                 n_steps += 1
                 if is_kept := not stay.is_charging or n_steps % thinned == 0:
-                    self._keep(arrival.frame, n_steps)
+                    self._keep(frame, n_steps)
             if not is_kept:
-                self._keep(arrival.frame, n_steps)
+                self._keep(frame, n_steps)
         finally:
             self._stay = None
             with suppress(HordeEnvError):  # the body is lost, which was reported
                 stay.stop_charging()
         spent_s = n_steps * self.robot.period_s
         _log.warning("a stay at the dock of %.0f s: %s; %s", spent_s, stay.outcome, self.gauge.finding)
-        return arrival, {"manoeuvre_steps": n_steps, "docked": int(stay.docked)}
+        return frame, {"manoeuvre_steps": n_steps, "docked": int(stay.docked)}
 
     def _keep(self, frame: Frame, at: int) -> None:
         """Store a frame of a manoeuvre, received at its step `at`."""
@@ -369,7 +359,7 @@ class PenEnv(gymnasium.Env[Observation, Any]):
         self.manoeuvre_observations.append(self._observation)
         self.manoeuvre_at.append(at)
 
-    def _exchange(self, request: Floats) -> Arrival:
+    def _exchange(self, request: Floats) -> Frame:
         """Return the frame that ended one period under `request`."""
         self.clock.begin()
         try:
@@ -377,48 +367,38 @@ class PenEnv(gymnasium.Env[Observation, Any]):
         except BackendLost as lost:
             self.fault, self._frame = lost, None
             raise
-        overrun_s = self.clock.wait()
-        frame = self._judged(request, frame)
-        return Arrival(frame, self._take(frame), overrun_s)
-
-    def _judged(self, request: Floats, frame: Frame) -> Frame:
-        """Return the frame with `applied` False if the body does not follow its commands."""
+        self._overrun_s = self.clock.wait()
         before = self.obedience.complaint
         complaint = self.obedience.judge(request, frame)
         if complaint != before:
             _log.warning("%s", complaint or "the robot follows its commands again")
-        return replace(frame, applied=False) if complaint else frame
+        if complaint:
+            frame = replace(frame, applied=False)
+        self._take(frame)
+        return frame
 
-    def _take(self, frame: Frame) -> int:
-        """Make `frame` the newest one; return how many of its readings were clipped."""
+    def _take(self, frame: Frame) -> None:
+        """Make `frame` the newest one."""
         self._frame = frame
         self.gauge.read(frame.values, applied=frame.applied or frame.stale)
-        self._observation, clipped = self.robot.scale(frame.values)
+        self._observation, self._clipped = self.robot.scale(frame.values)
         if self.render_mode is not None and "x_m" in frame.extras:
             self._trail.append((frame.extras["x_m"], frame.extras["y_m"]))
-        return clipped
 
-    def _info(self, arrival: Arrival) -> dict[str, Any]:
-        frame = arrival.frame
+    def _info(self, frame: Frame) -> dict[str, Any]:
         return {
             "t": frame.t,
             "sensor_age_s": frame.sensor_age_s,
-            "overrun_s": arrival.overrun_s,
+            "overrun_s": self._overrun_s,
             "crc_errors": frame.crc_errors,
             "stale": int(frame.stale),
             "gap": int(frame.gap),
             "applied": int(frame.applied),
-            "clipped": arrival.clipped,
+            "clipped": self._clipped,
             **self.obedience.info(),
             **self.gauge.info(),
             **frame.extras,
         }
-
-    def _request(self, action: Any) -> Floats:
-        """Return the request (m/s, m/s, rad/s) that an action stands for."""
-        if self.action_type == "discrete":
-            return discrete_request(action, self._requests)
-        return velocity_request(action, self.robot.largest_request)
 
     def _picture(self) -> Any:
         if self._frame is None:

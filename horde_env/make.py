@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from numbers import Integral, Real
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -147,55 +147,36 @@ def _physical_body(
 # ---- types of arguments ----------------------------------------------------------------------------------------------
 
 
-class Expected(NamedTuple):
-    """What an argument must be.
-
-    Attributes:
-        is_fine: Returns whether a value is.
-        text: The same in words.
-        may_be_none: Whether None stands for a default.
-    """
-
-    is_fine: Callable[[Any], bool]
-    text: str
-    may_be_none: bool = False
-
-
-def _is_positive(value: Any) -> bool:
-    return not isinstance(value, bool) and isinstance(value, Real) and 0 < float(value) < math.inf
-
-
-def _is_whole(value: Any, least: int) -> bool:
-    return not isinstance(value, bool) and isinstance(value, Integral) and int(value) >= least
+def _is(*kinds: type) -> Callable[[Any], bool]:
+    return lambda value: isinstance(value, kinds) and not (isinstance(value, bool) and bool not in kinds)
 
 
 def _is_sequence(value: Any) -> bool:
     return isinstance(value, Sequence | np.ndarray) and not isinstance(value, str | bytes)
 
 
-_FLAG = Expected(lambda v: isinstance(v, bool | np.bool_), "True or False")
-_POSITIVE = Expected(_is_positive, "a positive, finite number")
-_TEXT = Expected(lambda v: isinstance(v, str), "a string")
-_PATH = Expected(lambda v: isinstance(v, str | Path), "a path")
-_EXPECTED: dict[str, Expected] = {
+_FLAG = _is(bool, np.bool_), "True or False"
+_POSITIVE = lambda v: _is(Real)(v) and 0 < float(v) < math.inf, "a positive, finite number"
+_TEXT, _PATH = (_is(str), "a string"), (_is(str, Path), "a path")
+_EXPECTED: dict[str, tuple[Callable[[Any], bool], str]] = {
     **dict.fromkeys(("realtime", "guarded"), _FLAG),
     **dict.fromkeys(("battery_scale", "speed"), _POSITIVE),
-    **dict.fromkeys(("robot", "link", "faults", "action_type"), _TEXT),
-    **dict.fromkeys(("physics", "port", "parity", "task", "render_mode"), _TEXT._replace(may_be_none=True)),
-    "log": _PATH,
-    "layout": _PATH._replace(may_be_none=True),
-    "seed": Expected(lambda v: _is_whole(v, 0), "a whole number from 0 on"),
-    "baudrate": Expected(lambda v: _is_whole(v, 1), "a positive whole number of bits per second", may_be_none=True),
-    "lamp_moves": Expected(_is_sequence, "a sequence of (seconds, name of a lamp, (x, y, z) in metres)"),
-    "friction_changes": Expected(_is_sequence, "a sequence of (seconds, 'clockwise' or 'counterclockwise', factor)"),
-    "signs": Expected(
+    **dict.fromkeys(("robot", "link", "faults", "action_type", "physics", "port", "parity", "task"), _TEXT),
+    **dict.fromkeys(("log", "layout"), _PATH),
+    "render_mode": _TEXT,
+    "seed": (lambda v: _is(Integral)(v) and v >= 0, "a whole number from 0 on"),
+    "baudrate": (lambda v: _is(Integral)(v) and v >= 1, "a positive whole number of bits per second"),
+    "lamp_moves": (_is_sequence, "a sequence of (seconds, name of a lamp, (x, y, z) in metres)"),
+    "friction_changes": (_is_sequence, "a sequence of (seconds, 'clockwise' or 'counterclockwise', factor)"),
+    "signs": (
         lambda v: isinstance(v, Mapping) and all(isinstance(n, str) and sign in (1, -1) for n, sign in v.items()),
         "a mapping from channel names to 1 or -1",
-        may_be_none=True,
     ),
-    "latch": Expected(lambda v: isinstance(v, EmergencyLatch), "an EmergencyLatch", may_be_none=True),
-    "settings": Expected(lambda v: isinstance(v, LinkSettings), "a LinkSettings", may_be_none=True),
+    "latch": (_is(EmergencyLatch), "an EmergencyLatch"),
+    "settings": (_is(LinkSettings), "a LinkSettings"),
 }
+"""The test of each argument, and what it must be in words."""
+_HAVE_DEFAULT = "render_mode", "task", "physics", "port", "parity", "baudrate", "layout", "signs", "latch", "settings"
 
 
 def _check(id_: str, arguments: Mapping[str, Any], known: tuple[str, ...]) -> None:
@@ -203,6 +184,6 @@ def _check(id_: str, arguments: Mapping[str, Any], known: tuple[str, ...]) -> No
     for name, value in arguments.items():
         if name not in known and name not in OWN:
             raise TypeError(f"{id_} has no argument {name!r}; it has {', '.join((*known, *OWN))}")
-        expected = _EXPECTED[name]
-        if not (expected.is_fine(value) or (value is None and expected.may_be_none)):
-            raise ValueError(f"{name} must be {expected.text}, not {value!r}")
+        is_fine, expected = _EXPECTED[name]
+        if not (is_fine(value) or (value is None and name in _HAVE_DEFAULT)):
+            raise ValueError(f"{name} must be {expected}, not {value!r}")

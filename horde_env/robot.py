@@ -250,19 +250,12 @@ DEFAULT_ROBOT = "critterbot"
 
 
 class Environment(NamedTuple):
-    """An environment of a robot.
+    """An environment of a robot, and "module:name" of parts in the robot's folder."""
 
-    Attributes:
-        id: Its id, for `gymnasium.make`.
-        body: "module:name" in the robot's folder of what makes the body.
-        arguments: Names of its arguments in addition to those of `PenEnv`; see `make.make_env`.
-        fleet: "module:name" of what makes the state of many robots from an environment of one, "" if it has none.
-    """
-
-    id: str
-    body: str
-    arguments: tuple[str, ...]
-    fleet: str = ""
+    id: str  # for `gymnasium.make`
+    body: str  # makes the body
+    arguments: tuple[str, ...]  # in addition to those of `PenEnv`; see `make.make_env`
+    fleet: str = ""  # makes the state of many robots from an environment of one, if it can
 
     @property
     def is_on_port(self) -> bool:

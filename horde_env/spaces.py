@@ -55,10 +55,7 @@ def discrete_request(action: Any, requests: Floats) -> Floats:
 def velocity_request(action: Any, largest: Floats, n: int | None = None) -> Floats:
     """Return the request (m/s, m/s, rad/s) of shares of the largest one along its nonzero axes, shape (3,).
 
-    Args:
-        action: Shares in [-1, 1], shape (n_axes,); of n robots, (n, n_axes).
-        largest: The largest request, shape (3,).
-        n: Number of robots, for requests of shape (n, 3); None for one robot.
+    `action` has shares in [-1, 1], shape (n_axes,); of `n` robots (n, n_axes), for requests of shape (n, 3).
 
     Raises:
         ValueError: If `action` is not n_axes numbers in [-1, 1] per robot.
@@ -93,10 +90,6 @@ def discrete_requests(actions: Any, n: int, requests: Floats) -> Floats:
 
 def reset_options(options: dict[str, Any] | None, can_do: list[str]) -> tuple[str | None, float]:
     """Return the manoeuvre requested from a reset, or None, and the longest time to charge, in seconds.
-
-    Args:
-        options: As in `PenEnv.reset`.
-        can_do: The manoeuvres of this body.
 
     Raises:
         ValueError: If an option is unknown or invalid, or this body cannot do the manoeuvre.

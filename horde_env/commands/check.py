@@ -61,21 +61,15 @@ class Check:
         env: An environment of this package, after its reset. The caller closes it, which stops the robot.
         may_move: Called once, before the robot is moved: returns "" to continue, else why it is not moved.
         measures: Also measure a robot that has moved and passed its check.
-
-    Attributes:
-        measured: Name -> number as measured, SI units; empty before.
-        signs: Channel -> 1 or -1 as measured by moving; empty before.
-        ranges: Channel -> lowest and highest SI value at rest.
-        is_swapped: Whether left and right encoder are swapped.
     """
 
     def __init__(self, env: gymnasium.Env[Any, Any], may_move: Callable[[], str], *, measures: bool = False) -> None:
         self.env, self.pen = env, cast(PenEnv, env.unwrapped)
         self.spec = self.pen.robot
-        self.signs: dict[str, int] = {}
-        self.measured: dict[str, float] = {}
-        self.is_swapped = False
-        self.ranges: dict[str, tuple[float, float]] = {}
+        self.signs: dict[str, int] = {}  # channel -> 1 or -1, as measured by moving
+        self.measured: dict[str, float] = {}  # in SI units
+        self.is_swapped = False  # left and right encoder
+        self.ranges: dict[str, tuple[float, float]] = {}  # channel -> lowest and highest SI value at rest
         self._may_move, self._measures = may_move, measures
         names = [action.name for action in self.spec.actions]
         self._stop, self._drives = names.index("stop"), [i for i, name in enumerate(names) if name != "stop"]
@@ -336,9 +330,7 @@ def judge_motor_readings(driven: Sequence[StepEvent], spec: RobotSpec) -> Line:
 def measured_signs(drives: Sequence[tuple[Floats, StepEvent]], spec: RobotSpec) -> dict[str, int]:
     """Return 1 for wheels and gyro, or -1 for those that ran against the request, without those that hardly moved.
 
-    Args:
-        drives: Pairs of a request and a step of steady speed under it.
-        spec: The robot.
+    `drives` are pairs of a request and a step of steady speed under it.
     """
     wheels, gyro = spec.group(checks_of(spec).wheels), spec.index("rotational_velocity")
     asked = np.array([[*checks_of(spec).expected_wheels(request, spec), request[2]] for request, _ in drives])

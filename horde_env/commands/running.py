@@ -42,23 +42,14 @@ EXAMPLES = {"drops": "HOST or HOST:2330"}  # of a port; others are serial
 
 
 class Target(NamedTuple):
-    """One robot, as a command's options describe it.
+    """One robot, as a command's options describe it."""
 
-    Attributes:
-        robot: Its name, after which its files are named.
-        backend: One of the robot's backends.
-        environment: Its environment's entry in the robot's folder.
-        file: Its file, changed by the options.
-        options: The options that are arguments of its environment.
-        seed: Seed of the reset.
-    """
-
-    robot: str
+    robot: str  # its name, after which its files are named
     backend: str
     environment: Environment
-    file: RobotFile
-    options: dict[str, Any]
-    seed: int
+    file: RobotFile  # changed by the options
+    options: dict[str, Any]  # those that are arguments of its environment
+    seed: int  # of the reset
 
     @property
     def title(self) -> str:
@@ -71,11 +62,7 @@ class Target(NamedTuple):
         return self.backend in ON_A_PORT
 
     def make(self, *, realtime: bool) -> gymnasium.Env[Any, Any]:
-        """Return the robot's environment; nothing is opened before its reset.
-
-        Args:
-            realtime: Take 0.1 s per step; a real robot always does.
-        """
+        """Return the robot's environment, `realtime` or not; nothing is opened before its reset."""
         options = dict(self.options)
         if self.is_physical:
             options |= {"robot": self.robot, "port": self.file.port}
@@ -198,15 +185,11 @@ class SignalHandler:
     Args:
         latch: The emergency stop that a second Ctrl-C sets; None if nothing can move.
         end: Ends the work without an exception; Interrupted is raised when None.
-
-    Attributes:
-        seen: The signals received.
-        deferred: True while a signal must wait.
     """
 
     def __init__(self, latch: EmergencyLatch | None, end: Callable[[], None] | None = None) -> None:
-        self.seen: list[int] = []
-        self.deferred = False
+        self.seen: list[int] = []  # the signals received
+        self.deferred = False  # while a signal must wait
         self._latch, self._end = latch, end
         self._before: dict[int, Any] = {}
 
@@ -255,8 +238,14 @@ def stop_robot(words: argparse.Namespace) -> int:
         print(f"the emergency stop of {words.robot} is set; `horde-robot stop --clear{named}` ends it")
     except BackendUnavailable as error:  # the stop that is sent is then even more important
         code = complain(str(error), UNWELL)
+    unread = ""
     with user_errors():
-        file = robot_file.known(words.robot)
+        try:
+            file = robot_file.known(words.robot)
+        except (HordeEnvError, ValueError, OSError) as error:
+            if not words.port:
+                raise
+            file, unread = RobotFile(), str(error)  # a stop with the robot's defaults is better than none
         backend = words.backend or (file.backend if file.backend in ON_A_PORT else "serial")
         port = words.port or (file.port if backend == file.backend else "")
         if not port:
@@ -272,6 +261,8 @@ def stop_robot(words: argparse.Namespace) -> int:
         print(f"{driver}, which drives the robot, has stopped it and keeps it still")
     else:
         code = complain(report.text, UNWELL)
+    if unread:
+        complain(f"{unread}; the robot's defaults were used for the stop", code)
     return code
 
 

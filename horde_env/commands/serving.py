@@ -26,20 +26,9 @@ def serve(
 ) -> dict[str, int]:
     """Emulate a robot until Ctrl-C, or until `stop` is set; return the number of faults of each kind.
 
-    There is always a pseudo terminal; `say` is called with its path first, then with the addresses.
-
-    Args:
-        tcp: "HOST:PORT" or "PORT" that serves the bytes of the serial line.
-        drops: "HOST:PORT" or "PORT" that serves drops; "" for the driver's own port.
-        kind: The robot, one of `robot.ROBOTS`.
-        speed: Seconds of the robot's time per second.
-        faults: Rates per second of the robot's time, as "loss=0.5,unplug=0.01" (`LineFaults.parse`).
-        seed: Seed of pose, noise, faults and jitter.
-        battery_scale: Factor on the batteries' capacity.
-        say: Prints a line of text for the user.
-        stop: Ends the emulation.
-        typed: Descriptor of lines that the user types: a fault, with or without its seconds, or a button, as "lift 12"
-            or "clean"; None for none.
+    There is always a pseudo terminal; `say` is called with its path first, then with the addresses. `typed` is the
+    descriptor of lines that the user types: a fault, with or without its seconds, or a button, as "lift 12" or "clean".
+    The other arguments are the options of `horde-robot emulate`.
 
     Raises:
         ValueError: If an argument is invalid.

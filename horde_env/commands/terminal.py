@@ -95,12 +95,7 @@ class Style(NamedTuple):
 
 
 class Tally:
-    """Counts faults since the start, and the rate of packets over the last two seconds.
-
-    Attributes:
-        n_steps: Steps so far.
-        faults: Name of an info key -> its total.
-    """
+    """Counts steps and faults since the start, and the rate of packets over the last two seconds."""
 
     def __init__(self, period_s: float) -> None:
         self.n_steps = 0
@@ -134,13 +129,7 @@ class Tally:
 def block(title: str, values: Floats, info: Mapping[str, Any], tally: Tally, spec: RobotSpec, style: Style) -> str:
     """Return one picture of the robot: two rows about the connection, then all channels; no newline at the end.
 
-    Args:
-        title: The robot's name and backend.
-        values: All channels in SI units, shape (n_channels,).
-        info: The step's info.
-        tally: Counts so far.
-        spec: The robot.
-        style: How to draw.
+    `title` has the robot's name and backend, `values` all channels in SI units, shape (n_channels,).
     """
     rate = tally.packets_per_s
     packets = "no packets" if rate is None else f"{rate:.0f} packets/s"

@@ -39,12 +39,6 @@ class EmulatedRobot(Backend):
         battery_scale: Factor on the batteries' capacity.
         settings: Of the link; `threaded` follows from `speed`.
         latch: The emergency stop; none when None.
-
-    Attributes:
-        clock: The clock for the environment.
-
-    Raises:
-        ValueError: If an argument is out of range.
     """
 
     make_emulator: Callable[..., RobotEmulator]
@@ -64,10 +58,6 @@ class EmulatedRobot(Backend):
         settings: LinkSettings | None = None,
         latch: EmergencyLatch | None = None,
     ) -> None:
-        if speed is not None and not 0.0 < speed < float("inf"):
-            raise ValueError(f"speed must be positive and finite, not {speed}")
-        if seed < 0:
-            raise ValueError(f"seed must not be negative, and is {seed}")
         self.spec = spec
         self.period_s = self.spec.period_s
         self._speed = fast = speed or 1.0
@@ -89,31 +79,18 @@ class EmulatedRobot(Backend):
         own = {"spec": self.spec, "battery_scale": self._battery_scale, "faults": self._faults}
         return self.make_emulator(seed=seed, **own, **self._world)
 
-    def connect(self, url: str, **time_arguments: Any) -> PhysicalBody:
-        """Return the robot's physical body on the line `url`, with its arguments `monotonic`, `sleep` and `connect`."""
-        own: dict[str, Any] = {"settings": self._settings, "latch": self._latch, **self.of_the_body}
-        return self.make_body(PortConfig(url, parity="none"), self.clock, self.spec, **own, **time_arguments)
-
     def make_line(self, emulator: RobotEmulator, *, in_memory: bool) -> Line:
         """Return a new line, in memory for the lockstep."""
         return MemoryLine(emulator.wake) if in_memory else PtyLine(emulator.kind)
 
     @property
     def emulator(self) -> RobotEmulator:
-        """The emulated robot.
-
-        Raises:
-            BackendUnavailable: Before the first reset and after close.
-        """
+        """The emulated robot; BackendUnavailable before the first reset and after close."""
         return opened(self._emulator, "the emulated robot is not switched on")
 
     @property
     def body(self) -> PhysicalBody:
-        """The physical body.
-
-        Raises:
-            BackendUnavailable: Before the first reset and after close.
-        """
+        """The physical body; BackendUnavailable before the first reset and after close."""
         return opened(self._body, "the emulated robot is not connected")
 
     def reset(self, rng: np.random.Generator) -> Frame:
@@ -153,13 +130,15 @@ class EmulatedRobot(Backend):
     def _connect(self, emulator: RobotEmulator) -> PhysicalBody:
         """Return the physical body, in lockstep or in real time."""
         clock, line = self._lockstep, self.make_line(emulator, in_memory=self._lockstep is not None)
-        url = emulator.add(line)
+        config, time_of = PortConfig(emulator.add(line), parity="none"), self._fast
         if clock is None:
             emulator.start(self._speed)
-            return self.connect(url, **self._fast)
-        assert isinstance(line, MemoryLine)
-        clock.join(emulator, line)
-        return self.connect(url, monotonic=clock.monotonic, sleep=clock.sleep, connect=line.connect)
+        else:
+            assert isinstance(line, MemoryLine)
+            clock.join(emulator, line)
+            time_of = {"monotonic": clock.monotonic, "sleep": clock.sleep, "connect": line.connect}
+        own: dict[str, Any] = {"settings": self._settings, "latch": self._latch, **self.of_the_body}
+        return self.make_body(config, self.clock, self.spec, **own, **time_of)
 
     def _posed(self, frame: Frame) -> Frame:
         x, y, heading = self.emulator.robot.pose

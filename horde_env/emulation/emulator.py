@@ -11,7 +11,7 @@ import time
 from collections import deque
 from collections.abc import Iterator
 from types import TracebackType
-from typing import Any, ClassVar, Protocol, Self
+from typing import Any, ClassVar, Self
 
 from horde_env.emulation.faults import LineFaults
 from horde_env.emulation.lines import Line, PtyLine, SocketLine
@@ -20,51 +20,25 @@ from horde_env.errors import BackendUnavailable
 SLIP_S = 0.1  # a thread that is later than this does not catch up
 
 
-class RobotProgram(Protocol):
-    """A robot's program, run one tick at a time by `cycle`."""
-
-    n_cycles: int
-
-    @property
-    def pose(self) -> tuple[float, float, float]:
-        """The true pose: metres, and a heading in radians."""
-
-    def receive(self, data: bytes, errors: int = 0) -> None:
-        """Receive bytes from the line, and the error flags set by damage to them."""
-
-    def cycle(self, look: bool = True) -> bytes:
-        """Run one tick and return the bytes that the robot sends.
-
-        Without `look` it may repeat an earlier packet instead of a new one, if its motion does not change.
-        """
-
-    def close(self) -> None:
-        """Free the simulation."""
-
-
 class RobotEmulator:
     """A robot with faults on any number of lines. It runs only by `start` or `advance`.
 
     Args:
-        robot: Its program and body, placed and switched on.
+        robot: Its program and body, switched on, with `n_cycles` and `pose` (metres, radians). `receive(data, errors)`
+            passes bytes from the line, with the error flags set by damage to them; `cycle(look)` runs one tick and
+            returns the bytes that it sends, which without `look` may be an earlier packet, if the motion stays the
+            same. It may have `wake()` and `press(button)`.
         faults: Its faults.
         delays: An endless sequence of each packet's delay after its tick, in seconds.
         tick_s: Duration of a tick, in seconds.
-
-    Attributes:
-        kind: One of `robot.ROBOTS`.
-        faults: Class of its faults.
-        buttons: Names of its buttons.
-        robot: Its program.
-        lines: The lines, in the order of opening.
     """
 
-    kind: ClassVar[str]
+    kind: ClassVar[str]  # one of `robot.ROBOTS`
     faults: ClassVar[type[LineFaults]]
     buttons: ClassVar[tuple[str, ...]] = ()
 
-    def __init__(self, robot: RobotProgram, faults: LineFaults, delays: Iterator[float], tick_s: float) -> None:
-        self.robot: Any = robot
+    def __init__(self, robot: Any, faults: LineFaults, delays: Iterator[float], tick_s: float) -> None:
+        self.robot = robot
         self.tick_s = tick_s
         self._faults, self._delays = faults, delays
         self._absent: list[Line] = []
@@ -84,11 +58,7 @@ class RobotEmulator:
         return self.add(PtyLine(self.kind))
 
     def listen(self, host: str = "127.0.0.1", port: int = 0) -> str:
-        """Serve the serial line over TCP and return its url, "socket://HOST:PORT".
-
-        Raises:
-            BackendUnavailable: If the address is in use or not local.
-        """
+        """Serve the serial line over TCP and return its url; BackendUnavailable if the address is in use."""
         return self.add(SocketLine(host, port))
 
     def add(self, line: Line) -> str:
@@ -150,11 +120,9 @@ class RobotEmulator:
         return float(self.robot.n_cycles * self.tick_s)
 
     def advance(self, *, look: bool = True, speak: bool = True) -> None:
-        """Run one tick: read from the hosts, run the robot, write to the hosts.
+        """Run one tick: read from the hosts, run the robot (`cycle(look)`), write to the hosts.
 
-        Args:
-            look: Whether to read the sensors again (`RobotProgram.cycle`).
-            speak: False without a host: its bytes would be left for the next one.
+        `speak` is False without a host: its bytes would be left for the next one.
         """
         with self._lock:
             output = self._cycle(look)
@@ -162,19 +130,11 @@ class RobotEmulator:
                 self._send(*output)
 
     def start(self, speed: float = 1.0) -> None:
-        """Run in a thread, `speed` times as fast as real time, until `close`.
-
-        On a machine that is too slow for that, the robot's time falls behind.
-
-        Args:
-            speed: Seconds of the robot's time per second.
+        """Run in a thread, `speed` times as fast as real time, until `close`; a slow machine falls behind.
 
         Raises:
-            ValueError: If `speed` is not positive and finite.
             RuntimeError: If it was started or closed before.
         """
-        if not 0.0 < speed < float("inf"):
-            raise ValueError(f"speed must be positive and finite, not {speed}")
         if self._thread is not None or self._stop.is_set():
             raise RuntimeError("this emulator was started before: create another one")
         self._thread = threading.Thread(target=self._run, args=(speed,), name="emulator", daemon=True)

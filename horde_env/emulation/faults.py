@@ -33,21 +33,13 @@ class LineFaults:
         robot: The robot: `n_cycles`, `is_hung`, and `hang()`, which restarts its program.
         rates: Rates of random faults, per second of the robot's time.
         rng: Source of times, places and durations.
-
-    Attributes:
-        kinds: Names of the random faults.
-        tick_s: Duration of a tick, in seconds.
-        packet_size: Bytes of one of the robot's packets.
-        lasting_s: Shortest and longest duration of each lasting fault, in seconds; drawn uniformly.
-        error_flags: Error flag that damaged input sets at the robot's serial port, by fault.
-        counts: Number of faults so far by name; damage counts when it hits a byte.
     """
 
     kinds: tuple[str, ...] = (*DAMAGE, "stall", "unplug", "reboot", "low_battery", "heat", "stuck_wheel")
     tick_s: float
-    packet_size: int
-    lasting_s: dict[str, tuple[float, float]]
-    error_flags: Mapping[str, int] = MappingProxyType({})
+    packet_size: int  # bytes
+    lasting_s: dict[str, tuple[float, float]]  # shortest and longest duration, drawn uniformly
+    error_flags: Mapping[str, int] = MappingProxyType({})  # of the robot's serial port, by the damage that sets them
 
     @classmethod
     def parse(cls, text: str) -> dict[str, float]:
@@ -73,11 +65,7 @@ class LineFaults:
 
     @classmethod
     def checked(cls, rates: Mapping[str, float]) -> dict[str, float]:
-        """Return the rates.
-
-        Raises:
-            ValueError: If a fault is unknown, or its rate is not in 0..100, one per tick.
-        """
+        """Return the rates if all are known and in 0..100, one per tick; raise ValueError otherwise."""
         for kind, rate in rates.items():
             if kind not in cls.kinds:
                 raise ValueError(f"unknown fault {kind!r}; choose one of {', '.join(cls.kinds)}")
@@ -87,7 +75,7 @@ class LineFaults:
 
     def __init__(self, robot: Any, rates: Mapping[str, float], rng: Generator) -> None:
         self.rates = self.checked(rates)
-        self.counts = dict.fromkeys((*self.kinds, "unread"), 0)
+        self.counts = dict.fromkeys((*self.kinds, "unread"), 0)  # so far; damage counts when it hits a byte
         self._robot, self._rng = robot, rng
         self._share = [rates.get(kind, 0.0) * self.tick_s for kind in self.kinds]
         self._is_random = any(self._share)
@@ -112,11 +100,8 @@ class LineFaults:
     def inject(self, kind: str, for_s: float | None = None) -> None:
         """Start a fault with the next tick; an active one continues until the later end.
 
-        Damage waits for a byte to hit; at most `MAX_PENDING` wait, the others are dropped and not counted.
-
-        Args:
-            kind: One of `counts`.
-            for_s: Duration in seconds of the robot's time; random when None; ignored for loss, flip, burst and reboot.
+        `for_s` is its duration in seconds, random when None, ignored for damage and reboot. Damage waits for a byte to
+        hit; at most `MAX_PENDING` wait, the others are dropped and not counted.
 
         Raises:
             ValueError: If the fault is unknown or `for_s` is not positive.

@@ -60,12 +60,9 @@ class Line(ABC):
 
 
 class PtyLine(Line):
-    """A pseudo terminal in raw mode, under a symbolic link that stays the same.
+    """A pseudo terminal in raw mode, under a symbolic link that stays the same, in a folder named after `robot`.
 
     The emulator keeps the host's side open too, so the line stays raw between two hosts.
-
-    Args:
-        robot: Prefix of the link's folder.
 
     Raises:
         BackendUnavailable: If this machine has no pseudo terminals.
@@ -118,20 +115,13 @@ class PtyLine(Line):
 
 
 class SocketLine(Line):
-    """A TCP server for one host at a time; data without room is lost whole.
-
-    Attributes:
-        has_nagle: Whether small writes wait until the host acknowledges earlier ones (Nagle's algorithm).
-
-    Args:
-        host: Address to listen on.
-        port: Port; 0 for any free one.
+    """A TCP server for one host at a time, on any free port if `port` is 0; data without room is lost whole.
 
     Raises:
         BackendUnavailable: If the address is in use or not local.
     """
 
-    has_nagle = False
+    has_nagle = False  # small writes do not wait until the host acknowledges earlier ones (Nagle's algorithm)
 
     def __init__(self, host: str, port: int) -> None:
         self._address = (host, port)

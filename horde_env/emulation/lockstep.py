@@ -33,12 +33,9 @@ class LockstepClock:
         period_s: Time between two deadlines, in seconds.
         batch: Ticks between two reads of the host. Readings have the time of the read, by which a host detects gaps:
             1 for a robot that sends fewer than a hundred packets per second.
-
-    Attributes:
-        missed: Always 0: virtual time is never late.
     """
 
-    missed = 0
+    missed = 0  # virtual time is never late
 
     def __init__(self, period_s: float = 0.1, *, batch: int = BATCH) -> None:
         self.period_s, self._batch = period_s, batch
@@ -89,27 +86,18 @@ class LockstepClock:
 
 
 class MemoryLine(Line):
-    """A line in memory.
-
-    Attributes:
-        port: The host's end since the last `connect`, or None.
-        wake: Called at the falling edge of RTS, which some cables connect to a robot's wake-up input.
-    """
+    """A line in memory; `wake` is called at the falling edge of RTS, which some cables connect to a robot's input."""
 
     url = "memory"
 
     def __init__(self, wake: Callable[[], None] = lambda: None) -> None:
         self.wake = wake
-        self.port: MemoryPort | None = None
+        self.port: MemoryPort | None = None  # the host's end since the last `connect`
         self.inbox = bytearray()
         self._is_plugged = True
 
     def connect(self, _: str, **settings: Any) -> MemoryPort:  # noqa: ARG002
-        """Open the host's end, as `serial_for_url` does; for `Port(connect=...)`.
-
-        Raises:
-            OSError: If the line is unplugged, or the last port is still open.
-        """
+        """Open the host's end, as `serial_for_url` does; OSError if it is unplugged, or the last port still open."""
         number = 0 if self._is_plugged else errno.ENOENT
         if self.port is not None and self.port.is_open and not self.port.is_lost:
             number = errno.EBUSY

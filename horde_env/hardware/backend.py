@@ -14,18 +14,19 @@ import numpy as np
 from horde_env.backend import Backend, Floats, Frame
 from horde_env.clock import Clock
 from horde_env.errors import BackendLost, BackendUnavailable, opened
-from horde_env.hardware.dialect import Dialect, Supervising
+from horde_env.hardware.checks import Supervising
 from horde_env.hardware.latch import EmergencyLatch
-from horde_env.hardware.link import TICK_S, Link
+from horde_env.hardware.link import TICK_S, Dialect, Link
 from horde_env.hardware.port import GAP_S, Port
 from horde_env.hardware.robot_file import RobotFile
 from horde_env.hardware.settings import LinkSettings, PortConfig
 from horde_env.hardware.stream import LinkStats, Reading, StreamParser, aggregate
 from horde_env.robot import RobotSpec, spec_of
 
-# ---- frames ----------------------------------------------------------------------------------------------------------
-
 LONGEST = 1.5  # periods that a step may last: its deadline missed by 50 ms at a period of 0.1 s
+REST_S = 1.0  # longest wait for the wheels to stand still, in seconds: a person may be pushing the robot
+
+_log = logging.getLogger(__name__)
 
 
 class Mark(NamedTuple):
@@ -46,11 +47,6 @@ def _beacon(before: Reading, newest: Reading, spec: RobotSpec, known: Floats) ->
     return np.asarray(np.abs(newest.ir_light - before.ir_light) * spec.lsb[spec.group("ir_light")])
 
 
-REST_S = 1.0  # longest wait for the wheels to stand still, in seconds: a person may be pushing the robot
-
-_log = logging.getLogger(__name__)
-
-
 class PhysicalBody(Backend):
     """A robot behind a serial port. A subclass adds its kind, a dialect, a supervisor and the abstract methods.
 
@@ -69,20 +65,14 @@ class PhysicalBody(Backend):
         monotonic: The time in seconds.
         sleep: Waits for that many seconds.
         connect: Opens the port; `port.serial_for_url` when None.
-
-    Attributes:
-        kind: One of `robot.ROBOTS`.
-        supervisor: Stops the robot in unsafe states.
-        reason: Why the robot is held still; "" if it is not.
-        notes: Caveats of results from this robot, for the report.
     """
 
     can_be_placed = False
-    notes: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()  # caveats of results from this robot, for the report
 
     # ---- what a robot adds -------------------------------------------------------------------------------------------
 
-    kind: str
+    kind: str  # one of `robot.ROBOTS`
     dialect: Dialect
     make_supervisor: Callable[[RobotSpec], Supervising]
     parity = "none"  # of its serial line
@@ -103,11 +93,7 @@ class PhysicalBody(Backend):
 
     @abstractmethod
     def control(self, command: Floats) -> Any:
-        """Return what the dialect encodes for a request (m/s, m/s, rad/s).
-
-        Raises:
-            ValueError: If it is not three finite numbers.
-        """
+        """Return what the dialect encodes for a request (m/s, m/s, rad/s); ValueError unless three finite numbers."""
 
     def steer(self, control: Any) -> Any:
         """Return the control to send for a requested one; the same unless the robot's state demands another."""
@@ -158,12 +144,12 @@ class PhysicalBody(Backend):
         self._request = self.spec.group("last_request")
         self._n_stale, self._charging_wanted, self._has_answered = 0, False, False
         self._stop_reason = ""  # the supervisor's
-        self.reason = ""
+        self.reason = ""  # why the robot is held still
 
     @property
     def stats(self) -> LinkStats:
         """Counts of the link since it was opened."""
-        return LinkStats(0, 0, 0, 0, 0, 0) if self._link is None else self._link.stats
+        return LinkStats() if self._link is None else self._link.stats
 
     @property
     def loss(self) -> str:
@@ -275,10 +261,7 @@ class PhysicalBody(Backend):
     def _make_frame(self, link: Link, share: Floats, *, applied: bool) -> Frame:
         """Return the frame of the period that ends now, from the readings since the last one.
 
-        Args:
-            link: The source of readings.
-            share: The request as a share of the largest one (`RobotSpec.shares`).
-            applied: Whether the link and the supervisor allowed the request.
+        `share` is the request (`RobotSpec.shares`), `applied` whether the link and the supervisor allowed it.
         """
         last, now = opened(self._mark, "the robot is not connected"), self._monotonic()
         epoch, stats, readings = link.epoch, link.stats, link.readings()[-2:]

@@ -4,12 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from horde_env.backend import Floats
-from horde_env.hardware.dialect import Supervising
 from horde_env.hardware.settings import PortConfig
 from horde_env.robot import RobotSpec
+
+
+class Supervising(Protocol):
+    """A supervisor: decides from a robot's frames whether it may move."""
+
+    def judge(self, values: Floats, charge_state: int, t: float) -> str:
+        """Return why the robot must not move, "" if it may; the text stays the same while the reason does.
+
+        Args:
+            values: All channels in SI units, shape (n_channels,).
+            charge_state: The charge state as the robot reports it.
+            t: Time of the frame in seconds.
+        """
 
 
 class Verdict(StrEnum):
@@ -30,54 +42,31 @@ class Line(NamedTuple):
 
 
 class StepEvent(NamedTuple):
-    """One step of a check.
-
-    Attributes:
-        values: All channels in SI units, shape (n_channels,).
-        info: The step's info.
-        reason: Why the robot did not follow its command; "" if it did.
-    """
+    """One step of a check: all channels in SI units, shape (n_channels,), and the step's info."""
 
     values: Floats
     info: Mapping[str, Any]
-    reason: str = ""
+    reason: str = ""  # why the robot did not follow its command
 
 
 class StopReport(NamedTuple):
-    """The result of sending a stop.
+    """The result of sending a stop, and in words, with what to do if the robot has not stopped."""
 
-    Attributes:
-        has_stopped: Whether the robot has stopped; None if it did not answer.
-        text: The result, and what to do if the robot has not stopped.
-    """
-
-    has_stopped: bool | None
+    has_stopped: bool | None  # None if it did not answer
     text: str
 
 
 class RobotChecks(NamedTuple):
-    """A robot's own part of the commands: `checks.CHECKS` in its folder.
+    """A robot's own part of the commands: `checks.CHECKS` in its folder."""
 
-    Attributes:
-        wheels: The channel group of the wheels' speeds.
-        motors: Groups whose channels must change when the wheels are driven.
-        lively: Groups that must vary at rest.
-        may_rest: Those of `lively` whose channels may be constant, with a warning.
-        voltages: Groups that `judge_power` judges.
-        expected_wheels: Returns the wheel speeds, m/s, that belong to a request.
-        judge_power: Judges the batteries.
-        supervisor: Makes the rules that keep the robot from moving.
-        send_stop: Sends a stop over a port of its own to a robot behind a backend ("serial", ...).
-        explain: Explains wheel speeds (measured, requested) that show a wiring fault; "" if they show none.
-    """
-
-    wheels: str
-    motors: tuple[str, ...]
-    lively: tuple[str, ...]
-    may_rest: tuple[str, ...]
-    voltages: tuple[str, ...]
-    expected_wheels: Callable[[Floats, RobotSpec], Floats]
+    wheels: str  # the channel group of the wheels' speeds
+    motors: tuple[str, ...]  # groups whose channels must change when the wheels are driven
+    lively: tuple[str, ...]  # groups that must vary at rest
+    may_rest: tuple[str, ...]  # those of `lively` whose channels may be constant, with a warning
+    voltages: tuple[str, ...]  # groups that `judge_power` judges
+    expected_wheels: Callable[[Floats, RobotSpec], Floats]  # wheel speeds, m/s, that belong to a request
     judge_power: Callable[[Sequence[StepEvent], RobotSpec], Line]
     supervisor: Callable[[RobotSpec], Supervising]
-    send_stop: Callable[[PortConfig, str], StopReport]
+    send_stop: Callable[[PortConfig, str], StopReport]  # over a port of its own, to a robot behind "serial", ...
+    # What wiring fault wheel speeds (measured, requested) show, "" if none.
     explain: Callable[[Floats, Floats], str] = lambda measured, requested: ""  # noqa: ARG005

@@ -19,33 +19,48 @@ import contextlib
 import logging
 import threading
 from collections.abc import Callable, Generator
-from typing import Any
+from typing import Any, NamedTuple
 
 from horde_env.errors import BackendUnavailable, PortLost
-from horde_env.hardware.dialect import Dialect
 from horde_env.hardware.port import Port
 from horde_env.hardware.settings import LinkSettings
 from horde_env.hardware.stream import Counts, LinkStats, Reading, StreamParser
+
+# ---- what differs between robots -------------------------------------------------------------------------------------
+
+
+class Dialect(NamedTuple):
+    """The wire protocol of a robot: encoding, parsing and timing of commands and states.
+
+    `opening` begins a conversation on an open port, with the time in seconds: it yields while it waits, returns when
+    the port has two readings, or raises BackendUnavailable. `explain_parting` returns why the port may have been lost
+    meanwhile, by a reason.
+    """
+
+    encode: Callable[[Any], bytes]  # of a control, to the bytes of one write
+    parser: Callable[[], StreamParser]
+    wake: bytes  # make a silent robot send states; empty if there are none
+    fill: bytes  # complete a partial packet at the robot (`Port`)
+    alone_s: float  # for which a control must be the newest to take effect for certain
+    halt: Any  # the control that brakes the wheels
+    coast: Any  # the control that is repeated after the braking ramp
+    ramp_s: float  # of braking
+    size: int  # bytes of a state on the wire, the unit of damage counts
+    is_free: Callable[[Reading], bool]  # whether the motors may turn
+    opening: Callable[[Port, Dialect, Callable[[], float]], Generator[None, None, None]]
+    explain_parting: Callable[[Port, Dialect, str], str]
+    stops: str  # a sentence: what stops the wheels of an unreachable robot
+    last: bytes | None = None  # of a connection, after two stops; `coast` when None
+
 
 # ---- keeping a command alive -----------------------------------------------------------------------------------------
 
 
 class KeepAlive:
-    """Repeats the last command for at most `hold_s`, then the stop, until the next command.
+    """Repeats the last command every `repeat_s` for at most `hold_s`, then the stop, until the next command.
 
-    It has neither a thread nor a port: the link calls `due` and sends the result.
-
-    Args:
-        halt: The bytes of the command that brakes.
-        coast: The bytes that are repeated after the braking ramp.
-        repeat_s: Time between repetitions, in seconds.
-        hold_s: Longest age of a command, in seconds.
-        monotonic: The time in seconds.
-        ramp_s: Duration of braking, in seconds.
-
-    Attributes:
-        lapsed: Whether the last command became too old and was replaced by the stop.
-        n_lapses: Number of such replacements.
+    It has neither a thread nor a port: the link calls `due` and sends the result. A stop is `halt`, which brakes for
+    `ramp_s`, and `coast` from then on. `lapsed` says whether the last command became too old; `n_lapses` counts those.
     """
 
     def __init__(
@@ -123,21 +138,7 @@ _log = logging.getLogger(__name__)
 
 
 class Link:
-    """A port that is reopened when it is lost.
-
-    Args:
-        connect: Opens a port with the given parser; raises BackendUnavailable.
-        dialect: The robot's wire protocol.
-        settings: Time limits.
-        monotonic: The time in seconds.
-        sleep: Waits for seconds of that time.
-
-    Attributes:
-        epoch: Number of the current connection, from 1.
-        lapsed: True if the last command expired before the current one.
-        loss: Reason of the last loss.
-        refusal: Error of the last failed reconnection.
-    """
+    """A port that is reopened when it is lost; `connect` opens one with a parser, or raises BackendUnavailable."""
 
     def __init__(
         self,
@@ -159,8 +160,10 @@ class Link:
         self._reopening: Steps | None = None
         self._thread: threading.Thread | None = None
         self._before = Counts()  # of earlier connections
-        self.epoch, self.losses, self.given_up, self.lapsed = 0, 0, False, False
-        self.loss = self.refusal = ""
+        self.epoch = self.losses = 0  # number of the current connection, from 1
+        self.given_up = False
+        self.lapsed = False  # whether the last command expired before the current one
+        self.loss = self.refusal = ""  # why it was lost the last time, and the last failed reconnection
         self._lost_s, self._lost_at = 0.0, monotonic()
 
     # ---- the connection ----------------------------------------------------------------------------------------------

@@ -76,11 +76,6 @@ class Port:
         fill: Bytes that complete any partial packet at the robot. If empty, an interrupted write loses the port.
         connect: Opens the port; `serial_for_url` by default.
 
-    Attributes:
-        first_bytes: First 256 bytes or more received, to identify the device.
-        counts: Bytes and packets so far.
-        lost: Why the port is lost; "" if it is open.
-
     Raises:
         BackendUnavailable: If the port cannot be opened, with the reason and the remedy.
     """
@@ -97,7 +92,8 @@ class Port:
         self.config, self.parser = config, parser
         self._monotonic, self._fill = monotonic, fill
         self._readings: deque[Reading] = deque(maxlen=N_KEPT)
-        self.first_bytes, self.counts, self.lost = b"", Counts(), ""
+        self.first_bytes = b""  # 256 or more, to identify the device
+        self.counts, self.lost = Counts(), ""  # `lost`: why, once it is
         self._skipped_told = 0  # skipped bytes before the last reading
         self._torn = self._cut = False
         self._taking = threading.Lock()
@@ -169,7 +165,7 @@ class Port:
 
     def _lose(self, error: Exception) -> None:
         with self._taking:
-            self.lost = self.lost or _reason_of(error, self.config)
+            self.lost = self.lost or explain_loss(error, self.config)
 
     # ---- writing -----------------------------------------------------------------------------------------------------
 
@@ -252,19 +248,7 @@ def _open(config: PortConfig, connect: Callable[..., Any]) -> Any:
             exclusive=True,
         )
     except REFUSALS as error:
-        raise BackendUnavailable(explain_refusal(error, config, _devices)) from error
-
-
-def _devices() -> list[str]:
-    """Return the serial ports of this machine."""
-    return [port.device for port in list_ports.comports(include_links=True)]
-
-
-def _reason_of(error: Exception, config: PortConfig) -> str:
-    """Return why an open port was lost."""
-    if isinstance(error, serial.SerialTimeoutException):
-        return f"{NO_ROOM} (waited {config.write_timeout_s} s, twice)"
-    return explain_loss(error)
+        raise BackendUnavailable(explain_refusal(error, config)) from error
 
 
 # ---- error messages --------------------------------------------------------------------------------------------------
@@ -292,13 +276,14 @@ def explain_address(url: str) -> str:
     return ""
 
 
-def explain_refusal(error: Exception, config: PortConfig, devices: Callable[[], list[str]]) -> str:
-    """Return why a port could not be opened, and the remedy; `devices` lists this machine's serial ports."""
+def explain_refusal(error: Exception, config: PortConfig) -> str:
+    """Return why a port could not be opened, and the remedy."""
     url, number = config.url, _number(error)
     if number == errno.ENOENT and ":" in url and "/" not in url:
         return f"there is no device {url}: use socket://{url} for a serial line over TCP, or the drops backend."
     if number == errno.ENOENT:
-        return f"there is no port {url}. This machine has {', '.join(devices()) or 'no serial ports'}."
+        devices = [port.device for port in list_ports.comports(include_links=True)]
+        return f"there is no port {url}. This machine has {', '.join(devices) or 'no serial ports'}."
     if number in (errno.EACCES, errno.EPERM):
         return _explain_permission(url)
     if number in (errno.EAGAIN, errno.EBUSY):
@@ -351,8 +336,10 @@ def _name_of(group: int) -> str:
         return str(group)
 
 
-def explain_loss(error: Exception) -> str:
+def explain_loss(error: Exception, config: PortConfig) -> str:
     """Return how an open port was lost."""
+    if isinstance(error, serial.SerialTimeoutException):
+        return f"{NO_ROOM} (waited {config.write_timeout_s} s, twice)"
     if _number(error) == errno.EIO or "returned no data" in str(error) or "Errno 5]" in str(error):
         return "the device disconnected (unplugged, or switched off?)"
     if _number(error) == errno.EAGAIN:

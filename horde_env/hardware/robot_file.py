@@ -37,31 +37,20 @@ BACKENDS = ("simulator", "serial", "drops", "emulated", "replay")
 
 @dataclass(frozen=True)
 class RobotFile:
-    """Connection settings and measurements of one robot.
-
-    Attributes:
-        kind: One of `robot.ROBOTS`; if "", the file's name if that is a robot, else the Critterbot.
-        swapped_encoders: Whether left and right encoder are swapped, as on some Roomba 500.
-        backend: One of BACKENDS; "" if unset.
-        port: A device or an address; "" if unset.
-        parity: "odd", "even" or "none"; "" for the robot's default.
-        baudrate: Bits per second.
-        signs: Channel -> 1, or -1 if its sign is reversed on this robot.
-        ranges: Channel -> lowest and highest value measured, SI units.
-        measured: Results of `horde-robot check --measure` by name (`commands.measure`), SI units.
+    """Connection settings and measurements of one robot; "" if unset.
 
     Raises:
         ValueError: If a value is invalid.
     """
 
-    backend: str = ""
+    backend: str = ""  # one of BACKENDS
     port: str = ""
-    parity: str = ""
+    parity: str = ""  # the robot's if unset
     baudrate: int = 115_200
     signs: Mapping[str, int] = field(default_factory=dict)
     ranges: Mapping[str, tuple[float, float]] = field(default_factory=dict)
-    kind: str = ""
-    swapped_encoders: bool = False
+    kind: str = ""  # one of `robot.ROBOTS`; if unset, the file's name if that is a robot, else the Critterbot
+    swapped_encoders: bool = False  # left and right, as on some Roomba 500
     measured: Mapping[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -90,11 +79,7 @@ def default_path(robot: str = DEFAULT_ROBOT) -> Path:
 
 
 def load(path: Path, spec: RobotSpec | None = None) -> RobotFile:
-    """Read a robot's file.
-
-    Args:
-        path: The file.
-        spec: The robot, for its channels; by the file's kind or name when None.
+    """Read a robot's file; `spec` has its channels, by the file's kind or name when None.
 
     Raises:
         BackendUnavailable: If the file is missing or unreadable.

@@ -17,20 +17,15 @@ from horde_env.robot import RobotSpec
 class Reading(NamedTuple):
     """One state and the circumstances of its arrival.
 
-    Attributes:
-        state: The content of the packet. Every robot's has `raw`, the channels in the order of RobotSpec in wire units,
-            and `breaks`, the number of interruptions so far that the packets' content showed.
-        t: Time at which its last byte was read, in seconds of the port's clock.
-        number: 1 for the first packet of the connection.
-        n_skipped: Bytes skipped since the last reading.
-        ir_light: IR light with its top two bits restored by continuity, 0..1023, shape (8,); None for a robot without.
+    Every robot's state has `raw`, the channels in the order of RobotSpec in wire units, and `breaks`, the number of
+    interruptions so far that the packets' content showed.
     """
 
     state: Any
-    t: float
-    number: int
-    n_skipped: int
-    ir_light: Floats | None
+    t: float  # at which its last byte was read, in seconds of the port's clock
+    number: int  # 1 for the first packet of the connection
+    n_skipped: int  # bytes since the last reading
+    ir_light: Floats | None  # with its top two bits restored by continuity, 0..1023, shape (8,); if the robot has it
 
 
 class Counts(NamedTuple):
@@ -47,34 +42,22 @@ class Counts(NamedTuple):
 
 
 class LinkStats(NamedTuple):
-    """Counts of a link since it was opened, over all its connections.
+    """Counts of a link since it was opened, over all its connections."""
 
-    Attributes:
-        packets: Valid packets.
-        crc_errors: Packets with a wrong checksum.
-        skipped_bytes: Bytes outside valid packets.
-        losses: Number of losses of the link.
-        reconnects: Number of reconnections.
-        lapses: Number of commands that expired and were replaced by the stop.
-        lost_s: Total time without a link in seconds, including a loss in progress.
-    """
-
-    packets: int
-    crc_errors: int
-    skipped_bytes: int
-    losses: int
-    reconnects: int
-    lapses: int
-    lost_s: float = 0.0
+    packets: int = 0
+    crc_errors: int = 0
+    skipped_bytes: int = 0  # outside valid packets
+    losses: int = 0
+    reconnects: int = 0
+    lapses: int = 0  # commands that expired and were replaced by the stop
+    lost_s: float = 0.0  # total time without a link, including a loss in progress
 
 
 def aggregate(readings: tuple[Reading, ...], spec: RobotSpec) -> Floats:
-    """Return the raw channels of a step by each channel's aggregation, shape (n_channels,).
+    """Return the raw channels of a step's readings (older first, at least two), shape (n_channels,).
 
-    Args:
-        readings: Those of the step, older first, at least two.
-        spec: The robot. A channel takes the newest reading; "mean2" the mean of the last two, because the beacon of the
-            Critterbot's dock alternates from packet to packet; "any" the largest, for contacts shorter than a step.
+    A channel takes the newest reading; "mean2" the mean of the last two, because the beacon of the Critterbot's dock
+    alternates from packet to packet; "any" the largest, for contacts shorter than a step.
     """
     unwrapped = [reading.state.raw.copy() for reading in readings[-2:]]
     for raw, reading in zip(unwrapped, readings[-2:], strict=True):
@@ -94,20 +77,14 @@ class StreamParser(ABC):
 
     After an invalid candidate the search continues at the next byte, so a header within the readings or within a
     damaged packet costs no valid packet. At most one packet's bytes are buffered.
-
-    Attributes:
-        header: The first bytes of a packet.
-        size: Bytes of a packet, with its header.
-        packets: Number of valid packets.
-        crc_errors: Number of headers without a valid packet.
-        skipped_bytes: Bytes outside valid packets: bytes fed = packets x size + skipped_bytes + size - n_wanted.
     """
 
     header: bytes
-    size: int
+    size: int  # bytes of a packet, with its header
 
     def __init__(self) -> None:
-        self.packets = self.crc_errors = self.skipped_bytes = 0
+        self.packets = self.crc_errors = 0  # valid packets; headers without one
+        self.skipped_bytes = 0  # bytes fed = packets x size + skipped_bytes + size - n_wanted
         self._pending = bytearray()
 
     @property

@@ -69,10 +69,7 @@ class Recording(ABC):
 
     Each reset plays the recording from its beginning. If it has actions and their probabilities, a frame has those that
     led to it in `extras` (`action`, `b`). If they are invalid, they are -1 and NaN, and `applied` is False: nothing is
-    learned from that step.
-
-    Attributes:
-        notes: Remarks for a reader of results; faults of the file are added as they are read.
+    learned from that step. `notes` are remarks for a reader of results; faults of the file are added as they are read.
     """
 
     def __init__(self, path: Path, spec: RobotSpec | None) -> None:

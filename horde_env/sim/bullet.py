@@ -30,17 +30,10 @@ Moved = tuple[float, float, float, float, float, float]  # the numbers of `Motio
 
 
 class PlanarBody:
-    """A robot's body among boxes, with the methods of `planar.PlanarBody`.
+    """A robot's body, of a URDF file with three joints, among boxes, with the methods of `planar.PlanarBody`.
 
-    Args:
-        urdf: The body, on three joints.
-        boxes: Obstacles: (centre x, centre y, size x, size y, height) in metres.
-        tick_s: Time of one step, seconds.
-
-    Attributes:
-        moved: Pose and velocity after the last step.
-        is_restorable: Whether the forces since the last time without a contact are stored, for `save`. Call
-            `contact_impulse` regularly then: it discards them at such times.
+    If `is_restorable`, the forces since the last time without a contact are stored, for `save`. Call `contact_impulse`
+    regularly then: it discards them at such times.
 
     Raises:
         BackendUnavailable: If PyBullet is missing.
@@ -73,7 +66,7 @@ class PlanarBody:
         self._advance = partial(p.stepSimulation, client)
         self._read_joints: Callable[[], Any] = partial(p.getJointStates, self._body, _JOINTS, client)
         self._fresh: int = self._p.saveState(physicsClientId=client)
-        self.moved: Moved = (0.0,) * 6
+        self.moved: Moved = (0.0,) * 6  # pose and velocity after the last step
         self.is_restorable = False
         self._free, self._forces = self.moved, list[Sequence[float]]()
 

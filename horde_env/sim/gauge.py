@@ -23,15 +23,10 @@ FIRST, LAST, BUS, CHARGING = range(4)
 
 @kernel
 def read_gauge(gauge: Floats, limits: Floats, at: Ints, values: Floats, applied: bool) -> None:
-    """Process a frame for `BatteryGauge`.
+    """Process a frame's values, shape (n_channels,), for `BatteryGauge`; `applied`: its command was.
 
-    Args:
-        gauge: Lowest voltage (smoothed; NaN at first), whether it is low, urgent (0 or 1), steps without a request that
-            the dock's charger blocked in a row; shape (N_GAUGE,), changed in place.
-        limits: Shape (6,).
-        at: Places of the channels, shape (4,).
-        values: Of the frame, shape (n_channels,).
-        applied: Whether its command was applied.
+    `gauge` changes in place: the lowest voltage (smoothed; NaN at first), whether it is low, urgent (0 or 1), and the
+    steps in a row in which the dock's charger blocked a request.
     """
     lowest, highest, bus = math.inf, -math.inf, at[BUS]
     for i in range(at[FIRST], at[LAST] + 1):
@@ -57,19 +52,11 @@ class BatteryGauge:
     A reading is ignored if the bus has 0 V, which no robot that answers can have, or if a battery exceeds the packet's
     range: a robot's original simulator shows both, because its battery is a counter from 10,000 down.
 
-    Args:
-        spec: The robot.
-
-    Attributes:
-        is_known: Whether the robot has a channel group "battery_voltage" and its thresholds (`RobotSpec.battery`).
-        is_urgent: Below `urgent_v`.
-        gauge, limits, at: Arguments of `read_gauge`.
-        saved: Names of the attributes that a saved environment keeps.
-        n_held_limit: Steps after which `is_held` is true.
+    `gauge`, `limits` and `at` are arguments of `read_gauge`.
     """
 
-    saved = ("is_urgent", "_is_below", "_lowest_v", "_n_held")
-    is_urgent: bool = number_of("gauge", IS_URGENT, bool)
+    saved = ("is_urgent", "_is_below", "_lowest_v", "_n_held")  # attributes that a saved environment keeps
+    is_urgent: bool = number_of("gauge", IS_URGENT, bool)  # below `urgent_v`
     _is_below: bool = number_of("gauge", IS_BELOW, bool)
     _n_held: int = number_of("gauge", N_HELD, int)
 
@@ -78,7 +65,7 @@ class BatteryGauge:
             [i for i, channel in enumerate(spec.channels) if channel.group == name]
             for name in ("battery_voltage", "bus_voltage", "charging")
         )
-        self.is_known = bool(members and spec.battery)
+        self.is_known = bool(members and spec.battery)  # the robot has a group "battery_voltage", and its thresholds
         most_v = max((spec.channels[i].lsb * spec.channels[i].raw_high for i in members), default=0.0) + 0.05
         share = min(spec.period_s / SMOOTHED_S, 1.0)
         battery = dict.fromkeys(("low_v", "urgent_v", "full_v", "dock_v"), math.nan) | spec.battery

@@ -34,13 +34,7 @@ def restore_attributes(thing: object, state: State, *names: str) -> None:
 
 
 def number_of(array: str, at: int, kind: type) -> Any:
-    """Return a property for one number of an object's array, so that numbers changed by kernels have names.
-
-    Args:
-        array: Name of the array attribute.
-        at: Index in it.
-        kind: Type of the property: bool, int or float.
-    """
+    """Return a property for a number at an index of the attribute `array`: numbers changed by kernels have names."""
 
     def read(thing: object) -> Any:
         return kind(getattr(thing, array)[at])

@@ -65,12 +65,7 @@ class View(NamedTuple):
 
 
 class Painter:
-    """Draws the frames of a robot.
-
-    Args:
-        spec: The robot.
-        plan: Its outline, and the walls and lights of its place, as `spaces.picture` returns them.
-    """
+    """Draws the frames of a robot; `plan` has its outline and its place, as `spaces.picture` returns them."""
 
     def __init__(self, spec: RobotSpec, plan: dict[str, Any]) -> None:
         self._spec = spec
@@ -87,12 +82,7 @@ class Painter:
         self._font = pygame.font.Font(None, round(1.35 * SCALE * LETTER_PX))
 
     def draw(self, frame: Frame, trail: Sequence[tuple[float, float]] = ()) -> Picture:
-        """Return the picture of a frame, uint8 (480, 720, 3).
-
-        Args:
-            frame: The body's frame; `x_m`, `y_m`, `heading_rad` of its extras are its pose.
-            trail: Earlier positions in metres, oldest first.
-        """
+        """Return the picture of a frame, uint8 (480, 720, 3); `trail` has earlier positions in metres, oldest first."""
         pose = frame.extras
         surface = (self._place if "x_m" in pose else self._floor).copy()
         view = View(CLOSE_PX_PER_M, heading=np.pi / 2)

@@ -78,22 +78,6 @@ def test_the_same_seed_gives_the_same_life_faults_and_all() -> None:
     assert lives[0] == lives[1]
 
 
-def test_a_robot_is_switched_on_at_a_pose_of_its_seeds_own() -> None:
-    """The environment's seed and the body's own: each changes place, heading and all noise."""
-    poses = []
-    for own, seed in ((0, 1), (0, 2), (3, 1), (0, 1)):
-        env = make(seed=own)
-        try:
-            info = env.reset(seed=seed)[1]
-        finally:
-            env.close()
-        assert -np.pi < info["heading_rad"] <= np.pi
-        poses.append((info["x_m"], info["y_m"], info["heading_rad"]))
-    assert poses[3] == poses[0]
-    for k in range(3):
-        assert len({pose[k] for pose in poses}) == 3
-
-
 def test_the_original_simulator_is_sent_motor_commands_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """Any other mode ends its reader; and its bus of 0 V is no empty battery."""
     make_drop, modes = OnBoardDriver._drop, set[int]()

@@ -177,19 +177,6 @@ def test_only_a_seed_or_a_closed_body_makes_a_drive_start_anew() -> None:
         assert body.log.count("reset") == n_resets
 
 
-def test_a_drive_moves_the_body_to_the_middle() -> None:
-    body = ToyBody()
-    env = PenEnv(body)
-    env.reset(seed=0)
-    body.place(-0.8, 0.6, 1.0)
-    env.step(4)
-    observation, info = env.reset(options={"manoeuvre": "centre"})
-    assert 0 < info["manoeuvre_steps"] <= 20
-    assert np.hypot(info["x_m"], info["y_m"]) < 0.4
-    np.testing.assert_array_equal(observation, env.robot.scale(env.manoeuvre_frames[-1].values)[0])
-    assert env.step(4)[4]["gap"] == 0
-
-
 def test_a_drive_can_be_ended_at_once() -> None:
     """By Ctrl-C, for example; the next drive is complete again."""
 

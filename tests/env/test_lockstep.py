@@ -7,9 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from horde_env.clock import Clock
 from horde_env.emulation.lockstep import LockstepClock, MemoryLine
-from horde_env.errors import BackendUnavailable, PortLost
+from horde_env.errors import BackendUnavailable
 from horde_env.hardware.port import Port
 from horde_env.hardware.settings import LinkSettings, PortConfig
 from horde_env.robots.critterbot import stream
@@ -18,7 +17,7 @@ from horde_env.robots.critterbot.emulator.driver import MemoryDropsLine
 from horde_env.robots.critterbot.emulator.emulator import Emulator
 from horde_env.robots.critterbot.stream import StateParser
 from horde_env.robots.critterbot.wire import Control, encode_control
-from tests.env.critterbot.emulated import SPEC, setpoints
+from tests.env.critterbot.emulated import SPEC, setpoints, wake
 from tests.env.hardware.peers import open_port
 
 pytestmark = [pytest.mark.sim, pytest.mark.hardware]
@@ -38,7 +37,8 @@ class Host:
     """A host that sends a command at the start of each step and returns the readings."""
 
     def __init__(self, line: str = "serial", **rest: Any) -> None:
-        self.emulator, self.is_drops = Emulator(awake=True, **rest), line == "drops"
+        self.emulator, self.is_drops = Emulator(**rest), line == "drops"
+        wake(self.emulator.robot)
         self.line = MemoryDropsLine(clock=self.emulator.drops_time) if self.is_drops else MemoryLine()
         self.clock = joined(self.emulator, self.line)
         self.port = self.open()
@@ -62,18 +62,6 @@ class Host:
     def __exit__(self, *_: object) -> None:
         self.port.close()
         self.emulator.close()
-
-
-def test_it_is_a_clock_that_is_never_late() -> None:
-    with Host() as host:
-        clock: Clock = host.clock
-        clock.begin()
-        before = host.emulator.t
-        assert clock.wait() == 0.0
-        assert host.emulator.t == pytest.approx(before + 0.1)
-        assert clock.wait() == 0.0  # again in the same period
-        assert host.emulator.t == pytest.approx(before + 0.1)
-        assert clock.missed == 0
 
 
 @pytest.mark.parametrize("line", LINES)
@@ -137,32 +125,6 @@ def test_a_body_ends_the_way_to_the_dock_of_a_robot_that_it_finds_at_its_console
         assert not emulator.robot.recharging
         assert setpoints(emulator.robot) == [0, 0, 0]
         body.close()
-
-
-@pytest.mark.parametrize("line", LINES)
-def test_unplugged_the_port_is_lost_and_replugged_it_is_back(line: str) -> None:
-    """At the same name, after exactly the requested time; the robot has stopped in between."""
-    with Host(line) as host:
-        for _ in range(5):
-            host.step(Control(1, 20))
-        host.emulator.inject("unplug", for_s=1.0)
-        t = host.emulator.t
-        host.clock.sleep(0.1)
-        with pytest.raises(PortLost):
-            host.port.write(encode_control(Control(0)))
-        host.port.close()
-        with pytest.raises(BackendUnavailable):
-            host.open()
-        host.clock.sleep(0.89)
-        with pytest.raises(BackendUnavailable):
-            host.open()
-        host.clock.sleep(0.02)
-        assert host.emulator.t == pytest.approx(t + 1.01)
-        host.port = host.open()
-        host.clock.sleep(0.05)
-        assert len(host.port.readings()) >= 2
-        assert setpoints(host.emulator.robot) == [0, 0, 0]
-        assert host.step(Control(0)).t == host.clock.monotonic()
 
 
 def test_the_next_host_finds_nothing_that_the_last_one_left() -> None:

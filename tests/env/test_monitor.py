@@ -43,16 +43,6 @@ def test_every_channel_has_its_place() -> None:
     assert sorted(shown) == pytest.approx(sorted(values))
 
 
-def test_values_carry_si_units() -> None:
-    values = MIDDLE.copy()
-    values[SPEC.index("thermal_3")] = 295.36
-    values[SPEC.index("rotational_velocity")] = -1.234
-    assert "3  295.4" in picture(values)
-    assert row_of(picture(values), "thermal K")
-    assert "-1.234" in row_of(picture(values), "rotation rad/s")
-    assert row_of(picture(values), "bus V")
-
-
 def test_a_bar_is_as_long_as_the_share_of_the_range() -> None:
     """Four cells of 11 .. 19 V: 15 V is half, 11 V nothing, 19 V all, beyond no more."""
 

@@ -108,15 +108,6 @@ def test_a_pause_above_50_ms_is_a_gap_and_restarts_the_steps(pause_s: float, gap
     assert all(t[steps.packet[k]] == pytest.approx(1.05) for k in gaps)
 
 
-def test_a_life_recorded_step_by_step_keeps_its_steps(tmp_path: Path) -> None:
-    """Rows 0.1 s apart, some at 99 and 101 ms: each is a step, none is lost or doubled."""
-    log = packets(50, period_ms=100.0)
-    log["LocalTime"][1::3] += 1
-    life = frames(RecordedLife(write(tmp_path / "life.csv", log)))
-    assert len(life) == 50
-    assert not any(f.gap or f.stale for f in life)
-
-
 def test_the_end_of_the_log_truncates_and_reset_plays_it_again(tmp_path: Path) -> None:
     log = write(tmp_path / "life.csv", packets(100))
     env = gymnasium.make("horde_env:CritterbotReplay-v0", log=log)
@@ -224,15 +215,6 @@ def test_dropped_rows_are_a_gap_if_the_pause_is_long(
     assert [k for k, f in enumerate(life) if f.gap] == [gap]
     after = next(f for f in life if f.crc_errors)
     assert (after.t, after.crc_errors) == (pytest.approx(t), n_broken)
-
-
-def test_a_sound_log_has_no_further_notes(tmp_path: Path) -> None:
-    """A reading beyond the specified range is clipped and counted; its row is still a packet."""
-    log = packets(100)
-    log["Light2"][50] = 2_000.0
-    life = RecordedLife(write(tmp_path / "life.csv", log))
-    assert not any(f.crc_errors for f in frames(life))
-    assert life.notes == NOTES
 
 
 def test_a_truncated_last_line_is_dropped_wherever_it_ends(tmp_path: Path) -> None:

@@ -267,14 +267,6 @@ def test_on_a_terminal_the_picture_is_drawn_in_place(
     assert out.count("faults:") == out.count("\x1b[H") == 79
 
 
-def test_why_a_robot_is_kept_still_is_shown(
-    instead: Callable[[Robot], Robot], capsys: pytest.CaptureFixture[str]
-) -> None:
-    instead(Robot()).reason = "the robot is charging"
-    assert cli.main(["monitor", "--once"]) == 0
-    assert "kept still: the robot is charging" in capsys.readouterr().out
-
-
 def test_an_emergency_stop_set_meanwhile_is_shown(
     instead: Callable[[Robot], Robot], capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -38,6 +38,7 @@ from horde_env.robots.critterbot.wire import (
     encode_control,
     encode_state,
 )
+from tests.env.critterbot.emulated import wake
 from tests.env.hardware.peers import Terminal, open_port, until
 from tests.env.healthy import Robot
 
@@ -179,6 +180,21 @@ def test_a_stop_that_cannot_be_written_is_sent_all_the_same(
     assert "Permission denied" in capsys.readouterr().err
 
 
+@pytest.mark.usefixtures("_no_patience")
+def test_a_stop_to_a_given_port_is_sent_though_the_robots_file_cannot_be_read(
+    terminal: Terminal, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = robot_file.default_path()
+    path.parent.mkdir(parents=True)
+    path.write_text("port = ")
+    assert cli.main(["stop"]) == 2, "neither a port nor a file"
+    assert cli.main(["stop", "--port", terminal.path, "--parity", "none"]) == 1, "nothing answers"
+    assert terminal.hear(len(FILL) + 9) == FILL + encode_control(HALT)
+    err = capsys.readouterr().err
+    assert "is not valid TOML" in err
+    assert "the robot's defaults were used for the stop" in err
+
+
 @pytest.mark.parametrize(
     ("channel", "code", "said"),
     [
@@ -228,7 +244,8 @@ def test_a_stop_is_sent_to_the_port_and_motors_and_wheels_are_looked_at(
 @pytest.mark.sim
 def test_a_stop_waits_until_the_wheels_of_a_runaway_have_rolled_out(capsys: pytest.CaptureFixture[str]) -> None:
     """Left with duties of 100, it drives on as fast as its controllers allow; then its wheels roll for a second."""
-    with Emulator(seed=0, awake=True) as robot:
+    with Emulator(seed=0) as robot:
+        wake(robot.robot)
         path = robot.open_pty()
         for _ in range(150):  # the voltage cap grows by one per cycle
             robot.robot.receive(encode_control(Control(MotorMode.WHEEL_VOLTAGE, 100, 100, 100)))

@@ -14,9 +14,8 @@ from horde_env.backend import Floats, Frame
 from horde_env.drives import Obedience
 from horde_env.errors import BackendUnavailable, opened
 from horde_env.hardware.backend import PhysicalBody
-from horde_env.hardware.dialect import Dialect
 from horde_env.hardware.latch import EmergencyLatch
-from horde_env.hardware.link import Link, pause
+from horde_env.hardware.link import Dialect, Link, pause
 from horde_env.hardware.port import GAP_S, NO_ROOM, Port
 from horde_env.hardware.robot_file import RobotFile
 from horde_env.hardware.settings import PortConfig
@@ -186,11 +185,8 @@ class CreateBody(PhysicalBody):
     """The Create 2, or a Roomba 500 to 900, at the end of a serial line; see `PhysicalBody`.
 
     `applied` is False while the robot is not in Safe, or reports other requested speeds than were sent. The first frame
-    after its return to Safe is a gap.
-
-    Args:
-        swapped_encoders: True if the robot sends the right encoder first.
-        may_stand_on_dock: Also start on the powered dock and drive off it; otherwise that is an error.
+    after its return to Safe is a gap. With `may_stand_on_dock` it may start on the powered dock and drive off it;
+    otherwise that is an error.
     """
 
     kind = "create2"
@@ -277,20 +273,12 @@ class CreateBody(PhysicalBody):
 
     @property
     def mode_offset(self) -> int:
-        """The offset of this robot's reported modes, 0 or 1.
-
-        Raises:
-            BackendUnavailable: If it is not connected.
-        """
+        """The offset of this robot's reported modes, 0 or 1; BackendUnavailable if it is not connected."""
         state = opened(self._mark, "the robot is not connected").newest.state
         return int(state.sensors.mode - state.mode)
 
     def send_zeros(self, n: int) -> None:
-        """Send zeros, which are not opcodes and which the robot skips.
-
-        Raises:
-            BackendUnavailable: If it is not connected.
-        """
+        """Send zeros, which are not opcodes and which the robot skips; BackendUnavailable if it is not connected."""
         opened(self._link, "the robot is not connected").send(bytes(n))
 
     def enable_charging(self, enabled: bool) -> None:

@@ -5,6 +5,8 @@ The robot docks by its own program (opcode 143), which a host cannot steer: a st
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from horde_env.backend import Floats, Frame, Observation
@@ -23,14 +25,9 @@ AWAY_S, TURN_S = 8.0, 2.1  # time limit to leave the dock; duration of half a tu
 
 
 class ClearingDrive:
-    """A drive of 2 s to a free place: turn from obstacles, then drive ahead.
+    """A drive of 2 s to a free place: turn from obstacles, then drive ahead. The robot's place is unknown."""
 
-    Args:
-        spec: The robot.
-        side_m: Side of the pen in metres; not used: the robot's position in it is unknown.
-    """
-
-    def __init__(self, spec: RobotSpec, side_m: float = 0.0) -> None:  # noqa: ARG002
+    def __init__(self, spec: RobotSpec, place: Any = None) -> None:  # noqa: ARG002
         self._light, self._bump = spec.group("light_bump"), spec.group("bump")
         self.max_steps, self._lag = round(TIME_LIMIT_S / spec.period_s), round(LAG_S / spec.period_s)
         self.n_steps = self._turning = 0
@@ -55,13 +52,7 @@ class ClearingDrive:
 
 
 class CreateStay(Stay):
-    """One stay at the dock, with the robot's own docking; `is_charging` is true from its start on.
-
-    Args:
-        spec: The robot.
-        body: The body, which starts and ends docking.
-        charge_s: Longest time of charging, in seconds.
-    """
+    """One stay at the dock, with the robot's own docking; `is_charging` is true from its start on."""
 
     def __init__(self, spec: RobotSpec, body: Chargeable, charge_s: float) -> None:
         super().__init__(body)

@@ -46,14 +46,11 @@ GONE, NO_ROOM = 3, 4  # exit codes: the port disconnected; it accepts no bytes
 
 
 class Watch:
-    """Decides what to send and when, without input or output; all times are in seconds.
-
-    Attributes:
-        is_stopped: Whether the program was silent for too long or the emergency stop is set.
-    """
+    """Decides what to send and when, without input or output; all times are in seconds."""
 
     def __init__(self) -> None:
-        self.is_stopped = self.is_barred = False
+        self.is_stopped = False  # the program was silent for too long, or the emergency stop is set
+        self.is_barred = False  # the emergency stop is set
         self._heard_t: float | None = None
         self._again_t: float | None = None
         self._has_let_go = False
@@ -278,11 +275,8 @@ STARTING_S, LAST_WORDS_S, ENDING_S = 10.0, 0.2, 2.0
 class GuardedPort:
     """The program's end of a guarded port, with the part of pyserial's interface that `Port` uses; for its `connect`.
 
-    Args:
-        url: A device, or "socket://HOST:PORT".
-        baudrate: Bits per second.
-        timeout: How long `read` waits for bytes, in seconds.
-        emergency: File of the emergency stop, which the guardian checks too; none when "".
+    The url is a device, or "socket://HOST:PORT"; `emergency` is the file of the emergency stop, if any, which the
+    guardian checks too.
 
     Raises:
         OSError: If the guardian cannot open the port, with its errno.

@@ -46,29 +46,15 @@ BACKWARDS = Wheels(-199, -199)
 
 
 class Judgement(NamedTuple):
-    """The evaluation of a step's newest state.
+    """The evaluation of a step's newest state."""
 
-    Attributes:
-        applied: Whether the robot executes the request.
-        came_back: Whether it has just returned to Safe, so that the frame is a gap.
-        refusal: Why it ignores its commands, in two sentences; "" unless that lasts.
-    """
-
-    applied: bool
-    came_back: bool
-    refusal: str
+    applied: bool  # the robot executes the request
+    came_back: bool  # it has just returned to Safe: the frame is a gap
+    refusal: str  # why it ignores its commands, in two sentences; "" unless that lasts
 
 
 class Pilot:
-    """Keeps a robot in the required mode; see the module.
-
-    Args:
-        spec: The robot: `low_v` and `full_v` of its battery.
-
-    Attributes:
-        is_charging: Whether the robot is docking or docked.
-        override: Wheel speeds sent instead of the request; None without any.
-    """
+    """Keeps a robot in the required mode; see the module."""
 
     def __init__(self, spec: RobotSpec) -> None:
         self._low_v, self._full_v = float(spec.battery["low_v"]), float(spec.battery["full_v"])
@@ -76,8 +62,8 @@ class Pilot:
 
     def reset(self) -> None:
         """Start a run, driving."""
-        self.is_charging = False
-        self.override: Wheels | None = None
+        self.is_charging = False  # docking or docked
+        self.override: Wheels | None = None  # sent instead of the request
         self._queued = b""
         self._clear_since = self._asked_t = -math.inf
         self._was_clear = False
@@ -121,13 +107,9 @@ class Pilot:
         return self._recover(state.sensors, t)
 
     def judge(self, state: CreateState, asked: Wheels | None, n_since: int, *, is_kept_still: bool) -> Judgement:
-        """Return the evaluation of a step.
+        """Return the evaluation of the newest state, `n_since` frames after the newest command, if any, was sent.
 
-        Args:
-            state: The newest state.
-            asked: The newest command; None without one.
-            n_since: Frames since it was sent.
-            is_kept_still: Whether the supervisor or the latch keeps the robot still.
+        `is_kept_still` says whether the supervisor or the latch keeps the robot still.
         """
         sensors, is_safe = state.sensors, state.mode == SAFE
         came_back, self._was_safe = is_safe and not self._was_safe, is_safe

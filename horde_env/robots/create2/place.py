@@ -28,31 +28,19 @@ class Dock(NamedTuple):
 
 @dataclass(frozen=True)
 class Room:
-    """The robot's surroundings.
+    """The robot's surroundings."""
 
-    Attributes:
-        side_m: Inner sides along x and y.
-        boxes: Furniture: centre x, y, size x, y, reflectance; shape (n, 5).
-        reflectance: Of the walls.
-        dock: The dock.
-        patches: Floor that differs: x0, y0, x1, y1, brightness, roughness, drag (A), dirt (1/s); shape (n, 8).
-        sills: Places where a wheel drops briefly: x0, y0, x1, y1; shape (n, 4).
-        brightness, spread: Cliff signal of the bare floor, and its standard deviation between sensors.
-        temperature_k: Of the air.
-        lifts_per_h, buttons_per_h: Rates at which the robot is lifted or a button pressed.
-    """
-
-    side_m: tuple[float, float]
-    boxes: Floats
-    reflectance: float
+    side_m: tuple[float, float]  # inner sides along x and y
+    boxes: Floats  # furniture: centre x, y, size x, y, reflectance; shape (n, 5)
+    reflectance: float  # of the walls
     dock: Dock
-    patches: Floats
-    sills: Floats
-    brightness: float
-    spread: float
-    temperature_k: float
-    lifts_per_h: float
-    buttons_per_h: float
+    patches: Floats  # different floor: x0, y0, x1, y1, brightness, roughness, drag (A), dirt (1/s); shape (n, 8)
+    sills: Floats  # places where a wheel drops briefly: x0, y0, x1, y1; shape (n, 4)
+    brightness: float  # cliff signal of the bare floor
+    spread: float  # its standard deviation between sensors
+    temperature_k: float  # of the air
+    lifts_per_h: float  # of the robot
+    buttons_per_h: float  # pressed
 
     def segments(self) -> Floats:
         """Return all obstacles: x0, y0, x1, y1, reflectance, is-dock; shape (n, 6); the dock's face is last."""

@@ -27,32 +27,20 @@ BANNERS = (b"Roomba by iRobot!", b"bl-start", b"Soft reset!")
 
 
 class CreateState(NamedTuple):
-    """The content of one frame.
-
-    Attributes:
-        raw: The channels in the order of RobotSpec, shape (55,); read-only.
-        sensors: The frame itself.
-        mode: 0 off, 1 passive, 2 safe, 3 full: packet 35 minus the robot's offset.
-        breaks: Number of interruptions of the sequence and of resets so far.
-    """
+    """The content of one frame, and its channels in the order of RobotSpec, shape (55,); read-only."""
 
     raw: Floats
     sensors: Sensors
-    mode: int
-    breaks: int
+    mode: int  # 0 off, 1 passive, 2 safe, 3 full: packet 35 minus the robot's offset
+    breaks: int  # interruptions of the sequence and resets so far
 
 
 class FrameParser(StreamParser):
     """Parses the robot's stream into states.
 
     Wheel speeds are differences of the encoders over six ticks, not over time; with fewer frames since the last
-    interruption they are scaled to six. Damaged frames count as ticks, by their bytes.
-
-    Args:
-        swapped_encoders: True if the robot sends the right one first, as some Roomba 500 do.
-
-    Attributes:
-        mode_offset: 1 if the robot reports each mode one too high, else 0; set when the connection is opened.
+    interruption they are scaled to six. Damaged frames count as ticks, by their bytes. With `swapped_encoders` the
+    robot sends the right one first, as some Roomba 500 do.
     """
 
     header, size = HEADER, FRAME_SIZE
@@ -60,7 +48,7 @@ class FrameParser(StreamParser):
     def __init__(self, *, swapped_encoders: bool = False) -> None:
         super().__init__()
         self._is_swapped = swapped_encoders
-        self.mode_offset = 0
+        self.mode_offset = 0  # 1 if the robot reports each mode one too high; set when the connection is opened
         self.breaks = 0
         self._tick = 0
         self._history: deque[tuple[int, int, int]] = deque(maxlen=N_TICKS + 1)  # tick, left, right

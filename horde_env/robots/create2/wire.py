@@ -209,15 +209,9 @@ def beams(character: int) -> tuple[int, int, int]:
 
 
 def channels(sensors: Sensors, counts_left: int, counts_right: int, mode: int) -> Floats:
-    """Return the raw channels in the order of `assets/create2.toml`, shape (55,).
+    """Return the raw channels in the order of `assets/create2.toml`, shape (55,); the last request is 0.
 
-    The last request is not on the wire and 0.
-
-    Args:
-        sensors: The newest frame.
-        counts_left: Counts of the left encoder over the last six ticks.
-        counts_right: Counts of the right one.
-        mode: Packet 35 without its offset (`stream`).
+    The counts are those of the encoders over the last six ticks, `mode` is packet 35 without its offset (`stream`).
     """
     s = sensors
     row = tuple(s)
@@ -365,13 +359,9 @@ def harmless(speed_mm_s: float) -> int:
 
 
 def drive(request: Floats, spec: RobotSpec) -> Wheels:
-    """Return the wheel speeds for a velocity: left = forward - yaw b / 2, right = forward + yaw b / 2.
+    """Return the wheel speeds for a velocity (m/s, ignored, rad/s): forward -+ yaw b / 2 with the wheel base b.
 
     Both speeds are scaled down together if one exceeds the wheels' limit, so the path keeps its shape.
-
-    Args:
-        request: Forward m/s, leftward m/s (ignored: it cannot), counter-clockwise rad/s, shape (3,).
-        spec: The robot, for the wheel base b.
 
     Raises:
         ValueError: If the request is not three finite numbers.

@@ -12,9 +12,8 @@ import numpy as np
 from horde_env.backend import Floats, Frame
 from horde_env.errors import STOPS_BY_ITSELF, BackendUnavailable
 from horde_env.hardware.backend import PhysicalBody
-from horde_env.hardware.dialect import Dialect
 from horde_env.hardware.latch import EmergencyLatch
-from horde_env.hardware.link import Link, pause
+from horde_env.hardware.link import Dialect, Link, pause
 from horde_env.hardware.port import Port
 from horde_env.hardware.robot_file import RobotFile
 from horde_env.hardware.settings import PortConfig
@@ -149,15 +148,9 @@ def start_packets(
 ) -> Generator[None, None, None]:
     """Make the robot send state packets; yield while waiting, return when there is a reading.
 
-    After a reset the robot's microcontroller shows a text console and sends no packets. Without a packet, `wake` is
-    sent up to three times. No motor moves.
-
-    Args:
-        port: The robot's port.
-        monotonic: The time in seconds.
-        wake: Bytes that start the packets; empty if the peer sends them by itself (drops).
-        listen_s: Time to wait for a packet before the first `wake`, in seconds; the robot sends one every 10 ms.
-        patience_s: Time to wait after each `wake`, in seconds.
+    After a reset the robot's microcontroller shows a text console and sends no packets. Without a packet in `listen_s`
+    seconds, `wake` (empty if the peer needs none: drops) is sent up to three times, each with `patience_s` to answer.
+    No motor moves.
 
     Raises:
         BackendUnavailable: If no packet arrives, with the likely cause.
@@ -245,9 +238,6 @@ class DropsBody(SerialBody):
     Differences from `SerialBody`: the driver's IR distance is scrambled and restored approximately
     (`stream.restore_ir_distance`); a command takes up to 57 ms to reach the motors; the driver accepts commands from
     any number of clients, so a second one is not detected; the original simulator is not supervised.
-
-    Args:
-        config: Its url is "socket://HOST:PORT"; `stream.url_of` makes one of HOST:PORT.
     """
 
     dialect = DROPS
@@ -280,13 +270,6 @@ def send_stop(
     that ramp, also stops a robot that was left in WHEEL_VOLTAGE (`wire`). If the robot still drives or is silent, it
     may be driving to its dock or be at its console: over a serial line it is then sent to the console, its docking is
     stopped, its packets are started, and the stop is sent again.
-
-    Args:
-        config: The robot's port.
-        dialect: Its wire protocol.
-        monotonic: The time in seconds.
-        sleep: Waits for seconds.
-        **connect: `connect` of `Port`.
 
     Raises:
         BackendUnavailable: If the port cannot be opened, for example because another program drives the robot.

@@ -1,19 +1,16 @@
 """The Critterbot's manoeuvres without the agent: the drive to the middle of its pen, and the stay at its dock.
 
-**To the middle**, from infrared distance alone. The robot cannot turn on this drive, has two seconds, and senses a wall
-only within about 0.6 m. From its ten readings it computes a posterior over a fixed grid of poses in an empty square pen
-(uniform prior), and drives along the vector to the middle in the posterior mean. That mean becomes vague as walls get
-out of range, so the estimate with the smallest variance is stored and continued by dead reckoning.
+**To the middle**, from infrared distance alone: without a turn, in two seconds, and with walls sensed only within about
+0.6 m. The ten readings give a posterior over a fixed grid of poses in an empty square pen (uniform prior), and the
+robot drives along the vector to the middle in its mean. That becomes vague as walls get out of range, so the estimate
+with the smallest variance is stored and continued by dead reckoning.
 
-**To the dock**, from sensors alone: search, turn to the beacon, approach, wiggle until the contacts meet. The beacon
-blinks at 50 Hz. It is the only light that changes from packet to packet at 100 Hz, so `Frame.beacon` holds its strength
-at eight sensors all around. The routine is the robot's (ARM firmware of 2011, lib_recharger.c): wander and avoid until
-the beacon is visible, turn IR light 0 towards it, approach at 20 wire units, then at 8, then alternate side steps
-(y = -8) and small turns (theta = -4) until the bus has more than 17.0 V. Three things differ. The firmware turns to the
-brightest sensor; here the bearing is interpolated between sensors. It wiggles to one side only; here the side is
-towards the dock's axis, found from the reflectance 45 degrees to the left and to the right, which are equal if the
-robot faces the wall squarely. The last stretch is driven only while they are, because otherwise the nose meets a corner
-of the dock instead of the contacts.
+**To the dock**, by `Frame.beacon`, the strength of the blinking beacon at eight sensors. The routine is the robot's
+(ARM firmware of 2011, lib_recharger.c): wander until the beacon is visible, turn IR light 0 towards it, approach at 20
+wire units, then at 8, then alternate side steps (y = -8) and small turns (theta = -4) until the bus has more than
+17.0 V. Here the bearing is interpolated between sensors, and the wiggling goes towards the dock's axis: the reflectance
+45 degrees to the left and to the right is equal if the robot faces the dock squarely. Only then the last stretch is
+driven, because otherwise the nose meets a corner of the dock instead of the contacts.
 
 **At the dock** the robot charges only if its host allows it (control modes 0x69 and 0x6A), and stands still meanwhile:
 its frames have `applied` False. It is full, or needs no charge, when it follows commands again on the dock's power. The
@@ -43,6 +40,7 @@ LAG_S = 0.25  # until the wheels follow a request; the robot's slew is 1 unit pe
 SETTLING_STEPS = 4  # the body may still turn from its last action: until then only the newest reading counts
 DRIFT_M2 = 0.002  # variance that a step of dead reckoning adds
 LOUDNESS_SD = 0.5  # error of the model: noise, unknown surfaces, the grid's pitch
+N_HEADINGS, N_PLACES = 15, 19  # of the grid: in a quarter turn, along each side
 
 # The robot's reflectance curve is unknown; this one saturates at a wall and is below the noise beyond 0.6 m.
 HALF_SIGNAL_M = 0.09
@@ -88,9 +86,7 @@ BEHIND = 0.5  # reading behind the robot at which it stops backing off
 def reflectance(distance_m: Floats, incidence: Floats) -> Floats:
     """Return the expected reading, 0..1, of a matte wall: s / (1 + s) with s = incidence (half_signal / distance)^2.
 
-    Args:
-        distance_m: From sensor to wall along the beam, in metres.
-        incidence: Cosine of the angle between the beam and the wall's normal.
+    `incidence` is the cosine of the angle between the beam and the wall's normal.
     """
     signal = incidence * (HALF_SIGNAL_M / np.maximum(distance_m, 0.005)) ** 2
     return np.asarray(signal / (1.0 + signal))
@@ -102,29 +98,20 @@ def loudness(reading: Floats) -> Floats:
 
 
 class PoseTable(NamedTuple):
-    """The expected readings and the direction of the middle at poses that fill the pen.
+    """The expected readings and the direction of the middle at poses that fill the pen."""
 
-    Attributes:
-        loudness: Of the expected infrared readings, shape (n_poses, n_sensors).
-        square: Sum of the squares of each row of `loudness`, shape (n_poses,).
-        moments: The vector to the middle in the body's frame, in metres, and its square, shape (n_poses, 3).
-    """
-
-    loudness: Floats
-    square: Floats
-    moments: Floats
+    loudness: Floats  # of the expected infrared readings, shape (n_poses, n_sensors)
+    square: Floats  # sum of the squares of each row of `loudness`, shape (n_poses,)
+    moments: Floats  # the vector to the middle in the body's frame, in metres, and its square, shape (n_poses, 3)
 
 
 def wall_distances(origin: Floats, direction: Floats, half_side_m: float) -> tuple[Floats, Floats]:
-    """Return where rays meet the walls of a square room around the origin.
+    """Return the distances (m) of a square room's walls along rays, and the cosines of incidence, both of shape (...,).
 
     Args:
-        origin: Points inside the room, metres, shape (..., 2).
+        origin: Points inside the room, metres from its middle, shape (..., 2).
         direction: Unit vectors, shape (..., 2).
         half_side_m: Half the side of the room.
-
-    Returns:
-        The distances in metres and the cosines of the angles of incidence, both of shape (...,).
     """
     with np.errstate(divide="ignore"):
         distance = (half_side_m - np.sign(direction) * origin) / np.abs(direction)
@@ -133,14 +120,14 @@ def wall_distances(origin: Floats, direction: Floats, half_side_m: float) -> tup
 
 
 @cache
-def pose_table(spec: RobotSpec, side_m: float, n_headings: int = 15, n_places: int = 19) -> PoseTable:
+def pose_table(spec: RobotSpec, side_m: float) -> PoseTable:
     """Return the table of all poses at which the body fits between the walls.
 
     A square is symmetric under quarter turns, so headings cover a quarter only.
     """
     half = side_m / 2.0
-    places = np.linspace(-half, half, n_places + 2)[1:-1]
-    headings = np.arange(n_headings) * (0.5 * np.pi / n_headings)
+    places = np.linspace(-half, half, N_PLACES + 2)[1:-1]
+    headings = np.arange(N_HEADINGS) * (0.5 * np.pi / N_HEADINGS)
     heading, x, y = (grid.ravel() for grid in np.meshgrid(headings, places, places, indexing="ij"))
     turn = np.array([[np.cos(heading), -np.sin(heading)], [np.sin(heading), np.cos(heading)]])  # body to pen
     middle = np.column_stack([x, y])
@@ -159,12 +146,7 @@ def pose_table(spec: RobotSpec, side_m: float, n_headings: int = 15, n_places: i
 
 
 class CentringDrive:
-    """One drive to the middle: a function of this drive's observations alone.
-
-    Args:
-        spec: The robot.
-        side_m: Inner side of the pen, in metres.
-    """
+    """One drive to the middle of a pen of that side: a function of this drive's observations alone."""
 
     def __init__(self, spec: RobotSpec, side_m: float) -> None:
         self._table = pose_table(spec, side_m)
@@ -177,14 +159,7 @@ class CentringDrive:
         self._velocity = np.zeros(2)
 
     def request(self, observation: Observation) -> Floats | None:
-        """Process the newest observation and return the next request, or None at the end of the drive.
-
-        Args:
-            observation: Scaled observation, shape (n_channels,).
-
-        Returns:
-            Velocity of the body (m/s forward, m/s left, 0 rad/s), shape (3,), no faster than `SPEED`.
-        """
+        """Process the newest scaled observation and return the next request, no faster than `SPEED`, or None."""
         self._update(observation[self._sensors].astype(np.float64))
         distance = float(np.hypot(*self.to_middle))
         arrived = distance < NEAR_M and float(np.hypot(*self._velocity)) < ARRIVED_SPEED
@@ -220,18 +195,14 @@ class Compass:
     Args:
         angles: Directions of the sensors, radians counter-clockwise from forward, shape (n,).
         period_s: Time between two looks.
-
-    Attributes:
-        strongest: The beacon at the brightest sensor, share of full scale.
-        is_dim: Whether the newest look was too dim and the estimate is extrapolated.
     """
 
     def __init__(self, angles: Floats, period_s: float) -> None:
         self._directions = np.exp(1j * angles)
         self._period_s = period_s
         self._sum = 0j
-        self.strongest = 0.0
-        self.is_dim = False
+        self.strongest = 0.0  # the beacon at the brightest sensor, share of full scale
+        self.is_dim = False  # the newest look was too dim: the estimate is extrapolated
 
     def update(self, beacon: Floats, yaw_rate: float) -> None:
         """Process the newest strengths, shape (n,), and the body's yaw rate, rad/s."""
@@ -257,15 +228,9 @@ class Compass:
 
 
 class DockingDrive:
-    """One drive to the dock: a function of this drive's frames alone.
+    """One drive to the dock, of `time_limit_s` at most: a function of this drive's frames alone.
 
-    Args:
-        spec: The robot.
-        time_limit_s: The drive ends after this time, docked or not.
-
-    Attributes:
-        docked: Whether the dock's voltage is on the bus.
-        n_steps: Requests so far.
+    `docked` says whether the dock's voltage is on the bus.
     """
 
     def __init__(self, spec: RobotSpec, time_limit_s: float = DOCK_LIMIT_S) -> None:
@@ -288,15 +253,12 @@ class DockingDrive:
         self._held_until = 0
 
     def request(self, observation: Observation, beacon: Floats | None, bus_v: float) -> Floats | None:
-        """Process the newest frame and return the next request, or None at the end of the drive.
+        """Process the newest frame and return the next request (m/s, m/s, rad/s), or None at the end of the drive.
 
         Args:
             observation: Scaled observation, shape (n_channels,).
             beacon: `Frame.beacon`, shape (8,); without it the robot wanders until the time limit.
             bus_v: Voltage of the bus.
-
-        Returns:
-            Velocity of the body (m/s forward, m/s left, rad/s counter-clockwise), shape (3,).
         """
         self._n_powered = self._n_powered + 1 if bus_v > DOCKED_V else 0
         self.docked = self._n_powered >= DOCKED_STEPS
@@ -378,13 +340,7 @@ def _nearest(angles: Floats, of: np.ndarray, wanted: float) -> int:
 
 
 class DockStay(Stay):
-    """One stay at the dock.
-
-    Args:
-        spec: The robot.
-        body: Its charging is enabled at the dock, and disabled again in any case.
-        charge_s: Longest time to charge; a robot that is still held then stays at the dock.
-    """
+    """One stay at the dock, with at most `charge_s` of charging; a robot that is still held then stays there."""
 
     def __init__(self, spec: RobotSpec, body: Chargeable, charge_s: float = CHARGE_LIMIT_S) -> None:
         super().__init__(body)

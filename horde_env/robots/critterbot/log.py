@@ -60,19 +60,12 @@ NEEDED = ("LocalTime", *(name for names in COLUMNS.values() for name in names), 
 
 
 class Steps(NamedTuple):
-    """The packets that end a step.
+    """The packets that end a step; arrays of shape (n_steps,)."""
 
-    Attributes:
-        packet: Index of the newest packet at the end of each step, shape (n_steps,).
-        age_s: Age of that packet at the step's deadline, in seconds.
-        gap: True where packets are missing since the step before.
-        stale: True where no packet arrived since the step before.
-    """
-
-    packet: Ints
-    age_s: Floats
-    gap: NDArray[np.bool_]
-    stale: NDArray[np.bool_]
+    packet: Ints  # index of the newest packet at the end of each step
+    age_s: Floats  # of that packet at the step's deadline
+    gap: NDArray[np.bool_]  # packets are missing since the step before
+    stale: NDArray[np.bool_]  # no packet arrived since the step before
 
 
 class RecordedLife(Recording):
@@ -124,14 +117,10 @@ def recording(spec: RobotSpec, *, log: str | Path) -> Recording:
 
 
 def steps_of(packet_t_s: Floats, period_s: float) -> Steps:
-    """Select one packet per period of the robot's time.
+    """Select one packet per period of the robot's time, from increasing times of packets, shape (n_packets,).
 
     Deadlines are `period_s` apart from the first packet on, and restart after missing packets. If packets are more than
     half a period apart, each is a step.
-
-    Args:
-        packet_t_s: Times of the packets in seconds, increasing, shape (n_packets,).
-        period_s: Duration of a step in seconds.
     """
     pause = np.diff(packet_t_s)
     usual = float(np.median(pause)) if len(pause) else period_s
@@ -155,12 +144,8 @@ def steps_of(packet_t_s: Floats, period_s: float) -> Steps:
 def recorded_request(actions: Floats, modes: Floats, spec: RobotSpec) -> Floats:
     """Return recorded requests as shares of the largest one, shape (n, 3), x forward, y left, yaw counter-clockwise.
 
-    Wheel requests go through the inverse kinematics. Other modes (a voltage, none yet) request no velocity: 0.
-
-    Args:
-        actions: The three numbers sent, in wire units, shape (n, 3).
-        modes: Their motor modes, shape (n,).
-        spec: The robot.
+    `actions` are the three numbers sent, in wire units, shape (n, 3), `modes` their motor modes, shape (n,). Wheel
+    requests go through the inverse kinematics. Other modes (a voltage, none yet) request no velocity: 0.
     """
     matrix = np.array(spec.drive["kinematics_1024"], dtype=np.float64) / 1024.0
     wire = np.where((modes == WHEEL_SPACE)[:, None], actions @ np.linalg.inv(matrix).T, actions)

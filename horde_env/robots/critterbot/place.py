@@ -84,19 +84,12 @@ class Iron(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Pen:
-    """The robot's surroundings. Immutable: assign a changed copy to `Senses.pen`.
+    """The robot's surroundings. Immutable: assign a changed copy to `Senses.pen`."""
 
-    Attributes:
-        side_m: Inner side of the square pen.
-        wall_height_m, wall_thickness_m: Of all four walls.
-        wall_reflectance: Infrared reflectance against matte white.
-        dock, beacon, room, lamps, warm, magnetism, iron: See the classes of these names.
-    """
-
-    side_m: float
+    side_m: float  # inner side of the square
     wall_height_m: float
     wall_thickness_m: float
-    wall_reflectance: float
+    wall_reflectance: float  # infrared, against matte white
     dock: Dock
     beacon: Beacon
     room: Room

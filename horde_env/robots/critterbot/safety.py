@@ -135,15 +135,10 @@ N_CERTAIN, N_RAMP = range(2)
 def judge_voltages(
     counts: Ints, limits: Ints, to_wheels: Floats, request: tuple[float, float, float], voltages: Floats, ok: bool
 ) -> None:
-    """Evaluate a frame for `VoltageObedience`.
+    """Evaluate a frame for `VoltageObedience`: the request (m/s, m/s, rad/s) and the motors' voltages, shape (3,).
 
-    Args:
-        counts: Shape (N_COUNTS,), changed in place.
-        limits: Shape (2,).
-        to_wheels: Matrix from requests to the wheels' wire units, shape (3, 3).
-        request: Of the step, m/s, m/s, rad/s.
-        voltages: Of the motors, shape (3,).
-        ok: Whether the request was applied, and the frame follows the one before.
+    `counts` changes in place; `to_wheels` is the matrix from requests to the wheels' wire units, shape (3, 3); `ok`:
+    the request was applied, and the frame follows the one before.
     """
     if not ok:
         counts[N_STANDING] = 0
@@ -166,14 +161,7 @@ def judge_voltages(
 
 
 class VoltageObedience(Obedience):
-    """Detects ignored commands by the motors' voltages; a complaint holds until a frame refutes it.
-
-    Args:
-        spec: The robot, with a channel group motor_voltage.
-
-    Attributes:
-        counts, limits, to_wheels: Arguments of `judge_voltages`.
-    """
+    """Detects ignored commands by the motors' voltages; a complaint holds until a frame refutes it."""
 
     saved: ClassVar = ("complaint", "_n_idle", "_n_standing", "_n_adrift")
     _n_idle: int = number_of("counts", N_IDLE, int)

@@ -129,9 +129,6 @@ def restore_ir_distance(scrambled: Floats) -> Floats:
     drop's number and r = 0 exactly for o = 0, 1..5 for o = 1, 2..10 for o = 2, 3..15 for o = 3. If the low four bits
     are uniform, as in the robot's log, r has the mean 10/3 o for each o: the estimate has no bias and an r.m.s. error
     of 3.3 of 1023, and one in sixteen is exact. A saturated sensor (1023) is restored as 1018.
-
-    Args:
-        scrambled: The drop's numbers, 0..255, shape (n,).
     """
     kept, either = np.divmod(np.asarray(scrambled, dtype=np.float64), 4.0)
     return np.asarray(16.0 * kept + 10.0 / 3.0 * either)
@@ -193,9 +190,6 @@ class StateDropParser(IrLightUnwrapper, StreamParser):
     The driver neither checks nor forwards the checksum: after a byte lost on the robot's serial line, a drop is a mix
     of two packets. Most such drops are recognised by their shifted readings: spare bits are set, the copy of the charge
     state differs, the bus voltage is 0, or a cycle time that was always 0 is not.
-
-    Attributes:
-        is_simulator: Whether the newest drop is from the original simulator.
     """
 
     header = STATE_START
@@ -203,7 +197,7 @@ class StateDropParser(IrLightUnwrapper, StreamParser):
 
     def __init__(self) -> None:
         super().__init__()
-        self.is_simulator = False
+        self.is_simulator = False  # whether the newest drop is from the original simulator
         self._is_idle = False  # whether the cycle time was 0, as it is from the firmware of 2011
 
     def is_sound(self, packet: bytes) -> bool:

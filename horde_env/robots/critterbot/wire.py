@@ -45,23 +45,14 @@ N_CHANNELS, N_ON_WIRE, OVERHEATING, N_ERRORS = 57, 53, 56, 18
 
 
 class Group(NamedTuple):
-    """The layout of a group of channels in a state packet.
-
-    Attributes:
-        name: The group's name in RobotSpec; the groups have the observation's order.
-        high: Offset of each channel's high byte.
-        low: Offset of the byte with its low bits.
-        bits: Number of low bits.
-        shifts: Position of the lowest of them in that byte.
-        signed: True if the high byte is two's complement.
-    """
+    """The layout of a group of channels in a state packet; the groups have the observation's order."""
 
     name: str
-    high: tuple[int, ...]
-    low: tuple[int, ...] = ()
-    bits: int = 0
-    shifts: tuple[int, ...] = ()
-    signed: bool = False
+    high: tuple[int, ...]  # offset of each channel's high byte
+    low: tuple[int, ...] = ()  # offset of the byte with its low bits
+    bits: int = 0  # number of low bits
+    shifts: tuple[int, ...] = ()  # position of the lowest of them in that byte
+    signed: bool = False  # the high byte is two's complement
 
 
 PAIRS = (6, 4, 2, 0)  # four pairs of bits share a byte, the first channel on top
@@ -208,20 +199,13 @@ class MotorMode(IntEnum):
 
 
 class Control(NamedTuple):
-    """One control packet.
+    """One control packet: a mode, three int8 (wheels 100, 220, 340, or x, y (to the RIGHT), theta), and an LED mode."""
 
-    Attributes:
-        mode: A MotorMode, or any other byte, which stops the motors.
-        a, b, c: Three int8: wheels 100, 220, 340, or x, y (to the RIGHT), theta.
-        led_mode: Display of the ring of 16 LEDs: 0 none. LED_CUSTOM is followed by 48 bytes of colours, which this
-            package never sends.
-    """
-
-    mode: int
+    mode: int  # a MotorMode, or any other byte, which stops the motors
     a: int = 0
     b: int = 0
     c: int = 0
-    led_mode: int = 0
+    led_mode: int = 0  # LED_CUSTOM is followed by 48 bytes of colours, which this package never sends
 
 
 def encode_control(control: Control) -> bytes:
@@ -240,12 +224,7 @@ def encode_control(control: Control) -> bytes:
 
 
 def drive(request: Floats, spec: RobotSpec) -> Control:
-    """Return the control for a velocity.
-
-    Args:
-        request: Forward m/s, leftward m/s, counter-clockwise rad/s, shape (3,). Rounded to wire units and clipped to
-            +-127.
-        spec: The robot, for the size of a wire unit.
+    """Return the control for a velocity (m/s, m/s, rad/s; shape (3,)), rounded to wire units and clipped to +-127.
 
     Raises:
         ValueError: If the request is not three finite numbers.

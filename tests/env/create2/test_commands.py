@@ -125,7 +125,8 @@ def test_what_is_wrong_with_a_robot_is_one_sentence_and_exit_code_2(
 @pytest.mark.hardware
 def test_another_robot_at_the_port_is_told_by_its_bytes(capsys: pytest.CaptureFixture[str]) -> None:
     """A Critterbot sends 100 packets a second, none of them a frame."""
-    with Emulator(seed=0, awake=True) as critterbot:
+    with Emulator(seed=0) as critterbot:
+        critterbot.robot.in_mi = True
         url = critterbot.open_pty()
         critterbot.start()
         assert main(["monitor", "--once", "--robot", "create2", "--backend", "serial", "--port", url]) == 2

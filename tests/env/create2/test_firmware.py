@@ -15,8 +15,8 @@ START, SAFE_OP, FULL_OP = bytes([Op.START]), bytes([Op.SAFE]), bytes([Op.FULL])
 FORWARD = drive_direct(Wheels(199, 199))
 
 
-def robot(**settings: int) -> Firmware:
-    firmware = Firmware(Machine(), np.random.default_rng(0), **settings)
+def robot() -> Firmware:
+    firmware = Firmware(Machine(), np.random.default_rng(0))
     firmware.machine.place(0.0, 0.3, 0.0, np.random.default_rng(0))
     return firmware
 
@@ -175,15 +175,6 @@ def test_encoders_take_the_commands_word_for_the_direction() -> None:
     assert firmware.machine.state[5] < before
 
 
-def test_speeds_are_echoed_while_a_wheel_is_stuck() -> None:
-    firmware = robot()
-    firmware.machine.stuck = 1
-    firmware.receive(START + STREAM_ALL + SAFE_OP + FORWARD)
-    newest = FrameParser().feed(ticks(firmware, 40))[-1]
-    assert (newest.sensors.requested_right, newest.sensors.requested_left) == (199, 199)
-    assert newest.raw[4] == 0.0
-
-
 def test_it_docks_by_itself_and_charges_in_passive_alone() -> None:
     """143 from the middle of the room; Safe on the dock falls back at once, Full does not, and charges nothing."""
     firmware = robot()
@@ -208,7 +199,8 @@ def test_it_docks_by_itself_and_charges_in_passive_alone() -> None:
 
 
 def test_a_robot_may_report_its_modes_one_too_high() -> None:
-    firmware = robot(mode_offset=1)
+    firmware = robot()
+    firmware.mode_offset = 1
     firmware.receive(START + bytes([142, 35]))
     assert ticks(firmware, 1) == bytes([2])
 

@@ -19,12 +19,18 @@ def robot(
     seed: int = 0, *, awake: bool = True, x: float = 0.0, y: float = 0.0, heading: float = 0.0
 ) -> Microcontroller:
     """Return a robot at rest in its pen, with the motors' full voltage cap."""
-    robot = Microcontroller(awake=awake)
+    robot = Microcontroller()
     robot.boot(np.random.default_rng(seed), x, y, heading)
     if awake:
+        wake(robot)
         for k in range(130):
             robot.cycle(look=k >= 128)
     return robot
+
+
+def wake(robot: Microcontroller) -> None:
+    """Let it send state packets, as if no console had been there."""
+    robot.in_mi, robot._banner = True, b""
 
 
 def say(robot: Microcontroller, mode: int, *values: int, led: int = 0) -> None:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from horde_env.hardware.dialect import Dialect
+from horde_env.hardware.link import Dialect
 from horde_env.robot import critterbot
 from horde_env.robots.critterbot import stream, wire
 from horde_env.robots.critterbot.body import DROPS, SERIAL

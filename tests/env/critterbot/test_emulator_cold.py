@@ -16,7 +16,8 @@ from horde_env.robots.critterbot.emulator.emulator import Emulator
 from horde_env.robots.critterbot.wire import Control, encode_control
 from horde_env.robots.critterbot.simulator import firmware, motors
 
-with Emulator(seed=0, awake=True) as emulator:
+with Emulator(seed=0) as emulator:
+    emulator.robot.in_mi = True
     kernels = [k for module in (firmware, motors) for k in vars(module).values() if hasattr(k, "signatures")]
     before = [len(kernel.signatures) for kernel in kernels]
     emulator.robot.receive(encode_control(Control(1, 20)))

@@ -264,17 +264,6 @@ def test_a_port_that_was_taken_while_it_was_unplugged_is_tried_again(emulator: E
         assert os.readlink(terminal) == device
 
 
-def test_it_cannot_be_started_twice_and_closing_twice_does_nothing() -> None:
-    emulator = Emulator()
-    emulator.start(speed=3.0)
-    with pytest.raises(RuntimeError, match="was started before"):
-        emulator.start()
-    emulator.close()
-    emulator.close()
-    assert emulator._thread is not None
-    assert not emulator._thread.is_alive()
-
-
 # ---- the command line's function -------------------------------------------------------------------------------------
 
 

@@ -50,14 +50,6 @@ def test_cr_mi_on_cr_starts_the_packets() -> None:
     assert all(is_packet(asleep.cycle()) for _ in range(10))
 
 
-def test_a_reset_at_the_console_ends_what_it_began() -> None:
-    asleep, _ = console(b"recharge start", n=60)
-    assert setpoints(asleep) != [0, 0, 0]
-    asleep.receive(b"reset now\r")
-    assert b"CritterBOOT" in b"".join(asleep.cycle() for _ in range(120))
-    assert setpoints(asleep) == [0, 0, 0]
-
-
 def console(line: bytes, n: int = 1) -> tuple[Microcontroller, bytes]:
     """Return a robot at its console with full duty allowed, `n` cycles after a line was typed."""
     asleep = robot(awake=False)
@@ -65,12 +57,6 @@ def console(line: bytes, n: int = 1) -> tuple[Microcontroller, bytes]:
         asleep.cycle(look=False)
     asleep.receive(line + b"\r")
     return asleep, b"".join(asleep.cycle() for _ in range(n))
-
-
-@pytest.mark.parametrize("line", [b"mi on", b"  mi   on", b"mi on now please"])
-def test_the_console_looks_at_the_first_two_words(line: bytes) -> None:
-    asleep, _ = console(line)
-    assert is_packet(asleep.cycle())
 
 
 # ---- the robot's own way to its dock ---------------------------------------------------------------------------------
@@ -125,14 +111,6 @@ def test_half_an_exit_is_none(mode: int, led: int) -> None:
     assert all(is_packet(awake.cycle()) for _ in range(5))
 
 
-def test_exit_and_a_later_packet_of_the_same_cycle_is_no_exit() -> None:
-    awake = robot()
-    say(awake, MotorMode.EXIT, led=LED_EXIT)
-    say(awake, MotorMode.WHEEL_SPACE, 5, 5, 5)
-    awake.cycle()
-    assert is_packet(awake.cycle())
-
-
 # ---- state packets ---------------------------------------------------------------------------------------------------
 
 
@@ -151,11 +129,6 @@ def test_every_cycle_is_one_sound_packet_with_the_robots_readings() -> None:
     assert np.max(difference[SPEC.group("thermal")]) < 0.5  # which drift
     assert raw[SPEC.index("bus_voltage")] == pytest.approx(165, abs=2)
     assert raw[SPEC.index("acceleration_z")] == pytest.approx(978, abs=60)
-
-
-def test_cycle_time_is_0_and_an_idle_robot_may_drive() -> None:
-    state = listen(robot(), 1)[0]
-    assert (state.cycle_time, state.monitor, state.charge_state) == (0, 0x40, 0)
 
 
 def test_the_power_boards_misalignment_shows_in_three_packets_of_ten() -> None:

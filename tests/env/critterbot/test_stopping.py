@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 import serial
 
-from horde_env.hardware.dialect import Dialect
-from horde_env.hardware.link import KeepAlive, Link
+from horde_env.hardware.link import Dialect, KeepAlive, Link
 from horde_env.hardware.settings import LinkSettings, PortConfig
 from horde_env.hardware.stream import Counts
 from horde_env.robots.critterbot.body import DROPS, SERIAL, send_stop

@@ -21,22 +21,6 @@ pytestmark = pytest.mark.hardware
 # ---- reading ---------------------------------------------------------------------------------------------------------
 
 
-def test_packets_become_readings_with_number_and_time() -> None:
-    with open_port(config("loop://"), Ticks()) as p:
-        assert p.newest() is None
-        assert p.readings() == ()
-        p.write(GOLDEN)
-        first = await_reading(p, 1)
-        p.write(packet_of(light_0=500))
-        second = await_reading(p, 2)
-
-    assert (first.number, second.number) == (1, 2)
-    assert 0.01 <= first.t < second.t
-    assert second.state.raw[SPEC.index("light_0")] == 500
-    assert [r.number for r in p.readings()] == [1, 2]
-    assert p.counts == (2 * 83, 2, 0, 0)
-
-
 def test_a_packet_is_there_with_its_last_byte_whatever_the_read_timeout(terminal: Terminal) -> None:
     """The reader waits for the bytes that a packet lacks and no more: with a timeout of 60 s nothing is late."""
     p = open_port(config(terminal.path, read_timeout_s=60.0), Ticks())

@@ -122,7 +122,7 @@ def test_the_beacon_is_the_change_between_two_packets() -> None:
 def test_a_reset_docks_charges_and_backs_off() -> None:
     """A hundredth of the batteries, a tenth full: 2 to 5 minutes of robot time."""
     body = SimulatedBody(battery_scale=0.01)
-    env = PenEnv(body, pen=body.pen)
+    env = PenEnv(body)
     env.reset(seed=4)
     body.machine.power.charge[:] = [0.1, 0.12, 0.11]
     observation, info = env.reset(options={"manoeuvre": "dock"})

@@ -86,13 +86,8 @@ def slight_delays(rng: Generator, sd_s: float = 2e-4) -> Iterator[float]:
 class CreateEmulator(RobotEmulator):
     """The Create 2 at a random pose in its room, in Off, with faults, on any number of lines; see `RobotEmulator`.
 
-    Args:
-        seed: Seed of pose, noise, faults and jitter.
-        spec: The robot; the Create 2 by default.
-        room: The room; `assets/room.toml` by default.
-        battery_scale: Factor on the battery's capacity.
-        faults: Rates of random faults per second, by name.
-        mode_offset: 1 if the robot reports each mode one too high.
+    `seed` is that of pose, noise, faults and jitter; `battery_scale` a factor on the battery's capacity; `faults` are
+    rates of random faults per second, by name. Without `room` it is that of `assets/room.toml`.
 
     Raises:
         ValueError: If `battery_scale` is not positive, a fault is unknown, or its rate is not in 0..100.
@@ -110,11 +105,10 @@ class CreateEmulator(RobotEmulator):
         room: Room | None = None,
         battery_scale: float = 1.0,
         faults: Mapping[str, float] = MappingProxyType({}),
-        mode_offset: int = 0,
     ) -> None:
         own, of_faults, jitter = np.random.default_rng(seed).spawn(3)
         machine = Machine(spec, room, battery_scale=battery_scale)
-        robot = Firmware(machine, own, mode_offset=mode_offset)
+        robot = Firmware(machine, own)
         robot.cycle()  # compiles
         robot.n_cycles = 0
         machine.place_freely(own)
@@ -127,15 +121,7 @@ EMULATOR = CreateEmulator
 
 
 class EmulatedCreate(EmulatedRobot):
-    """The Create 2's body connected to an emulated Create 2; see `EmulatedRobot`.
-
-    Args:
-        spec: The robot; the Create 2 when None.
-        room: The room; that of `layout` when None.
-        layout: The room's file; `assets/room.toml` when None.
-        faults: Rates per second of faults, as "loss=0.5,lift=0.01" (`LineFaults.parse`).
-        physics: "planar" or None: it has no other engine.
-        **common: speed, seed, battery_scale, settings and latch of `EmulatedRobot`.
+    """The Create 2's body connected to an emulated Create 2; see `EmulatedRobot` and `make.make_env`.
 
     Raises:
         ValueError: If an argument is out of range.

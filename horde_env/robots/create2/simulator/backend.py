@@ -30,17 +30,8 @@ MOST_TICKS = 7  # of a period
 class SimulatedCreate(Backend):
     """The Create 2 in its room.
 
-    Each frame carries the true pose in `extras` (x_m, y_m, heading_rad), for pictures only.
-
-    Args:
-        spec: The robot; the Create 2 by default.
-        room: The room; that of `layout` when None.
-        layout: The room's file; `assets/room.toml` when None.
-        battery_scale: Factor on the battery's capacity, which by default lasts four hours of wandering.
-        physics: "planar" or None: it has no other engine.
-
-    Attributes:
-        machine: The robot's body in its room.
+    Each frame carries the true pose in `extras` (x_m, y_m, heading_rad), for pictures only. The arguments are those of
+    `make.make_env`; without `room` it is that of the file `layout`.
 
     Raises:
         ValueError: If `battery_scale` is not positive, or `physics` names another engine.

@@ -65,31 +65,19 @@ DISTANCE_PACKETS = {19, 20, 0, 2, 6, 100}  # packets and groups with distance or
 
 
 class Firmware:
-    """The robot behind its serial line, a `RobotProgram`.
+    """The robot behind its serial line; `rng` is the source of the random numbers of docking and cleaning."""
 
-    Args:
-        machine: The body in its room.
-        rng: Source of the random numbers of docking and cleaning.
-        mode_offset: 1 if the robot reports each mode one too high.
-
-    Attributes:
-        mode: OFF, PASSIVE, SAFE or FULL.
-        is_asleep: Whether it sleeps until `wake`.
-        requested: Wheel speeds of the last command, right and left, mm/s.
-        n_cycles: Ticks since its creation.
-        extra: Text that a fault inserts into the stream.
-    """
-
-    def __init__(self, machine: Machine, rng: Generator, *, mode_offset: int = 0) -> None:
-        self.machine, self._rng, self.mode_offset = machine, rng, mode_offset
-        self.mode, self.is_asleep = OFF, False
+    def __init__(self, machine: Machine, rng: Generator) -> None:
+        self.machine, self._rng = machine, rng
+        self.mode, self.mode_offset = OFF, 0  # some robots report each mode one too high
+        self.is_asleep = False  # until `wake`
         self.n_cycles = self._reboot_until = 0
-        self.extra = b""
+        self.extra = b""  # text that a fault inserts into the stream
         self._boot_tick: int | None = None
         self._clear()
 
     def _clear(self) -> None:
-        self.requested = (0, 0)
+        self.requested = (0, 0)  # wheel speeds of the last command, right and left, mm/s
         self.velocity_radius = (0, 0)
         self._pending = bytearray()
         self._answers: list[int] = []
@@ -255,12 +243,7 @@ class Firmware:
                 self.fall_asleep()
 
     def run(self, n: int, raw: Floats) -> None:
-        """Run ticks as `advance` and `sensors` do, awake, with the stream always on.
-
-        Args:
-            n: Number of ticks.
-            raw: Receives the channels of each tick, shape (n, 55) or more rows.
-        """
+        """Run `n` ticks as `advance` and `sensors` do, awake, streaming; `raw` receives the channels of each."""
         done = 0
         while done < n:
             m = n - done if self._own is None else 1  # its own drive decides in each tick
@@ -376,11 +359,7 @@ BACK_S, TURN_S, ASIDE_S = 0.7, (0.5, 1.6), (1.0, 2.5)
 
 
 class OwnDrive:
-    """One drive of the robot's own program.
-
-    Args:
-        to_dock: True for docking, False for cleaning.
-    """
+    """One drive of the robot's own program: docking, or cleaning."""
 
     def __init__(self, to_dock: bool) -> None:
         self._to_dock = to_dock

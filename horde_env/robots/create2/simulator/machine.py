@@ -27,12 +27,7 @@ def check_physics(physics: str | None) -> None:
 
 
 class Machine:
-    """A robot in its room.
-
-    Args:
-        spec: The robot, for the positions of its sensors.
-        room: The room; `assets/room.toml` when None.
-        battery_scale: Factor on the battery's capacity.
+    """A robot in its room (`assets/room.toml` when None).
 
     Raises:
         ValueError: If `battery_scale` is not positive and finite.
@@ -129,36 +124,17 @@ class Machine:
         return x, y, math.pi - (math.pi - heading) % (2.0 * math.pi)
 
     def tick(self, left: float, right: float, *, may_charge: bool, is_awake: bool = True) -> None:
-        """Run one tick.
-
-        Args:
-            left: Request of the left wheel, m/s.
-            right: Request of the right wheel, m/s.
-            may_charge: Whether the mode permits charging.
-            is_awake: Whether the robot is on.
-        """
+        """Run one tick under the wheels' requests, m/s; `may_charge`: the mode permits it, `is_awake`: it is on."""
         rules = left, right, 0, False
         tick.pass_tick(self._rng, rules, may_charge, is_awake, self._chances, self.body, self._normal)
 
     def read(self) -> Ints:
-        """Return packets 7 to 58 as the sensors read them now, shape (52,); the program's own packets are not set.
-
-        The array is `packets`.
-        """
+        """Return `packets` as the sensors read them now; the program's own packets are not set."""
         tick.read_tick(self._rng, self.body, self._normal, self._uniform, self.packets)
         return self.packets
 
     def run(self, n: int, rules: Rules, raw: Floats) -> int:
-        """Run ticks as `tick` and `read` do, with the same random numbers, in one call.
-
-        Args:
-            n: Number of ticks.
-            rules: The program's state; see `tick.Rules`.
-            raw: Receives the channels of each tick, shape (n, 55) or more rows.
-
-        Returns:
-            The mode after the last tick: Passive if something ended Safe.
-        """
+        """Run `n` ticks as `tick` and `read` do, with the same random numbers, in one call; see `tick.live`."""
         draws = self._normal, self._uniform
         return int(tick.live(self._rng, n, rules, self._chances, self.body, *draws, self.packets, raw))
 

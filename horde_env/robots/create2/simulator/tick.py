@@ -168,17 +168,10 @@ def sense(
     uniform: Floats,
     out: Ints,
 ) -> None:
-    """Write packets 7 to 58 as the sensors read them; the program's own packets stay unchanged.
+    """Write packets 7 to 58, in the order of `Sensors`, into `out`, shape (52,), without the program's own packets.
 
-    Args:
-        state: See `world`.
-        found: See `world`.
-        scene: See `Scene`.
-        amounts: See above; the light signals are recomputed if the pose has changed.
-        marks: See above; the bits of near obstacles are changed.
-        normal: Standard normals, shape (12,).
-        uniform: For the dropouts of three receivers, shape (3,).
-        out: Receives the packets in the order of `Sensors`, shape (52,).
+    `normal` are standard normals, shape (12,), `uniform` for the dropouts of three receivers, shape (3,). The light
+    signals in `amounts` are recomputed if the pose has changed.
     """
     x, y, heading = state[X], state[Y], state[HEADING]
     if amounts[SEEN_AT] != x or amounts[SEEN_AT + 1] != y or amounts[SEEN_AT + 2] != heading:
@@ -282,11 +275,7 @@ def read_infrared(
 def is_triggered(packets: Ints, was_docked: bool, right: float, left: float) -> bool:
     """Return whether Safe ends: a dropped wheel, a charger that is new in this tick, or a cliff ahead.
 
-    Args:
-        packets: In the order of `Sensors`, shape (52,).
-        was_docked: Whether the robot was on its dock a tick ago.
-        right: Request of the right wheel, in the unit of `left`.
-        left: Request of the left wheel.
+    `packets` have the order of `Sensors`; `right` and `left` are the wheels' requests in the same unit.
     """
     if packets[BUMPS] & 12 != 0 or (packets[SOURCES] & 2 != 0 and not was_docked):
         return True
@@ -298,14 +287,7 @@ def is_triggered(packets: Ints, was_docked: bool, right: float, left: float) -> 
 
 @kernel
 def follow(packets: Ints, marks: Ints, mode: int, out: Floats) -> None:
-    """Write the raw channels of the next tick; see `stream.FrameParser.follow`.
-
-    Args:
-        packets: The tick's packets, shape (52,).
-        marks: See above; the encoders' history is changed.
-        mode: The robot's mode.
-        out: Receives the channels in the order of `wire.channels`, shape (55,).
-    """
+    """Write the raw channels of the next tick into `out`, shape (55,), as `stream.FrameParser.follow` returns them."""
     n = marks[N_HISTORY]
     if n > 0:
         at = HISTORY + 2 * (n - 1)
@@ -344,17 +326,7 @@ def follow(packets: Ints, marks: Ints, mode: int, out: Floats) -> None:
 def pass_tick(
     rng: Generator, rules: Rules, may_charge: bool, is_awake: bool, chances: Chances, body: Body, normal: Floats
 ) -> None:
-    """Run a tick: motion, battery, and what happens by chance.
-
-    Args:
-        rng: Source of all noise.
-        rules: The program's state; see `Rules`.
-        may_charge: Whether the mode permits charging.
-        is_awake: Whether the robot is on.
-        chances: See `Chances`.
-        body: See `Body`.
-        normal: Room for numbers that are drawn, shape (12,).
-    """
+    """Run a tick: motion, battery, and what happens by chance; `normal` is room for numbers that are drawn."""
     scene, state, found, amounts, marks = body
     for i in range(2):
         normal[i] = rng.standard_normal()
@@ -394,21 +366,9 @@ def live(
     packets: Ints,
     raw: Floats,
 ) -> int:
-    """Run ticks of a robot that is awake: `pass_tick`, `read_tick`, and the end of Safe.
+    """Run `n` ticks of a robot that is awake: `pass_tick`, `read_tick`, and the end of Safe; return the mode after it.
 
-    Args:
-        rng: Source of all noise.
-        n: Number of ticks.
-        rules: The program's state; see `Rules`.
-        chances: See `Chances`.
-        body: See `Body`.
-        normal: Room for numbers that are drawn, shape (12,).
-        uniform: The same, shape (3,).
-        packets: Receives the packets of the last tick, shape (52,).
-        raw: Receives the channels of each tick, shape (n, 55) or more rows.
-
-    Returns:
-        The mode after the last tick: Passive if something ended Safe.
+    `packets` receives those of the last tick, shape (52,), `raw` the channels of each, shape (n, 55) or more rows.
     """
     left, right, mode, was_docked = rules
     marks = body[4]

@@ -147,10 +147,7 @@ def feel(
     before_heading: float,
     found: Floats,
 ) -> None:
-    """Update motor currents and encoder counts from the poses before and after a tick.
-
-    The other arguments are those of `move`.
-    """
+    """Update motor currents and encoder counts from the poses before and after a tick; arguments as of `move`."""
     asked = (left, right)
     v, yaw_rate = 0.5 * (state[LEFT] + state[RIGHT]), (state[RIGHT] - state[LEFT]) / BASE_M
     middle = before_heading + 0.5 * yaw_rate * TICK_S

@@ -52,11 +52,7 @@ class OnBoardDriver(Line):
 
     As in the original, each packet becomes a drop, valid or not (`PacketCutter`), with 0D changed to 0A and IR distance
     scrambled; after each packet the newest control received since the last one goes to the robot; a partial control
-    drop disconnects the host. Unlike the original it serves one host.
-
-    Args:
-        *place: Arguments of the line.
-        clock: The driver's wall clock in seconds, for the drops' time.
+    drop disconnects the host. Unlike the original it serves one host. `clock` is its wall clock, for the drops' time.
     """
 
     def __init__(self, *place: Any, clock: Callable[[], float]) -> None:

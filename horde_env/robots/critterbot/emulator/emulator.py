@@ -80,17 +80,8 @@ class Faults(LineFaults):
 class Emulator(RobotEmulator):
     """The Critterbot at a random pose in its pen, with faults, on any number of lines; see `RobotEmulator`.
 
-    Args:
-        seed: Seed of pose, noise, faults and jitter.
-        spec: The robot; the Critterbot by default.
-        pen: The pen; `assets/pen.toml` by default.
-        battery_scale: Factor on the batteries' capacity.
-        physics: Physics engine; see `horde_env.sim.physics`.
-        faults: Rates of random faults per second, by name.
-        awake: Start with state packets instead of at the console.
-
-    Attributes:
-        robot: The microcontroller.
+    `seed` is that of pose, noise, faults and jitter; `battery_scale` a factor on the batteries' capacity; `faults` are
+    rates of random faults per second, by name. Without `pen` it is that of `assets/pen.toml`.
 
     Raises:
         BackendUnavailable: If `physics` is "bullet" and PyBullet is not installed.
@@ -109,10 +100,9 @@ class Emulator(RobotEmulator):
         battery_scale: float = 1.0,
         physics: str | None = None,
         faults: Mapping[str, float] = MappingProxyType({}),
-        awake: bool = False,
     ) -> None:
         own, of_faults, jitter = np.random.default_rng(seed).spawn(3)
-        robot = Microcontroller(spec, pen, battery_scale=battery_scale, physics=physics, awake=awake)
+        robot = Microcontroller(spec, pen, battery_scale=battery_scale, physics=physics)
         _compile(robot)
         x, y = own.uniform(-START_M, START_M, 2)
         robot.boot(own, float(x), float(y), float(own.uniform(-np.pi, np.pi)))
@@ -123,11 +113,7 @@ class Emulator(RobotEmulator):
         return UNSET_CLOCK_S + self.t
 
     def listen_drops(self, host: str = "127.0.0.1", port: int = 0) -> str:
-        """Serve drops over TCP, as the robot's on-board driver does, and return the url, "socket://HOST:PORT".
-
-        Raises:
-            BackendUnavailable: If the address is in use or not local.
-        """
+        """Serve drops over TCP, as the robot's on-board driver does, and return the url."""
         return self.add(DropsLine(host, port, clock=self.drops_time))
 
 
@@ -167,15 +153,9 @@ BODIES: dict[str, type[SerialBody]] = {"serial": SerialBody, "drops": DropsBody}
 
 
 class EmulatedBody(EmulatedRobot):
-    """The Critterbot's body connected to an emulated Critterbot; see `EmulatedRobot`.
+    """The Critterbot's body connected to an emulated Critterbot; see `EmulatedRobot` and `make.make_env`.
 
-    Args:
-        spec: The robot; the Critterbot when None.
-        pen: The pen; `assets/pen.toml` when None.
-        link: "serial" or "drops"; in lockstep in memory, else on a pseudo terminal or over TCP.
-        faults: Rates of random faults per second, as "loss=0.5,unplug=0.01" (`LineFaults.parse`).
-        physics: Physics engine; see `horde_env.sim.physics`.
-        **common: speed, seed, battery_scale, settings and latch of `EmulatedRobot`.
+    `link` is "serial" or "drops"; in lockstep in memory, else on a pseudo terminal or over TCP.
 
     Raises:
         ValueError: If an argument is out of range.

@@ -38,22 +38,14 @@ class Microcontroller:
     """The robot behind its serial line.
 
     Physics, sensors and electronics have separate random generators, so an unused packet (`cycle(look=False)`) does
-    not change the robot's motion.
-
-    Args:
-        spec: The robot; the Critterbot by default.
-        pen: Its pen, in whose middle it stands until `boot`; `assets/pen.toml` by default.
-        battery_scale: Factor on the batteries' capacity.
-        physics: Physics engine; see `horde_env.sim.physics`.
-        awake: Start in the machine interface (state packets) instead of at the console.
+    not change the robot's motion. It stands in the middle of its pen until `boot`.
 
     Attributes:
         in_mi: Whether state packets are sent; False at the console.
         errors: Error flags since the last packet.
         n_cycles: Cycles of 10 ms since `boot`.
         control: The last control packet that was executed, or None.
-        recharging: Whether the firmware looks for the dock by itself and ignores the host's commands. Here it never
-            finds the dock.
+        recharging: Whether the firmware looks for the dock, which it never finds here, and ignores commands.
 
     Raises:
         BackendUnavailable: If `physics` is "bullet" and PyBullet is not installed.
@@ -67,7 +59,6 @@ class Microcontroller:
         *,
         battery_scale: float = 1.0,
         physics: str | None = None,
-        awake: bool = False,
     ) -> None:
         self.spec, pen = spec or critterbot(), pen or load_pen()
         self.machine = Machine(self.spec, pen, battery_scale=battery_scale, physics=resolve_physics(physics))
@@ -76,7 +67,7 @@ class Microcontroller:
         ten_bits.raw_high = self.spec.raw_high.copy()
         ten_bits.raw_high[ir_light] = 1023
         self.senses = Senses(ten_bits, pen)
-        self._awake, self._ir_light = awake, ir_light
+        self._ir_light = ir_light
         self._own = slice(self.spec.group("acceleration").start, self.spec.group("thermal").stop)
         self._scales = scales_of(self.spec)
         self._normal = np.zeros(N_NOISE + self.senses.n_normal)  # of channels 0..15 it is drawn for each packet sent
@@ -119,18 +110,17 @@ class Microcontroller:
         """Reset the ARM only, as its watchdog does: motors off, charging disabled, at the console."""
         self.machine.firmware.reset_arm()
         self.machine.power.charging_enabled = False
-        self._start(awake=False)
+        self._start()
 
     def close(self) -> None:
         """Free the simulation. Closing twice does nothing."""
         self.machine.close()
 
-    def _start(self, awake: bool | None = None) -> None:
-        self.in_mi = self._awake if awake is None else awake
+    def _start(self) -> None:
+        self.in_mi = self.recharging = False
         self.errors = 0
         self._receiver = Receiver()
-        self.recharging = False
-        self._banner = b"" if self.in_mi else console.banner()
+        self._banner = console.banner()
         self._sent = deque([b"", b""], maxlen=2)
 
     def receive(self, data: bytes, errors: int = 0) -> None:
@@ -141,9 +131,7 @@ class Microcontroller:
     def cycle(self, look: bool = True) -> bytes:
         """Run 10 ms and return the bytes that the robot sends.
 
-        Args:
-            look: False repeats an earlier packet, in a third of the time, for packets that the host does not use. The
-                motion does not depend on it.
+        Without `look` that is an earlier packet, in a third of the time, for packets that the host does not use.
         """
         is_hung = self.is_hung
         look = look and not is_hung

@@ -29,20 +29,9 @@ START_M = 0.6
 class SimulatedBody(Backend):
     """The Critterbot in its pen: firmware, motors, batteries, physics and senses.
 
-    Each frame has the true pose in `extras` (x_m, y_m, heading_rad), for pictures only.
-
-    Attributes:
-        senses: Its sensors.
-        units, scales, normal, uniform, path: Arguments of `period.run_period`.
-
-    Args:
-        spec: The robot; the Critterbot by default.
-        pen: Its surroundings; `assets/pen.toml` by default.
-        battery_scale: Factor on the batteries' capacity, which by default lasts 12 h of wandering.
-        physics: Engine that moves the body, "planar" or "bullet"; if None, PyBullet if it is installed.
-        lamp_moves: Changes of the pen during each life; see `Senses`.
-        friction_changes: Changes of the robot during each life: robot time in seconds, "clockwise" or
-            "counterclockwise", factor on the friction of the wheels' axles while the robot turns that way.
+    Each frame has the true pose in `extras` (x_m, y_m, heading_rad), for pictures only. The arguments are those of
+    `make.make_env`; without `pen` it is that of `assets/pen.toml`. units, scales, normal, uniform and path are
+    arguments of `period.run_period`.
 
     Raises:
         BackendUnavailable: If `physics="bullet"` without PyBullet.

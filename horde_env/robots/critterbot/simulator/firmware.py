@@ -126,14 +126,8 @@ def set_duties(arm: Ints, wheels: Ints, a: int, b: int, c: int) -> None:
 def command(arm: Ints, wheels: Ints, matrix: Ints, mode: int, a: int, b: int, c: int) -> None:
     """Process one control packet: a motor mode and three integers, signed bytes on the wire.
 
-    Args:
-        arm: The ARM's words, changed in place.
-        wheels: The wheels' rows, changed in place.
-        matrix: The kinematics in 1/1024, shape (3, 3).
-        mode: 0 wheel units, 1 (x, y right, theta) units, 2 duties; 0x68..0x6E: no effect; others: duty 0.
-        a: First number: wheel 100, or x.
-        b: Second number: wheel 220, or y.
-        c: Third number: wheel 340, or theta.
+    `mode` is 0 for wheel units (100, 220, 340), 1 for units of x, y (right), theta, 2 for duties; 0x68..0x6E have no
+    effect, others set duty 0. `matrix` has the kinematics in 1/1024, shape (3, 3).
     """
     if NOT_MOTOR_MODES[0] <= mode <= NOT_MOTOR_MODES[1]:
         return
@@ -254,13 +248,8 @@ def avr_cycle(wheels: Ints, i: int, voltage_mode: bool, blocked: bool, bus: int)
 def cycle(arm: Ints, wheels: Ints, bus: int, charging: bool) -> None:
     """Run everything for 10 ms, from the bytes in CLICKS, CURRENT, TEMPERATURE to OUTPUT and DUTY.
 
-    Args:
-        arm: The ARM's words, changed in place.
-        wheels: The wheels' rows, changed in place.
-        bus: Bus voltage in 0.1 V.
-        charging: Whether the charger holds the motors still.
-
-    While the ARM hangs (`Firmware.hang`) the AVRs continue with its last message for 0.6 s.
+    `bus` is in 0.1 V; `charging`: the charger holds the motors still. While the ARM hangs (`Firmware.hang`) the AVRs
+    continue with its last message for 0.6 s.
     """
     if arm[HUNG] == 0:
         arm_cycle(arm, wheels)
@@ -272,12 +261,7 @@ def cycle(arm: Ints, wheels: Ints, bus: int, charging: bool) -> None:
 
 
 class Firmware:
-    """The firmware's state and the host's commands.
-
-    Attributes:
-        arm, wheels: The kernels' state (the rows and words are this module's constants).
-        matrix: The kinematics in 1/1024, shape (3, 3).
-    """
+    """The firmware's state, `arm` and `wheels` (this module's constants), and the host's commands."""
 
     def __init__(self, matrix: Ints) -> None:
         self.arm = np.zeros(N_WORDS, dtype=np.int64)

@@ -50,12 +50,6 @@ def friction_changes_of(changes: Sequence[Any]) -> list[FrictionChange]:
 class Machine:
     """Firmware, motors, power supply and body of one robot.
 
-    Args:
-        spec: The robot's geometry.
-        pen: Its surroundings.
-        battery_scale: Factor on the batteries' capacity.
-        physics: The engine that moves the body.
-
     Attributes:
         firmware: Setpoints and timeouts, set by control packets (`firmware.command`).
         motion: The motors' state, see `motors`.
@@ -117,11 +111,7 @@ class Machine:
         return motion
 
     def run(self, noise: Floats) -> Floats:
-        """Advance 10 ms for each three of `noise`, shape (3 n,), standard normals for the encoders.
-
-        Returns:
-            The motion at the end of each tick, a row in the order of `Motion`, shape (n, 6).
-        """
+        """Advance 10 ms for each three of `noise`, shape (3 n,); return the motion after each (`Motion`), (n, 6)."""
         n, body, now = len(noise) // 3, self.body, (self.n_ticks, self.stuck_wheel)
         self.n_ticks += n
         if isinstance(body, PlanarBody):

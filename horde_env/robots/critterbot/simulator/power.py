@@ -116,15 +116,7 @@ def next_state(amounts: Floats, marks: Ints) -> None:
 
 @kernel
 def advance(amounts: Floats, marks: Ints, motors_a: float, on_dock: bool, dt_s: float) -> None:
-    """Advance the supply by `dt_s` seconds.
-
-    Args:
-        amounts: The supply's numbers, shape (N_AMOUNTS,), changed in place.
-        marks: Its integers, shape (N_MARKS,), changed in place.
-        motors_a: Mean current of the motors, A.
-        on_dock: Whether the robot touches the dock's contacts.
-        dt_s: Seconds.
-    """
+    """Advance the supply by `dt_s` seconds under the motors' mean current, A; `amounts` and `marks` change in place."""
     load_a = ELECTRONICS_A + motors_a
     drain_a = 0.0 if on_dock else -load_a / 3.0
     state = marks[STATE]
@@ -161,31 +153,21 @@ POWER_STATE = (
 
 
 class PowerSupply:
-    """Batteries, bus and charger.
+    """Batteries (at 40, 160, 280 degrees), bus and charger; `battery_scale` is a factor on the capacity.
 
-    Args:
-        battery_scale: Factor on the capacity.
-
-    Attributes:
-        amounts, marks: The kernels' state (the indices are this module's constants).
-        charge: Share of charge left in each battery (at 40, 160, 280 degrees), shape (3,).
-        battery_v: Voltage of each battery under its load, shape (3,).
-        bus_v: Voltage of the bus.
-        charging_enabled: Set by the host; False after boot.
-        state: Charge state, one of this module's constants.
-        sag_v: Reduction of all voltages, as of an old battery (for tests of a host).
-        is_low: Whether the bus fell below 12 V: the robot is off until it has more than 17 V again.
+    `amounts` and `marks` are the kernels' state, with this module's constants as indices. `charge` is the share left
+    in each battery, `battery_v` its voltage under load, both of shape (3,).
 
     Raises:
         ValueError: If `battery_scale` is not positive.
     """
 
-    charging_enabled: bool = number_of("marks", ENABLED, bool)
+    charging_enabled: bool = number_of("marks", ENABLED, bool)  # set by the host; False after boot
     state: int = number_of("marks", STATE, int)
-    is_low: bool = number_of("marks", IS_LOW, bool)
+    is_low: bool = number_of("marks", IS_LOW, bool)  # the bus fell below 12 V: off until it has more than 17 V again
     _resumed: int = number_of("marks", RESUMED, int)
     bus_v: float = number_of("amounts", BUS_V, float)
-    sag_v: float = number_of("amounts", SAG_V, float)
+    sag_v: float = number_of("amounts", SAG_V, float)  # reduction of all voltages, as of an old battery
     _plugged_s: float = number_of("amounts", PLUGGED, float)
     _low_s: float = number_of("amounts", LOW, float)
 

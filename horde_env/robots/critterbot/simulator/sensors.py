@@ -37,11 +37,6 @@ class Senses:
         lamp_moves: Changes during each life, by increasing time: robot time of the first packet after the move in
             seconds, name of the lamp, new position (x, y, z) in metres. A warm object of the same name moves along.
 
-    Attributes:
-        n_normal, n_uniform: Number of standard normals per packet, and of readings that jump (two draws each).
-        times, memory: The kernels' state; see `packet.air_at` and `packet.read`.
-        kit: Arguments of the kernels; see `period`.
-
     Raises:
         ValueError: If a lamp is unknown, a position invalid, or the times do not increase from 0 on.
     """
@@ -60,10 +55,12 @@ class Senses:
         sensors = [np.column_stack([spec.positions(name), spec.angles(name)]) for name in EYES]
         n_near, n_glare, n_bright, n_warm = map(len, sensors)
         self._eyes: Any = tuple(sensors)
+        # Numbers of standard normals per packet, and of readings that jump (two draws each).
         self.n_normal, self.n_uniform = packet.N_FELT_DRAWS + n_near + 2 * n_glare + n_bright + 2 * n_warm, n_near
         self._roller, self._zones, self._drift = np.zeros(3), np.zeros(n_warm), np.zeros(n_warm)
         self._packets, self._change = np.zeros((2, n_glare)), np.zeros(n_glare)
         values = np.zeros(last - first)
+        # The kernels' state: see `packet.air_at` and `packet.read`; `kit` are their arguments: see `period`.
         self.times = np.zeros(packet.N_TIMES)
         self.memory: packet.Memory = values, self._roller, self._zones, self._drift, self._packets, self._change
         self.pen = pen
