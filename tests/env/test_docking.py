@@ -50,29 +50,6 @@ def test_the_bearing_is_interpolated_between_two_sensors(bearing: float) -> None
     assert compass.is_seen
 
 
-def test_noise_is_not_a_beacon() -> None:
-    """Two packets of 2 counts' noise each: |difference| of 2.3 counts in the mean."""
-    rng, compass = np.random.default_rng(0), Compass(LIGHTS, 0.1)
-    n_seen = 0
-    for _ in range(2_000):
-        compass.update(np.abs(rng.normal(0.0, 2.0 * math.sqrt(2.0), 8)) / 255.0, 0.0)
-        n_seen += compass.is_seen
-    assert n_seen < 60
-
-
-def test_a_reading_below_the_noise_does_not_turn_the_bearing() -> None:
-    """A weak beacon ahead, and 3 of 255 at the left, below the noise of two packets: it is still ahead."""
-    compass, beacon = Compass(LIGHTS, 0.1), np.zeros(8)
-    beacon[0], beacon[2] = 13 / 255, 3 / 255
-    for _ in range(5):
-        compass.update(beacon, 0.0)
-    assert compass.bearing_rad == pytest.approx(0.0, abs=1e-12)
-    beacon[2] = 13 / 255
-    for _ in range(20):
-        compass.update(beacon, 0.0)
-    assert compass.bearing_rad == pytest.approx(math.pi / 4, abs=1e-3)
-
-
 def test_the_gyroscope_extrapolates_the_bearing_without_the_blink() -> None:
     """Half a second without the blink at 1 rad/s counter-clockwise: the beacon has moved 0.5 rad clockwise."""
     compass = Compass(LIGHTS, 0.1)

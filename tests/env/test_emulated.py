@@ -7,7 +7,6 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
-from gymnasium.utils.env_checker import check_env
 
 from horde_env.robot import critterbot
 from horde_env.robots.critterbot.emulator.driver import OnBoardDriver
@@ -23,15 +22,6 @@ LINKS = ("serial", "drops")
 
 def make(**rest: Any) -> Any:
     return gymnasium.make(ID, disable_env_checker=True, **rest)
-
-
-@pytest.mark.filterwarnings("ignore:.*render.*")
-def test_gymnasiums_checker_is_content() -> None:
-    env = gymnasium.make(ID)
-    try:
-        check_env(env.unwrapped)
-    finally:
-        env.close()
 
 
 @pytest.mark.parametrize("link", LINKS)

@@ -82,17 +82,6 @@ def test_faults_are_counted_and_packets_are_a_rate() -> None:
     assert "gap 1" in text
 
 
-def test_packets_are_counted_against_the_time_that_has_passed() -> None:
-    """Steps of 0.16 s on a busy machine, 16 packets each; a robot that sends nothing has a time that stands still."""
-    tally = Tally(period_s=0.1)
-    for k in range(30):
-        tally.take(INFO | {"t": 0.16 * (k + 1), "packets": 16})
-    assert tally.packets_per_s == pytest.approx(100.0)
-    for _ in range(20):
-        tally.take(INFO | {"t": 4.8, "packets": 0})
-    assert tally.packets_per_s == 0.0
-
-
 @given(st.lists(st.floats(), min_size=SPEC.n_channels, max_size=SPEC.n_channels))
 def test_no_reading_breaks_the_picture(values: list[float]) -> None:
     assert len(picture(np.array(values)).splitlines()) == len(picture().splitlines())

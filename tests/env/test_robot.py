@@ -13,30 +13,6 @@ from horde_env.robot import ROBOTS, RobotSpec, asset, create2, critterbot, envir
 
 SPEC = critterbot()
 
-# First index, group, number, low, high.
-TABLE = [
-    (0, "bus_voltage", 1, 11.0, 19.0),
-    (1, "battery_voltage", 3, 11.0, 19.0),
-    (4, "motor_voltage", 3, -0.8, 0.8),
-    (7, "motor_velocity", 3, -0.62, 0.62),
-    (10, "motor_current", 3, 0.0, 0.45),
-    (13, "motor_temperature", 3, 0.15, 0.70),
-    (16, "acceleration", 3, -19.7, 19.7),
-    (22, "rotational_velocity", 1, -5.4, 5.4),
-    (23, "ir_distance", 10, 0.0, 1.0),
-    (33, "ir_light", 8, 0.0, 1.0),
-    (41, "light", 4, 0.0, 0.8),
-    (45, "thermal", 8, 288.0, 304.0),
-    (53, "last_request", 3, -1.0, 1.0),
-    (56, "overheating", 1, 0.0, 1.0),
-]
-
-
-@pytest.mark.parametrize(("first", "group", "n", "low", "high"), TABLE)
-def test_groups_stand_where_the_specification_says(first: int, group: str, n: int, low: float, high: float) -> None:
-    assert SPEC.group(group) == slice(first, first + n)
-    assert {(c.low, c.high) for c in SPEC.channels[SPEC.group(group)]} == {(low, high)}
-
 
 def test_each_axis_of_the_magnetometer_has_its_own_range() -> None:
     """In the range of x, the y axis of the real robot would cover 1 % and its returns have a variance of 4e-6."""

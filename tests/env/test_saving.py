@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from horde_env.backend import State
-from horde_env.sim.saving import generator_state, restore_generator
 
 pytestmark = pytest.mark.sim
 
@@ -96,17 +95,3 @@ def test_a_body_that_cannot_be_saved_refuses() -> None:
     with pytest.raises(ValueError, match="RecordedLife cannot be saved"):
         env.unwrapped.save_state()  # type: ignore[attr-defined]
     assert make().unwrapped.metadata["restorable"]
-
-
-@pytest.mark.parametrize("kind", [np.random.PCG64, np.random.MT19937, np.random.Philox])
-def test_a_generator_is_restored_from_its_text(kind: Any) -> None:
-    rng = np.random.Generator(kind(5))
-    rng.random(7)
-    rng.integers(2**31, dtype=np.uint32)  # half of a number is left over
-    state = generator_state(rng)
-    other = np.random.Generator(kind(6))
-    restore_generator(other, state)
-    assert (
-        rng.integers(2**31, size=9, dtype=np.uint32).tolist() == other.integers(2**31, size=9, dtype=np.uint32).tolist()
-    )
-    assert rng.standard_normal(9).tolist() == other.standard_normal(9).tolist()

@@ -18,6 +18,7 @@ from horde_env.hardware.settings import PortConfig
 from horde_env.robot import RobotSpec, critterbot
 from horde_env.robots.critterbot import body
 from horde_env.robots.critterbot.safety import LOW_BUS_V, Supervisor
+from horde_env.robots.critterbot.wire import wire_units
 
 SOON_EMPTY_V, DEAD_V, UNBALANCED_V = 14.5, 8.0, 1.0  # below 14.5 V the dock charges even if charging is disabled
 SWITCH_OFF = "No program has confirmed the emergency stop either: stop any other by its own means, or switch it off."
@@ -42,10 +43,8 @@ def expected_wheels(request: Floats, spec: RobotSpec) -> Floats:
 
     Source: the firmware's integer matrix (lib_motor.c); the wire's y points right.
     """
-    drive = spec.drive
-    unit = drive["translation_unit"]
-    wire = np.asarray(request) / np.array([unit, -unit, drive["rotation_unit"]])
-    return np.asarray(np.array(drive["kinematics_1024"]) / 1024.0 @ wire * drive["wheel_unit"])
+    to_wheels = np.array(spec.drive["kinematics_1024"]) / 1024.0 * spec.drive["wheel_unit"]
+    return np.asarray(to_wheels @ (np.asarray(request) / wire_units(spec)))
 
 
 def send_stop(config: PortConfig, backend: str) -> StopReport:

@@ -26,11 +26,11 @@ from horde_env.backend import Floats, Ints
 from horde_env.errors import BackendUnavailable
 from horde_env.replay import Piece, RecordedRun, Recording, is_run
 from horde_env.robot import RobotSpec
+from horde_env.robots.critterbot.wire import MotorMode, wire_units
 
 GAP_S = 0.05  # packets further apart than this lost something between them
 IR_DISTANCE_SCALE = 4.0  # 8 bits of the log -> 10 bits of the wire
 WIDEST_FIELD = 2**16  # no field of a packet has more than 16 bits
-WHEEL_SPACE, XYTHETA_SPACE = 0, 1
 
 # Remarks for a reader of results.
 NOTES = (
@@ -148,11 +148,9 @@ def recorded_request(actions: Floats, modes: Floats, spec: RobotSpec) -> Floats:
     requests go through the inverse kinematics. Other modes (a voltage, none yet) request no velocity: 0.
     """
     matrix = np.array(spec.drive["kinematics_1024"], dtype=np.float64) / 1024.0
-    wire = np.where((modes == WHEEL_SPACE)[:, None], actions @ np.linalg.inv(matrix).T, actions)
-    wire[~np.isin(modes, (WHEEL_SPACE, XYTHETA_SPACE))] = 0.0
-    # The wire's y points right.
-    unit = np.array([spec.drive["translation_unit"], -spec.drive["translation_unit"], spec.drive["rotation_unit"]])
-    return np.asarray(wire * unit / spec.largest_request)
+    wire = np.where((modes == MotorMode.WHEEL_SPACE)[:, None], actions @ np.linalg.inv(matrix).T, actions)
+    wire[~np.isin(modes, (MotorMode.WHEEL_SPACE, MotorMode.XYTHETA_SPACE))] = 0.0
+    return np.asarray(wire * wire_units(spec) / spec.largest_request)
 
 
 def _read(path: Path) -> tuple[Floats, bool]:

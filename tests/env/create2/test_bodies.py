@@ -249,24 +249,6 @@ def test_readings_at_rest_are_create2s_typical_values() -> None:
 
 
 @pytest.mark.hardware
-@pytest.mark.parametrize(
-    ("said", "sentence"),
-    [
-        (b"", "asleep or off"),
-        (b"bat:   min 3  sec 0  mV 16977\r\n", "is off and prints"),
-        (b"login: ", "is not the robot"),
-        (b"\xf3\x9c\x80\x1f" * 8, "19200 baud"),
-    ],
-)
-def test_a_robot_that_sends_no_frames_is_explained(said: bytes, sentence: str) -> None:
-    from horde_env.hardware.settings import PortConfig
-    from horde_env.hardware.stream import Counts
-    from horde_env.robots.create2.body import explain_silence
-
-    assert sentence in explain_silence(PortConfig("/dev/ttyUSB0", parity="none"), said, Counts(len(said)))
-
-
-@pytest.mark.hardware
 def test_nothing_is_learned_across_a_fault() -> None:
     """Five minutes with every kind of fault: no frame is whole while the robot is held, disconnected or silent."""
     body = EmulatedCreate(faults="loss=0.1,flip=0.1,burst=0.02,stall=0.02,unplug=0.01,reboot=0.005,lift=0.03,"

@@ -171,13 +171,6 @@ def test_charging_text_in_mid_stream_costs_no_frame() -> None:
     assert parser.skipped_bytes == 20 * len(text)
 
 
-def test_nineteen_inside_the_data_costs_no_frame() -> None:
-    """The whole header inside the readings: 19, 81, 100."""
-    tricky = frame_of(SAID._replace(charge=19 << 8 | 81, capacity=100 << 8 | 19))
-    parser = FrameParser()
-    assert len(parser.feed(b"\x13" + tricky * 5)) == 5
-
-
 def test_a_robot_that_reports_each_mode_one_too_high_is_read_one_lower() -> None:
     parser = FrameParser()
     parser.mode_offset = 1

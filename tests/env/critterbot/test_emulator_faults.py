@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from horde_env.robot import critterbot
-from horde_env.robots.critterbot import wire
 from horde_env.robots.critterbot.emulator.emulator import LASTING_S, Faults
 from horde_env.robots.critterbot.emulator.microcontroller import FRAMING, PARITY, Microcontroller
 from horde_env.robots.critterbot.simulator import firmware
@@ -134,36 +133,6 @@ def test_a_reset_forgets_what_the_arm_knew_and_not_what_the_motor_boards_know() 
 
 
 # ---- the robot -------------------------------------------------------------------------------------------------------
-
-
-def test_a_low_battery_shows_and_passes() -> None:
-    """12.2 V: under a careful host's limit and above the 12.0 V at which the robot itself gives up."""
-    it, faults = faulty()
-    bus = SPEC.index("bus_voltage")
-    faults.inject("low_battery", for_s=2.0)
-    cycles(it, faults, 20)
-    low = decode_state(cycles(it, faults, 1)).raw
-    assert low[bus] == pytest.approx(122, abs=2)
-    assert np.all(low[SPEC.group("battery_voltage")] < 130)
-    cycles(it, faults, 200)
-    assert not it.machine.power.is_low
-    assert decode_state(cycles(it, faults, 1)).raw[bus] == pytest.approx(165, abs=3)
-
-
-def test_heat_holds_the_motors_and_passes() -> None:
-    it, faults = faulty()
-    cycles(it, faults, 60, MotorMode.WHEEL_SPACE, 10, 10, 10)
-    faults.inject("heat", for_s=1.5)
-    cycles(it, faults, 100, MotorMode.WHEEL_SPACE, 10, 10, 10)
-    hot = decode_state(cycles(it, faults, 1, MotorMode.WHEEL_SPACE, 10, 10, 10))
-    assert hot.monitor == wire.MONITOR_OVERHEATING
-    assert np.all(hot.raw[SPEC.group("motor_temperature")] < 60)
-    assert np.all(np.abs(hot.raw[VELOCITY]) <= 1)
-    cycles(it, faults, 130, MotorMode.WHEEL_SPACE, 10, 10, 10)
-    cool = decode_state(cycles(it, faults, 1, MotorMode.WHEEL_SPACE, 10, 10, 10))
-    assert cool.monitor == wire.MONITOR_DRIVE
-    assert np.all(cool.raw[VELOCITY] > 5)
-    np.testing.assert_allclose(it.machine.motion[5], 0.0, atol=1.0)
 
 
 def test_a_stuck_wheel_stands_under_current_and_the_robot_turns_less() -> None:

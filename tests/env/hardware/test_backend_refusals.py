@@ -17,8 +17,7 @@ from horde_env.errors import BackendUnavailable, EmergencyStop
 from horde_env.hardware.backend import PhysicalBody
 from horde_env.hardware.latch import EmergencyLatch
 from horde_env.hardware.settings import PortConfig
-from horde_env.hardware.stream import Counts
-from horde_env.robots.critterbot.body import SerialBody, explain_silence
+from horde_env.robots.critterbot.body import SerialBody
 from tests.env.hardware.virtual import VirtualRobot, serial_body
 
 pytestmark = pytest.mark.hardware
@@ -52,8 +51,9 @@ def test_a_port_in_use(robot: VirtualRobot) -> None:
         (b"\x9e\x13\xf8\x86\x00\x66", r"bytes came from .* but no packet, .* Wrong baud rate or parity, or not the"),
         (b"\xde\xad\xbe\xef" + bytes(range(79)), r"the checksum of each was wrong"),
         (b"\x10\x00\x00\x00CritterStateDrop", r"sends drops, not the bytes .*: use the drops backend"),
+        (b"\rcritterprompt> ", r"the robot's console answers at .* reset the robot"),
     ],
-    ids=["silence", "printer", "noise", "bad checksum", "drops"],
+    ids=["silence", "printer", "noise", "bad checksum", "drops", "console"],
 )
 def test_what_is_not_a_robot(robot: VirtualRobot, instead: bytes, sentence: str) -> None:
     robot.spoil = lambda _: instead
@@ -66,13 +66,6 @@ def test_what_is_not_a_robot(robot: VirtualRobot, instead: bytes, sentence: str)
     body.close()
 
 
-def test_a_console_that_does_not_obey(robot: VirtualRobot) -> None:
-    robot.spoil = lambda _: b"\rcritterprompt> "
-    body = serial_body(robot)
-    with pytest.raises(BackendUnavailable, match=r"the robot's console answers at .* reset the robot"):
-        body.reset(RNG)
-
-
 def test_no_driver_at_that_address() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         free = server.getsockname()[1]
@@ -80,21 +73,6 @@ def test_no_driver_at_that_address() -> None:
     with pytest.raises(BackendUnavailable, match=rf"socket://127.0.0.1:{free} cannot be opened: .*refused"):
         env.reset()
     env.close()
-
-
-@pytest.mark.parametrize(
-    ("first_bytes", "sentence"),
-    [
-        (b"", "nothing comes from socket://r:2330. Is the robot switched on"),
-        (b"HTTP/1.1 400 Bad Request\r\n", "is not the robot: it sends 'HTTP"),
-        (b"\xde\xad\xbe\xef" + bytes(79), "sends the bytes of the serial line, not drops: use the serial backend"),
-    ],
-    ids=["silence", "web server", "serial line"],
-)
-def test_what_is_not_a_driver(first_bytes: bytes, sentence: str) -> None:
-    said = explain_silence(PortConfig("socket://r:2330"), first_bytes, Counts(len(first_bytes)), is_serial=False)
-    assert sentence in said
-    assert "8O1" not in said
 
 
 @pytest.mark.parametrize("make", [horde_env.make_serial_env, horde_env.make_drops_env])

@@ -7,8 +7,6 @@ import re
 import termios
 import threading
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 import serial
@@ -16,7 +14,6 @@ import serial
 from horde_env.errors import BackendUnavailable, PortLost
 from horde_env.hardware import port
 from horde_env.hardware.settings import PortConfig
-from horde_env.robots.critterbot.body import DROPS, SERIAL, explain_parting
 from horde_env.robots.critterbot.wire import STOP
 from tests.env.hardware.packets import GOLDEN
 from tests.env.hardware.peers import LIMIT_S, Terminal, Ticks, await_reading, config, open_port, until
@@ -79,31 +76,6 @@ def test_no_permission_advises_a_group_only_where_that_helps_and_gives_no_more(
     assert ("usermod" in str(refusal.value)) is helps
     assert ("ask the administrator" in str(refusal.value)) is not helps
     assert ("which may not read and write it" in str(refusal.value)) is (group == "dialout" and not helps)
-
-
-@pytest.mark.parametrize(
-    ("url", "heard", "woken", "sentence"),
-    [
-        ("/dev/robot", b"", True, "/dev/robot was lost before the robot answered: gone"),
-        ("socket://r:2330", b"", True, "2330 is the port of the robot's own driver: use the drops backend there"),
-        ("socket://r:2324", b"", True, "2324 is the port of the robot's own driver: use the drops backend there"),
-        ("socket://r:9", b"CritterStateDrop", True, "r:9 sends drops, not the bytes .*: use the drops backend there"),
-        (
-            "socket://r:9",
-            b"",
-            True,
-            r"drive the robot already, or does its own driver listen there \(backend drops\)\?",
-        ),
-        ("socket://r:2330", b"", False, r": gone\. Does another program drive the robot already\?"),
-    ],
-)
-def test_who_parts_before_the_robot_answers_is_guessed_by_what_it_said(
-    url: str, heard: bytes, woken: bool, sentence: str
-) -> None:
-    """The robot's own driver disconnects hosts that do not send whole drops, such as those of its serial line."""
-    opened: Any = SimpleNamespace(config=config(url), first_bytes=heard)
-    said = explain_parting(opened, SERIAL if woken else DROPS, "gone")
-    assert re.search(sentence + "$", said.rstrip("."))
 
 
 def test_no_permission_for_what_cannot_even_be_looked_at(tmp_path: Path) -> None:

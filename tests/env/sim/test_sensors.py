@@ -7,7 +7,7 @@ import pytest
 from horde_env.robot import critterbot
 from horde_env.robots.critterbot.place import load_pen
 from horde_env.robots.critterbot.simulator import packet
-from horde_env.robots.critterbot.simulator.packet import THERMAL_LAG_S, follow
+from horde_env.robots.critterbot.simulator.packet import THERMAL_LAG_S
 from horde_env.robots.critterbot.simulator.sensors import Senses
 from tests.env.sim.kinematic import BodyState, at, read, wander
 
@@ -140,13 +140,3 @@ def test_thermal_zones_hold_a_reading_and_then_follow_with_a_lag() -> None:
     refreshed = zones[changes[changes >= 99][0] + 1 + 14 * np.arange(3)]
     shares = (refreshed - zones[99]) / way
     np.testing.assert_allclose(shares, 1 - np.exp(-0.14 / THERMAL_LAG_S * np.arange(1, 4)), atol=0.1)
-
-
-def test_zones_lag_and_drift_decays_by_their_shares() -> None:
-    """exp(-0.14 / 0.3) = 0.63 of the distance is left after one refresh."""
-    lag_share = 1 - math.exp(-0.14 / THERMAL_LAG_S)
-    zones, drift, out = np.array([290.0]), np.array([0.5]), np.array([300.0])
-    follow(lag_share, 0.9, np.zeros(2), zones, drift, out)
-    assert drift[0] == pytest.approx(0.45)
-    assert zones[0] == pytest.approx(290.0 + 10 * lag_share)
-    assert out[0] == zones[0] + drift[0]

@@ -18,6 +18,7 @@ from horde_env.robots.critterbot.simulator import motors, period
 from horde_env.robots.critterbot.simulator.machine import Machine, friction_changes_of
 from horde_env.robots.critterbot.simulator.period import N_NOISE
 from horde_env.robots.critterbot.simulator.sensors import Senses
+from horde_env.robots.critterbot.wire import wire_units
 from horde_env.sim.physics import resolve_physics
 from horde_env.sim.planar import Motion, PlanarBody
 from horde_env.sim.saving import inner, nested
@@ -61,9 +62,7 @@ class SimulatedBody(Backend):
         self.period_s = self.spec.period_s
         self._ticks = round(self.spec.period_s / motors.TICK_S)
         self._battery_scale = battery_scale
-        drive = self.spec.drive
-        # m/s forward, m/s left, rad/s to the wire's x, y (RIGHT), theta.
-        self.units = np.array([drive["translation_unit"], -drive["translation_unit"], drive["rotation_unit"]])
+        self.units = wire_units(self.spec)
         self.scales = period.scales_of(self.spec)
         # In the order of the draws: the encoders at each tick, the packet's first channels, its senses.
         self.normal = np.zeros(3 * self._ticks + N_NOISE + self.senses.n_normal)
