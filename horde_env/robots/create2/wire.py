@@ -24,7 +24,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from horde_env.backend import Floats
+from horde_env.backend import Floats, Ints
 from horde_env.robot import RobotSpec
 
 GROUP, GROUP_SIZE = 100, 80
@@ -131,15 +131,6 @@ _LEAST = Sensors()._replace(
 )  # fmt: skip
 
 
-def _slice(first: str, last: str) -> slice:
-    return slice(Sensors._fields.index(first), Sensors._fields.index(last) + 1)
-
-
-_LIGHTS = _slice("light_left", "light_right")
-_CLIFF_SIGNALS = _slice("cliff_signal_left", "cliff_signal_right")
-_CLIFFS = _slice("cliff_left", "cliff_right")
-
-
 def decode(data: bytes) -> Sensors:
     """Decode the 80 bytes of group 100."""
     return Sensors(*_LAYOUT.unpack(data))
@@ -177,35 +168,49 @@ def difference(new: int, old: int) -> int:
     return (new - old + 32768) % 65536 - 32768
 
 
-def loudness(signal: int) -> int:
-    """Return a light bumper's channel for a signal of 0..4095: round(1023 log2(1 + signal) / 12).
+# ---- channels --------------------------------------------------------------------------------------------------------
 
-    >>> [loudness(s) for s in (0, 5, 30, 125, 1000, 4095)]
-    [0, 220, 422, 595, 850, 1023]
-    """
-    return _LOUDNESS[signal] if 0 <= signal <= 4095 else 1023 if signal > 0 else 0
+# The first channel, its packet, and its bits; without bits, packets one after the other as they are. Channels 4, 5, 8
+# and 50 to 54 have other sources.
+_LAID_OUT: tuple[tuple[int, str, int | tuple[int, ...]], ...] = (
+    *((0, "voltage", 4), (6, "current_left", 2), (9, "light_left", 6), (15, "light_bumper", (0, 1, 2, 3, 4, 5))),
+    *((21, "cliff_signal_left", 4), (25, "cliff_left", 4), (29, "bumps", (1, 0, 3, 2)), (33, "ir_omni", (0, 2, 3))),
+    *((36, "ir_left", (0, 2, 3)), (39, "ir_right", (0, 2, 3)), (42, "virtual_wall", 1), (43, "overcurrents", (4, 3))),
+    *((45, "current_main_brush", 2), (47, "stasis", (0,)), (48, "dirt", 1), (49, "charging_sources", (1,))),
+)
+N_CHANNELS, LIGHTS, N_LIGHTS = 55, 9, 6
+COUNTS_LEFT, COUNTS_RIGHT, TURN, BLOCKED, CHARGING, BUTTON = 4, 5, 8, 52, 53, 54
 
 
-_LOUDNESS = [round(1023 * log2(1 + signal) / 12) for signal in range(4096)]
+def _layout() -> Ints:
+    """Return place in `Sensors`, shift and mask of each channel, shape (55, 3)."""
+    layout = np.zeros((N_CHANNELS, 3), dtype=np.int64)
+    for first, name, bits in _LAID_OUT:
+        place = Sensors._fields.index(name)
+        rows = [(place + k, 0, -1) for k in range(bits)] if isinstance(bits, int) else [(place, bit, 1) for bit in bits]
+        layout[first : first + len(rows)] = rows
+    return layout
 
 
-def beams(character: int) -> tuple[int, int, int]:
-    """Return the dock's beams in an infrared character: force field, green buoy, red buoy.
+LAYOUT = _layout()
+LOUDNESS = np.array([round(1023 * log2(1 + signal) / 12) for signal in range(4096)])
+"""A light bumper's channel for a signal of 0..4095."""
+_RECEIVERS = [Sensors._fields.index(name) for name in ("ir_omni", "ir_left", "ir_right")]
 
-    A 500 or 600 dock sends A0 + (1 field, 4 green, 8 red), a Discovery dock F0 + (2 field, 4 green, 8 red); 162 (A2)
-    is a virtual wall, 160 and 240 nothing.
+
+def beams(character: int) -> int:
+    """Return the dock's beams in an infrared character: 1 force field, 4 green buoy, 8 red buoy.
+
+    A 500 or 600 dock sends A0 + these bits, a Discovery dock F0 + (2 field, 4 green, 8 red); 162 (A2) is a virtual
+    wall, 160 and 240 nothing.
 
     >>> beams(161), beams(172), beams(254), beams(162), beams(0)
-    ((1, 0, 0), (0, 1, 1), (1, 1, 1), (0, 0, 0), (0, 0, 0))
+    (1, 12, 13, 0, 0)
     """
     kind, bits = character & 0xF0, character & 0x0F
     if (kind, bits & 0x02) == (0xA0, 0):
-        field = bits & 1
-    elif (kind, bits & 0x01) == (0xF0, 0):
-        field = bits >> 1 & 1
-    else:
-        return 0, 0, 0
-    return field, bits >> 2 & 1, bits >> 3 & 1
+        return bits
+    return bits & 12 | bits >> 1 & 1 if (kind, bits & 0x01) == (0xF0, 0) else 0
 
 
 def channels(sensors: Sensors, counts_left: int, counts_right: int, mode: int) -> Floats:
@@ -213,46 +218,14 @@ def channels(sensors: Sensors, counts_left: int, counts_right: int, mode: int) -
 
     The counts are those of the encoders over the last six ticks, `mode` is packet 35 without its offset (`stream`).
     """
-    s = sensors
-    row = tuple(s)
-    return np.array(
-        [
-            s.voltage,
-            s.current,
-            s.temperature,
-            s.charge,
-            counts_left,
-            counts_right,
-            s.current_left,
-            s.current_right,
-            counts_right - counts_left,
-            *map(loudness, row[_LIGHTS]),
-            *[s.light_bumper >> i & 1 for i in range(6)],
-            *row[_CLIFF_SIGNALS],
-            *row[_CLIFFS],
-            s.bumps >> 1 & 1,
-            s.bumps & 1,
-            s.bumps >> 3 & 1,
-            s.bumps >> 2 & 1,
-            *beams(s.ir_omni),
-            *beams(s.ir_left),
-            *beams(s.ir_right),
-            s.virtual_wall,
-            s.overcurrents >> 4 & 1,
-            s.overcurrents >> 3 & 1,
-            s.current_main_brush,
-            s.current_side_brush,
-            s.stasis & 1,
-            s.dirt,
-            s.charging_sources >> 1 & 1,
-            0,
-            0,
-            mode != SAFE,
-            s.charging_state in CHARGES,
-            s.buttons != 0,
-        ],
-        dtype=np.float64,
-    )
+    packets = np.array(sensors)
+    packets[_RECEIVERS] = [beams(character) for character in packets[_RECEIVERS].tolist()]
+    place, shift, mask = LAYOUT.T
+    raw: Floats = (packets[place] >> shift & mask).astype(np.float64)
+    raw[LIGHTS : LIGHTS + N_LIGHTS] = LOUDNESS[packets[place[LIGHTS : LIGHTS + N_LIGHTS]]]
+    raw[[COUNTS_LEFT, COUNTS_RIGHT, TURN]] = counts_left, counts_right, counts_right - counts_left
+    raw[[BLOCKED, CHARGING, BUTTON]] = mode != SAFE, sensors.charging_state in CHARGES, sensors.buttons != 0
+    return raw
 
 
 # ---- commands --------------------------------------------------------------------------------------------------------

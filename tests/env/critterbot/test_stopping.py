@@ -188,6 +188,28 @@ def test_without_what_completes_a_half_packet_the_last_words_are_colours() -> No
     assert driven_for({k: data.lstrip(b"\0") for k, data in said.items()}) > 60
 
 
+def test_a_stop_brakes_while_its_ramp_lasts_and_is_duty_0_from_then_on() -> None:
+    """Repeating a stop at 10 Hz, as a policy that stands still does, does not restart its ramp; a command ends it."""
+    mouth, halt, coast, sent = Mouth(), encode_control(HALT), encode_control(COAST), dict[int, bytes]()
+    keep = KeepAlive(halt, coast, repeat_s=3 / 64, hold_s=22 / 64, monotonic=mouth.monotonic, ramp_s=RAMP_S)
+    keep.renew(b"forward")
+    mouth.t = 1.0
+    keep.renew(halt)
+    for i in range(64, 128):
+        mouth.t = i / 64
+        if i % 6 == 4:
+            keep.renew(halt)
+        if data := keep.due():
+            sent[i] = data
+    assert {data for i, data in sent.items() if i / 64 < 1.0 + RAMP_S} == {halt}
+    assert {data for i, data in sent.items() if i / 64 > 1.0 + RAMP_S} == {coast}
+    keep.renew(b"forward")
+    keep.renew(halt)
+    mouth.t += 3 / 64
+    assert keep.due() == halt
+    assert (keep.lapsed, keep.n_lapses) == (False, 0)
+
+
 class Stalling(Mouth):
     """A port that has no room for the first write."""
 

@@ -13,6 +13,7 @@ from numpy.random import Generator
 from numpy.typing import NDArray
 
 from horde_env._jit import kernel, kernel_over
+from horde_env.robots.create2 import wire
 from horde_env.robots.create2.simulator import world
 from horde_env.robots.create2.simulator.world import (
     AHEAD,
@@ -28,7 +29,7 @@ from horde_env.robots.create2.simulator.world import (
     Y,
 )
 from horde_env.robots.create2.stream import N_TICKS
-from horde_env.robots.create2.wire import COUNT_MOST, OFF, PASSIVE, SAFE, TICK_S, Sensors, loudness
+from horde_env.robots.create2.wire import COUNT_MOST, OFF, PASSIVE, SAFE, TICK_S, Sensors
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -81,7 +82,6 @@ LIGHTS, IR_LEFT, IR_RIGHT = _PLACE["light_left"], _PLACE["ir_left"], _PLACE["ir_
 WHEEL_MA, BRUSH_MA, STASIS = _PLACE["current_left"], _PLACE["current_main_brush"], _PLACE["stasis"]
 N_PACKETS = len(Sensors._fields)
 
-_LOUDNESS = np.array([loudness(signal) for signal in range(4096)])
 _TURN = 2.0 * math.pi
 
 
@@ -285,7 +285,7 @@ def is_triggered(packets: Ints, was_docked: bool, right: float, left: float) -> 
     return bool(is_cliff and (forward > 0.0 or (forward < 0.0 and is_tight)))
 
 
-@kernel
+@kernel_over(wire)
 def follow(packets: Ints, marks: Ints, mode: int, out: Floats) -> None:
     """Write the raw channels of the next tick into `out`, shape (55,), as `stream.FrameParser.follow` returns them."""
     n = marks[N_HISTORY]
@@ -303,23 +303,13 @@ def follow(packets: Ints, marks: Ints, mode: int, out: Floats) -> None:
     scale = N_TICKS / max(n, 1)
     left = np.rint(scale * wrapped(packets[ENCODER] - marks[HISTORY]))
     right = np.rint(scale * wrapped(packets[ENCODER + 1] - marks[HISTORY + 1]))
-    for i in range(4):
-        out[i] = packets[VOLTAGE + i]
-        out[21 + i], out[25 + i] = packets[CLIFF_SIGNAL + i], packets[CLIFF + i]
-    out[4], out[5], out[8] = left, right, right - left
-    bumps, over = packets[BUMPS], packets[OVERCURRENTS]
-    for i in range(2):
-        out[6 + i], out[45 + i] = packets[WHEEL_MA + i], packets[BRUSH_MA + i]
-        out[29 + i], out[31 + i], out[43 + i] = bumps >> (1 - i) & 1, bumps >> (3 - i) & 1, over >> (4 - i) & 1
-    for i in range(6):
-        out[9 + i], out[15 + i] = _LOUDNESS[packets[LIGHTS + i]], packets[NEAR_BITS] >> i & 1
-    for i in range(3):
-        character = packets[IR_OMNI if i == 0 else IR_LEFT if i == 1 else IR_RIGHT]
-        out[33 + 3 * i], out[34 + 3 * i], out[35 + 3 * i] = character & 1, character >> 2 & 1, character >> 3 & 1
-    out[42], out[47], out[48] = packets[VIRTUAL_WALL], packets[STASIS] & 1, packets[DIRTY]
-    out[49], out[50], out[51] = packets[SOURCES] >> 1 & 1, 0.0, 0.0
-    out[52], out[53] = 1.0 if mode != SAFE else 0.0, marks[IS_CHARGING]
-    out[54] = 1.0 if packets[BUTTONS] != 0 else 0.0
+    for i in range(wire.N_CHANNELS):
+        out[i] = packets[wire.LAYOUT[i, 0]] >> wire.LAYOUT[i, 1] & wire.LAYOUT[i, 2]
+    for i in range(wire.LIGHTS, wire.LIGHTS + wire.N_LIGHTS):
+        out[i] = wire.LOUDNESS[packets[wire.LAYOUT[i, 0]]]
+    out[wire.COUNTS_LEFT], out[wire.COUNTS_RIGHT], out[wire.TURN] = left, right, right - left
+    out[wire.BLOCKED], out[wire.CHARGING] = 1.0 if mode != SAFE else 0.0, marks[IS_CHARGING]
+    out[wire.BUTTON] = 1.0 if packets[BUTTONS] != 0 else 0.0
 
 
 @kernel_over(world, draws=True)
@@ -354,7 +344,7 @@ def read_tick(rng: Generator, body: Body, normal: Floats, uniform: Floats, packe
     sense(state, found, scene, amounts, marks, normal, uniform, packets)
 
 
-@kernel_over(world, draws=True)
+@kernel_over(world, wire, draws=True)
 def live(
     rng: Generator,
     n: int,
