@@ -25,20 +25,12 @@ from horde_env.robot import RobotSpec
 class EmulatedRobot(Backend):
     """A physical body connected to an emulated robot; each reset creates a new robot at a random pose.
 
-    A subclass names both, and further arguments of the body.
+    A subclass names both, and further arguments of the body. Frames are those of the physical body, with the true pose
+    (x_m, y_m, heading_rad) in `extras`, for pictures only.
 
-    Frames are those of the physical body, with the true pose (x_m, y_m, heading_rad) in `extras`, for pictures only.
-
-    Args:
-        spec: The robot.
-        faults: Rates of random faults per second, by name.
-        world: Further arguments of the emulator.
-        speed: Seconds of the robot's time per second. When None, lockstep with the host: as fast as possible, and
-            reproducible by the seed.
-        seed: Added to the environment's seed, for other faults and noise with the same actions.
-        battery_scale: Factor on the batteries' capacity.
-        settings: Of the link; `threaded` follows from `speed`.
-        latch: The emergency stop; none when None.
+    `faults` are rates of random faults per second, by name; `world` further arguments of the emulator. `speed` is in
+    seconds of the robot's time per second; when None, it runs in lockstep with the host: as fast as possible, and
+    reproducible by the seed. `seed` is added to the environment's, for other faults and noise with the same actions.
     """
 
     make_emulator: Callable[..., RobotEmulator]

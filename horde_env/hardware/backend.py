@@ -13,7 +13,7 @@ import numpy as np
 
 from horde_env.backend import Backend, Floats, Frame
 from horde_env.clock import Clock
-from horde_env.errors import BackendLost, BackendUnavailable, opened
+from horde_env.errors import BackendLost, BackendUnavailable, EmergencyStop, opened
 from horde_env.hardware.checks import Supervising
 from horde_env.hardware.latch import EmergencyLatch
 from horde_env.hardware.link import TICK_S, Dialect, Link
@@ -165,9 +165,9 @@ class PhysicalBody(Backend):
             BackendUnavailable: If no robot answers; the message describes the answer, if any.
             EmergencyStop: While the latch is set; nothing is opened.
         """
-        if self.latch is not None and self.latch.reason:
+        if self.latch is not None and (stop := self.latch.reason):
             self.close()
-            self.latch.raise_if_set()
+            raise EmergencyStop(stop, self.latch.path)
         if self._link is None or not self._link.is_open:
             self.close()
             self._link = Link(self._open_port, self.dialect, self.settings, self._monotonic, self._sleep)

@@ -12,42 +12,32 @@ import contextlib
 import os
 from pathlib import Path
 
-from horde_env.errors import BackendUnavailable, EmergencyStop
+from horde_env.errors import BackendUnavailable
 from horde_env.hardware.folders import checked_name, state_folder, write_whole
 from horde_env.robot import DEFAULT_ROBOT
-
-_Identity = tuple[int, int, int]
 
 
 class EmergencyLatch:
     """The emergency stop of one robot, shared by all processes of a user.
 
-    A check costs one `os.stat`, so every step can make it. A stop that could not be written still holds in the process
-    that set it.
-
-    Args:
-        path: The file; `default_path()` when None. Its folder need not exist.
+    Its file is that of `default_path()` when None; the folder need not exist. A stop that could not be written still
+    holds in the process that set it.
     """
 
     def __init__(self, path: str | Path | None = None) -> None:
         self.path = default_path() if path is None else Path(path)
-        self._name = str(self.path)
         self._unwritten = ""  # a reason that holds in this process only
-        self._seen: tuple[_Identity, str] | None = None
 
     @property
     def reason(self) -> str:
-        """Why the robot must not move, in one line; "" if it may."""
+        """Why the robot must not move, in one line; "" if it may. An empty or unreadable file is a stop, too."""
         try:
-            stat = os.stat(self._name)
+            with open(self.path, encoding="utf-8", errors="replace") as file:
+                return " ".join(file.read(1000).split()) or "no reason was given"
         except FileNotFoundError:
             return self._unwritten
         except OSError as error:
-            return f"cannot access {self._name} ({error.strerror or error}), which counts as a stop"
-        identity = (stat.st_ino, stat.st_mtime_ns, stat.st_size)
-        if self._seen is None or self._seen[0] != identity:
-            self._seen = identity, self._read()
-        return self._seen[1]
+            return f"cannot read {self.path} ({error.strerror or error}), which counts as a stop"
 
     def set(self, reason: str) -> None:
         """Set the latch; one that is set keeps its first reason.
@@ -106,23 +96,6 @@ class EmergencyLatch:
     def _forget_answer(self) -> None:
         with contextlib.suppress(OSError):
             self._answer_path.unlink(missing_ok=True)
-
-    def raise_if_set(self) -> None:
-        """Raise EmergencyStop if the latch is set.
-
-        Raises:
-            EmergencyStop: With the reason and the path.
-        """
-        if reason := self.reason:
-            raise EmergencyStop(reason, self.path)
-
-    def _read(self) -> str:
-        """Return the reason in the file; an empty, partial or unreadable file is a stop, too."""
-        try:
-            with open(self._name, encoding="utf-8", errors="replace") as file:
-                return " ".join(file.read(1000).split()) or "no reason was given"
-        except OSError as error:
-            return f"{self._name} cannot be read ({error.strerror or error}), which counts as a stop"
 
 
 def default_path(robot: str = DEFAULT_ROBOT) -> Path:

@@ -139,14 +139,10 @@ def is_run(path: str | Path) -> bool:
 
 
 class RecordedRun(Recording):
-    """The recording of a run as a Backend; see `Recording`.
+    """The recording in a run's folder, or in its first file, as a Backend; see `Recording`.
 
     A drive has no actions, so nothing is learned from it. Frames have the robot's pose if it was recorded. One file, an
     hour of the run, is in memory at a time.
-
-    Args:
-        run: The run's folder, or the first file of its recording.
-        spec: The recorded robot; `robot.default_robot()` if None.
 
     Raises:
         BackendUnavailable: If there is no such recording, or it is of another robot.

@@ -94,21 +94,15 @@ _IR_LIGHT = next(slice(i, i + 8) for i, name in enumerate(_NAMES) if name == "ir
 class RobotState(NamedTuple):
     """The content of one state packet, in wire units.
 
-    Attributes:
-        raw: The channels in the order of RobotSpec, shape (57,): integers as float64, for `RobotSpec.to_si`. 53..55
-            (last request) are not on the wire and 0; 56 is bit 0 of `monitor`. IR light is modulo 256. Read-only if
-            decoded.
-        charge_state: 0 unplugged, 1..10 charging, 11 complete, 201..235 faults. The motors turn only in 0 and 11.
-        error_flags: 18 bits, each "happened since the previous packet"; bit 15 is set in a third of healthy packets.
-        cycle_time: 0 in this firmware.
-        monitor: MONITOR_CHARGING | MONITOR_DRIVE | MONITOR_OVERHEATING.
+    `raw` has the channels in the order of RobotSpec, shape (57,): integers as float64, for `RobotSpec.to_si`; read-only
+    if decoded. 53..55 (last request) are not on the wire and 0; 56 is bit 0 of `monitor`. IR light is modulo 256.
     """
 
     raw: Floats
-    charge_state: int = 0
-    error_flags: int = 0
-    cycle_time: int = 0
-    monitor: int = MONITOR_DRIVE
+    charge_state: int = 0  # unplugged; 1..10 charging, 11 complete, 201..235 faults. Motors turn only in 0 and 11
+    error_flags: int = 0  # 18 bits, each "since the previous packet"; bit 15 is set in a third of healthy packets
+    cycle_time: int = 0  # in this firmware
+    monitor: int = MONITOR_DRIVE  # | MONITOR_CHARGING | MONITOR_OVERHEATING
 
     @property
     def breaks(self) -> int:

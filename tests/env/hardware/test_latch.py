@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from horde_env.errors import BackendUnavailable, EmergencyStop
+from horde_env.errors import BackendUnavailable
 from horde_env.hardware.latch import EmergencyLatch, default_path
 
 SET_IT = "import sys; from horde_env.hardware.latch import EmergencyLatch; EmergencyLatch(sys.argv[1]).set(sys.argv[2])"
@@ -26,7 +26,6 @@ def refuse_writing(*args: object, **kwargs: object) -> None:
 def test_a_robot_that_nobody_stopped_is_clear(path: Path) -> None:
     assert EmergencyLatch(path).reason == ""
     assert EmergencyLatch(path).clear() == ""
-    EmergencyLatch(path).raise_if_set()
     assert not path.parent.exists()
 
 
@@ -34,8 +33,6 @@ def test_a_stop_is_seen_by_everybody_until_it_is_cleared(path: Path) -> None:
     ours, theirs = EmergencyLatch(path), EmergencyLatch(path)
     ours.set("smoke from\nmotor 220")
     assert theirs.reason == ours.reason == "smoke from motor 220"
-    with pytest.raises(EmergencyStop, match=r"smoke from motor 220.*stop --clear"):
-        theirs.raise_if_set()
     assert theirs.clear() == "smoke from motor 220"
     assert ours.reason == ""
 
@@ -68,7 +65,7 @@ def test_a_place_that_cannot_be_looked_at_is_a_stop(tmp_path: Path, monkeypatch:
     (tmp_path / "file").write_text("")
     assert "counts as a stop" in EmergencyLatch(tmp_path / "file" / "critterbot.stop").reason
     latch = EmergencyLatch(tmp_path / "critterbot.stop")
-    monkeypatch.setattr(os, "stat", refuse_writing)
+    monkeypatch.setattr("builtins.open", refuse_writing)
     assert "Permission denied" in latch.reason
 
 

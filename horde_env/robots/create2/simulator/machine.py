@@ -32,19 +32,8 @@ class Machine:
     Raises:
         ValueError: If `battery_scale` is not positive and finite.
 
-    Attributes:
-        state: Pose, wheels, currents: see `world`.
-        found: Contacts and motion of the last tick: see `world`.
-        amounts, marks: Battery, timers and contacts, indexed by the constants of `tick`.
-        body: All of these; see `tick.Body`.
-        packets: The last readings: packets 7 to 58, shape (52,).
-        charge_ah, volts, amps, temperature_k: Of the battery.
-        is_docked: Whether it touches the dock's contacts, and the dock has power.
-        is_charging: Whether the dock charges the battery.
-        dock_has_power: Whether the dock has power.
-        stuck: 1 if the left wheel is blocked, 2 the right one, 0 neither.
-        lifted_s, cliff_s: Remaining time of being lifted, and of being at an edge, in seconds.
-        sag_v: Voltage drop of a bad battery, V.
+    `state` and `found` have pose, wheels, currents and contacts (`world`); `amounts` and `marks` battery and timers,
+    indexed by the constants of `tick`; `body` is all of these, `packets` the last readings, 7 to 58, shape (52,).
     """
 
     charge_ah: float = number_of("amounts", tick.CHARGE_AH, float)
@@ -52,13 +41,13 @@ class Machine:
     volts: float = number_of("amounts", tick.VOLTS, float)
     amps: float = number_of("amounts", tick.AMPS, float)
     temperature_k: float = number_of("amounts", tick.KELVIN, float)
-    sag_v: float = number_of("amounts", tick.SAG_V, float)
-    lifted_s: float = number_of("amounts", tick.LIFTED_S, float)
-    cliff_s: float = number_of("amounts", tick.CLIFF_S, float)
-    is_docked: bool = number_of("marks", tick.IS_DOCKED, bool)
+    sag_v: float = number_of("amounts", tick.SAG_V, float)  # voltage drop of a bad battery
+    lifted_s: float = number_of("amounts", tick.LIFTED_S, float)  # remaining time
+    cliff_s: float = number_of("amounts", tick.CLIFF_S, float)  # remaining time at an edge
+    is_docked: bool = number_of("marks", tick.IS_DOCKED, bool)  # it touches contacts with power
     dock_has_power: bool = number_of("marks", tick.HAS_POWER, bool)
     is_charging: bool = number_of("marks", tick.IS_CHARGING, bool)
-    stuck: int = number_of("marks", tick.STUCK, int)
+    stuck: int = number_of("marks", tick.STUCK, int)  # 1 if the left wheel is blocked, 2 the right one
 
     def __init__(
         self,

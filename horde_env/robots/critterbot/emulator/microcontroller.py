@@ -40,13 +40,6 @@ class Microcontroller:
     Physics, sensors and electronics have separate random generators, so an unused packet (`cycle(look=False)`) does
     not change the robot's motion. It stands in the middle of its pen until `boot`.
 
-    Attributes:
-        in_mi: Whether state packets are sent; False at the console.
-        errors: Error flags since the last packet.
-        n_cycles: Cycles of 10 ms since `boot`.
-        control: The last control packet that was executed, or None.
-        recharging: Whether the firmware looks for the dock, which it never finds here, and ignores commands.
-
     Raises:
         BackendUnavailable: If `physics` is "bullet" and PyBullet is not installed.
         ValueError: If `battery_scale` is not positive.
@@ -79,12 +72,12 @@ class Microcontroller:
         self._body_rng, self._sense_rng, self._packet_rng = rng.spawn(3)
         self.machine.reset(x, y, heading)
         self.senses.reset(self._sense_rng)
-        self.n_cycles = 0
+        self.n_cycles = 0  # of 10 ms
         self._raw = np.zeros(wire.N_CHANNELS)
         self._values = np.zeros(self.spec.n_channels)
         self._path = np.tile(self.machine.body.motion, (3, 1))
         self._is_new = True
-        self.control: Control | None = None
+        self.control: Control | None = None  # the last one that was executed
         self._start()
         self._look()
 
@@ -117,8 +110,9 @@ class Microcontroller:
         self.machine.close()
 
     def _start(self) -> None:
-        self.in_mi = self.recharging = False
-        self.errors = 0
+        self.in_mi = False  # at the console, without state packets
+        self.recharging = False  # the firmware looks for its dock, which it never finds here, and ignores commands
+        self.errors = 0  # flags since the last packet
         self._receiver = Receiver()
         self._banner = console.banner()
         self._sent = deque([b"", b""], maxlen=2)

@@ -50,14 +50,7 @@ def friction_changes_of(changes: Sequence[Any]) -> list[FrictionChange]:
 class Machine:
     """Firmware, motors, power supply and body of one robot.
 
-    Attributes:
-        firmware: Setpoints and timeouts, set by control packets (`firmware.command`).
-        motion: The motors' state, see `motors`.
-        power: Batteries and charger.
-        body: The robot's body in its engine.
-        n_ticks: Ticks of 10 ms since the last reset.
-        stuck: Number of a blocked wheel (0, 1, 2), or None.
-        plant, face: The state of firmware, motors and supply, and the dock's face, for the kernels of `period`.
+    `plant` and `face` are the state of firmware, motors and supply, and the dock's face, for the kernels of `period`.
 
     Raises:
         BackendUnavailable: See `physics.resolve_physics`.
@@ -72,7 +65,7 @@ class Machine:
         physics: Physics = "bullet",
     ) -> None:
         self.firmware = Firmware(np.array(spec.drive["kinematics_1024"]))
-        self.motion = np.zeros((motors.N_ROWS, 3))
+        self.motion = np.zeros((motors.N_ROWS, 3))  # the motors' state
         self.power = PowerSupply(battery_scale)
         angles = np.deg2rad(spec.drive["wheel_angles_deg"])
         self._geometry = motors.wheel_geometry(angles, float(spec.drive["wheel_circle_m"]))
@@ -83,8 +76,8 @@ class Machine:
             *(firmware.arm, firmware.wheels, self.motion, self._geometry, np.zeros(3)),
             *(power.amounts, power.marks),
         )
-        self.n_ticks = 0
-        self.stuck: int | None = None
+        self.n_ticks = 0  # of 10 ms, since the last reset
+        self.stuck: int | None = None  # number of a blocked wheel: 0, 1, 2
         urdf = asset("robot/critterbot.urdf")
         self.body: Body = open_body(physics, urdf, pen.boxes(), tick_s=motors.TICK_S)
 
