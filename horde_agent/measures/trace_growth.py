@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
+
+from horde_agent.gvf import GVF
+from horde_agent.kernels.rules import rule
+from horde_agent.learning.rules import parse_algorithm
+from horde_agent.policies import ConstantAction, StickyRandom
 
 HEAVY_TAILS_FROM, INFINITE_VARIANCE_FROM = 0.5, 1.0
 
@@ -44,3 +52,49 @@ def trace_growth(target: ArrayLike, behaviour: ArrayLike, gamma: float, lam: flo
     if factor >= HEAVY_TAILS_FROM:
         return TraceGrowth(factor, f"heavy tails: the second moment is multiplied by {factor:.3f} per step")
     return TraceGrowth(factor, "")
+
+
+def unsafe_rules(questions: Sequence[GVF], algorithm: str, trace_rule: str, behaviour: StickyRandom) -> list[str]:
+    """Return a warning for each update rule whose traces or steps are too large under the behaviour.
+
+    Questions without an update rule learn by `algorithm`.
+    """
+    by_rule: dict[str, list[GVF]] = {}
+    for question in questions:
+        by_rule.setdefault(question.algorithm or algorithm, []).append(question)
+    said = []
+    for name, asked in by_rule.items():
+        key, given = parse_algorithm(name)
+        of = rule(key)
+        if "has_interest" in (of.SPAN or ()):  # emphases grow as traces of lambda 1
+            heavy = heavy_traces([replace(question, lam=1.0) for question in asked], behaviour)
+        else:
+            heavy = heavy_traces(asked, behaviour) if trace_rule == "plain" else []
+        said += [f"algorithm {name}, trace rule {trace_rule}: {warning}" for warning in heavy]
+        others = [question for question in asked if isinstance(question.target_policy, ConstantAction)]
+        least = float(behaviour.transition_probabilities().min())
+        size = given.get(of.TIMES_RHO, getattr(of.parameters(), of.TIMES_RHO, 0.0)) if of.TIMES_RHO else 0.0
+        if others and size > least:
+            said.append(
+                f"algorithm {name}: {of.TIMES_RHO} = {size:g} times the largest ratio of {others[0].name!r} and "
+                f"{len(others) - 1} others, {1.0 / least:g}, is above 1: set {of.TIMES_RHO} to at most {least:g}"
+            )
+    return said
+
+
+def heavy_traces(questions: Sequence[GVF], behaviour: StickyRandom) -> list[str]:
+    """Return a warning for each time scale at which "plain" traces have heavy tails or infinite variance.
+
+    Only targets of one action with constant gamma and lambda are checked: other ratios depend on the state.
+    """
+    counts: Counter[tuple[float, float, int]] = Counter()
+    for question in questions:
+        policy, gamma, lam = question.target_policy, question.continuation, question.lam
+        if isinstance(policy, ConstantAction) and not callable(gamma) and not callable(lam):
+            counts[float(gamma), float(lam), policy.n_actions] += 1
+    said = []
+    for (gamma, lam, n_actions), n in sorted(counts.items()):
+        growth = trace_growth(np.eye(n_actions)[0], behaviour.transition_probabilities(), gamma, lam)
+        if growth.warning:
+            said.append(f"the traces of {n} questions at gamma {gamma:g}, lambda {lam:g} have {growth.warning}")
+    return said

@@ -81,20 +81,15 @@ class Recorder:
         segment_s: float = SEGMENT_S,
         segment_bytes: int = SEGMENT_BYTES,
     ) -> None:
-        self._path, dtype = path, row_dtype(n_inputs, (header or {}).get("robots", 1))
-        self.header = {"format": FORMAT, "version": FORMAT_VERSION, "dtype": dtype.descr, **(header or {})}
-        self._buffer = np.zeros(_ROWS_IN_BUFFER, dtype=dtype)
-        # Views of the columns: assigning to them is several times cheaper than to a row of a structured array.
-        self._columns = [self._buffer[name] for name in ("t", "b", "observation", "pose", "step", "policy", "action")]
-        self._phase, self._flags = self._buffer["phase"], self._buffer["flags"]
-        self._robot = self._buffer["robot"] if "robot" in (dtype.names or ()) else None
-        self._used = 0
+        self._path, self._dtype = path, row_dtype(n_inputs, (header or {}).get("robots", 1))
+        self.header = {"format": FORMAT, "version": FORMAT_VERSION, "dtype": self._dtype.descr, **(header or {})}
+        self._buffer: list[tuple[Any, ...]] = []  # rows, as tuples: an array is made of many at once
         self.n_rows = self.n_lost = 0
         self.differs_at: int | None = None
         self._kept: list[NDArray[Any]] = []  # all rows without a file; else those not yet written
         self._is_after_loss = False
         self._lost: RecordLost | None = None  # while rows wait for disk space
-        self._ahead, self._n_ahead = self._buffer[:0], 0
+        self._ahead, self._n_ahead = np.zeros(0, self._dtype), 0
         self.since = Stream(self._ahead)
         self._file: BinaryIO | None = None
         self._n_parts = self._n_written = self._first_step = 0
@@ -121,7 +116,7 @@ class Recorder:
             FileNotFoundError: If there is no such record.
             ValueError: If it is damaged after those rows, or holds fewer.
         """
-        segments = [read_segment(file, FORMAT) for file in newest_files(path, FORMAT, after)]
+        segments = [read_segment(file, FORMAT) for file in newest_files(path, FORMAT, after)[0]]
         last, n_unread = segments[-1], int(segments[0].header.get("first", 0))
         for segment in segments:
             known = after - int(segment.header.get("first", 0))
@@ -137,16 +132,10 @@ class Recorder:
             rows, n_rows, n_ahead = rows[:-1], n_rows - 1, n_ahead - 1
         since = rows[len(rows) - n_ahead :]
         recorder = cls(rows["observation"].shape[1], header={k: v for k, v in last.header.items() if k not in _OF_PART})
-        if recorder._buffer.dtype != rows.dtype:
-            raise ValueError(f"the rows of {path} have the fields {rows.dtype}, expected {recorder._buffer.dtype}")
-        recorder._path, recorder._n_parts = path, number_of(last.path, path)
-        file_at(path, recorder._n_parts + 1).unlink(missing_ok=True)  # one that a kill left without its first line
-        recorder._rows_of_part = n = n_rows - int(last.header.get("first", 0))
-        recorder._first_step = int(rows["step"][len(rows) - n]) if n else 0
-        cut(last.path, int(last.header["offset"]) + recorder._rows_of_part * rows.itemsize)
-        recorder._file = last.path.open("rb+", buffering=0)
-        recorder._file.seek(0, 2)
-        recorder._n_written = n_rows
+        if recorder._dtype != rows.dtype:
+            raise ValueError(f"the rows of {path} have the fields {rows.dtype}, expected {recorder._dtype}")
+        recorder._path = path
+        recorder._continue_after(n_rows)
         recorder.n_rows = after if is_redone else n_rows
         recorder._ahead = since if is_redone else since[:0]
         recorder.since = Stream(since, last.header)
@@ -154,21 +143,18 @@ class Recorder:
 
     def write(self, row: Row) -> None:
         """Append one row; the observation is copied."""
+        copied = (*row[:2], row.observation.copy(), *row[3:])
         with self._lock:
-            i = self._used
-            t, b, observation, pose, step, policy, action = self._columns
-            t[i], b[i], observation[i], pose[i] = row.t, row.b, row.observation, row.pose
-            step[i], policy[i], action[i] = row.step, row.policy, row.action
-            self._phase[i], self._flags[i] = row.phase, row.flags
-            if self._robot is not None:
-                self._robot[i] = row.robot
             self.n_rows += 1
-            if self._n_ahead < len(self._ahead) and self._is_as_before(i):
+            if self._n_ahead < len(self._ahead) and self._is_as_before(copied):
                 return
-            self._used += 1
-            if self._used < _ROWS_IN_BUFFER and self._thread is not None:
-                return
-        self._hand_over()
+            self._buffer.append(copied)
+            is_full = len(self._buffer) >= _ROWS_IN_BUFFER
+        if self._thread is None and self._path is not None:
+            self._thread = threading.Thread(target=self._keep_writing, name="recording", daemon=True)
+            self._thread.start()
+        if is_full:
+            self.flush()
 
     def append(self, rows: NDArray[Any]) -> None:
         """Write rows of `row_dtype`, shape (n,), at once.
@@ -184,38 +170,42 @@ class Recorder:
         if self._lost is not None:
             raise self._lost
 
-    def _hand_over(self) -> None:
-        if self._thread is None and self._path is not None:
-            self._thread = threading.Thread(target=self._keep_writing, name="recording", daemon=True)
-            self._thread.start()
-        if self._used == _ROWS_IN_BUFFER:
-            self.flush()
+    def _encoded(self, rows: list[tuple[Any, ...]]) -> NDArray[Any]:
+        """Return rows of `Row` as records, shape (n,), without their checksums."""
+        records, columns = (
+            np.zeros(len(rows), self._dtype),
+            dict(zip(Row._fields, zip(*rows, strict=True), strict=True)),
+        )
+        for name in (self._dtype.names or ())[:-1]:
+            records[name] = columns[name]
+        return records
 
-    def _is_as_before(self, i: int) -> bool:
+    def _is_as_before(self, row: tuple[Any, ...]) -> bool:
         """Return whether a repeated row equals the recorded one; if not, truncate the recording before it."""
-        end = -CRC_BYTES
-        if self._buffer[i : i + 1].tobytes()[:end] == self._ahead[self._n_ahead : self._n_ahead + 1].tobytes()[:end]:
+        again, before = self._encoded([row]), self._ahead[self._n_ahead : self._n_ahead + 1]
+        if again.tobytes()[:-CRC_BYTES] == before.tobytes()[:-CRC_BYTES]:
             self._n_ahead += 1
             return True
-        self.differs_at = int(self._buffer["step"][i])
+        self.differs_at = int(again["step"][0])
         self._ahead, self._n_ahead = self._ahead[:0], 0
-        self._cut_to(self.n_rows - 1)
+        self._continue_after(self.n_rows - 1)
         return False
 
-    def _cut_to(self, n_rows: int) -> None:
+    def _continue_after(self, n_rows: int) -> None:
+        """Truncate the recording after `n_rows` rows, and open the last file."""
         assert self._path is not None
         if self._file is not None:
             self._file.close()
-        for number in range(self._n_parts, 0, -1):
-            segment = read_segment(file_at(self._path, number), FORMAT)
-            first = int(segment.header.get("first", 0))
-            if first <= n_rows:
-                break
-            segment.path.unlink()
-        self._n_parts, self._rows_of_part, self._n_written = number, n_rows - first, n_rows
-        cut(segment.path, int(segment.header["offset"]) + self._rows_of_part * segment.records.itemsize)
-        sync_folder(self._path.parent)
-        self._file = segment.path.open("rb+", buffering=0)
+        (path, *later), _ = newest_files(self._path, FORMAT, n_rows)
+        self._n_parts, self._n_written = number_of(path, self._path), n_rows
+        for file in (*later, file_at(self._path, self._n_parts + 1)):  # one that a kill left without its first line
+            file.unlink(missing_ok=True)
+        segment = read_segment(path, FORMAT)
+        self._rows_of_part = n = n_rows - int(segment.header.get("first", 0))
+        self._first_step = int(segment.records["step"][0]) if n else 0
+        cut(path, int(segment.header["offset"]) + n * segment.records.itemsize)
+        sync_folder(path.parent)
+        self._file = path.open("rb+", buffering=0)
         self._file.seek(0, 2)
 
     def _keep_writing(self) -> None:
@@ -227,9 +217,9 @@ class Recorder:
         """Write buffered rows to the file, or keep them in memory; if the disk is full they wait."""
         with self._writing:
             with self._lock:
-                if self._used:
-                    self._keep(self._buffer[: self._used].copy())
-                    self._used = 0
+                if self._buffer:
+                    self._keep(self._encoded(self._buffer))
+                    self._buffer.clear()
             if self._path is None:
                 return
             try:
@@ -283,7 +273,7 @@ class Recorder:
             return True
         is_long = step - self._first_step >= self._segment_steps
         return bool(self._rows_of_part) and (
-            is_long or (self._rows_of_part + 1) * self._buffer.itemsize > self._segment_bytes
+            is_long or (self._rows_of_part + 1) * self._dtype.itemsize > self._segment_bytes
         )
 
     def _begin_part(self) -> None:
@@ -352,7 +342,7 @@ class Recorder:
         self.flush()
         for rows in self._kept:
             sealed(rows)
-        return Stream(np.concatenate([self._buffer[:0], *self._kept]), self.header)
+        return Stream(np.concatenate([np.zeros(0, self._dtype), *self._kept]), self.header)
 
     def close(self) -> None:
         """Write buffered rows and close the file. Closing twice does nothing.

@@ -157,7 +157,7 @@ def read(path: Path, *, newest: int | None = None, columns: Sequence[str] | None
 
     Args:
         path: The first file.
-        newest: Minimum number of rows at the end to read, in whole files: months of rows do not fit in memory.
+        newest: Number of rows at the end to read, damaged ones included; all when None: months do not fit in memory.
         columns: Names of the fields to keep; all when None.
 
     Raises:
@@ -178,56 +178,43 @@ def read(path: Path, *, newest: int | None = None, columns: Sequence[str] | None
 
 
 def read_end(path: Path, n: int) -> Stream:
-    """Read the last `n` rows of a recorded life, or all if there are fewer; the rest of the files is not read.
+    """Read the last `n` rows of a recorded life, n > 0, or all if there are fewer.
 
     Raises:
         FileNotFoundError: If there is no such file.
         ValueError: If a file is not a recorded life.
     """
-    segments: list[Segment] = []
-    for file in reversed(started_files(path)):
-        segments.insert(0, read_segment(file, FORMAT, newest=n - sum(len(segment.records) for segment in segments)))
-        if sum(len(segment.records) for segment in segments) >= n:
-            break
-    kept: list[NDArray[Any]] = []
-    expected: int | None = None
-    for segment in segments:
-        part, expected = _rows_of(segment, 0, expected, is_last=segment is segments[-1])
-        kept.append(part.rows)
-    return Stream(_joined(kept), segments[-1].header)
+    return read(path, newest=n)
 
 
 def read_in_parts(path: Path, since: int | None = None) -> Iterator[Stream]:
     """Yield a recording file by file, each as `read` returns it: months of rows do not fit in memory.
 
-    The first row is number `since`, damaged ones included; if it is negative, it is counted from the end, and the rows
-    before it in the same file are included.
+    The first row is number `since`, damaged ones included, from the end if it is negative; earlier ones are not read.
 
     Raises:
         FileNotFoundError: If there is no such file.
         ValueError: If a file is not a recorded life.
     """
-    files = started_files(path) if since is None else newest_files(path, FORMAT, since)
+    files, first = (started_files(path), 0) if since is None else newest_files(path, FORMAT, since)
     expected: int | None = None
     for file in files:
-        part, expected = _rows_of(read_segment(file, FORMAT), since or 0, expected, is_last=file is files[-1])
+        part, expected = _rows_of(read_segment(file, FORMAT, first), expected, is_last=file is files[-1])
         yield part
         del part  # free this large file before the next one is read
 
 
-def _rows_of(segment: Segment, since: int, expected: int | None, *, is_last: bool) -> tuple[Stream, int]:
-    """Return the sound rows of a file from record number `since` on, and the number of the row after the last of them.
+def _rows_of(segment: Segment, expected: int | None, *, is_last: bool) -> tuple[Stream, int]:
+    """Return the sound rows of a file, and the number of the row after the last of them.
 
     A row is a gap unless it has the number that is expected after the sound row before it; None expects the first.
     """
-    n_known = max(since - segment.first, 0)
-    rows, is_sound = segment.records[n_known:], segment.is_sound[n_known:]
+    rows = segment.records
     if missing := set(row_dtype(1).names or ()) - {CRC} - set(rows.dtype.names or ()):
         raise ValueError(f"the rows of {segment.path} lack {', '.join(sorted(missing))}")
-    first = segment.first + n_known
-    number = first + np.flatnonzero(is_sound)
-    follows = np.r_[first if expected is None else expected, number + 1]
-    sound = rows[is_sound]
+    number = segment.first + np.flatnonzero(segment.is_sound)
+    follows = np.r_[segment.first if expected is None else expected, number + 1]
+    sound = rows[segment.is_sound]
     for first_after in np.flatnonzero(number != follows[:-1]):
         sound["flags"][first_after] |= np.uint8(Flag.GAP)
         if "robot" in (sound.dtype.names or ()):  # the rows of any robot may be missing

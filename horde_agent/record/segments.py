@@ -59,12 +59,13 @@ class Segment(NamedTuple):
 
     def faults(self, *, is_last: bool) -> list[str]:
         """Return a sentence about damaged records and one about missing ones, which the last file may not have had."""
-        said, n_left = [], len(self.records) - self.n_whole
-        if damaged := np.flatnonzero(~self.is_sound[: self.n_whole]).tolist():
+        said, n_left, n_before = [], len(self.records) - self.n_whole, self.first - int(self.header.get("first", 0))
+        if damaged := (n_before + np.flatnonzero(~self.is_sound[: self.n_whole])).tolist():
             places = ", ".join(f"{i:,}" for i in damaged[:3]) + (", ..." if len(damaged) > 3 else "")
+            n = n_before + len(self.records)
             said.append(
-                f"{self.path.name} is damaged: {len(damaged)} of its {len(self.records):,} records (number {places}) "
-                "do not have the CRC-32 that was written with them, and are left out"
+                f"{self.path.name} is damaged: {len(damaged)} of its {n:,} records (number {places}) do not have the "
+                "CRC-32 that was written with them, and are left out"
             )
         if n_left or self.n_torn:
             n_bytes = n_left * self.records.itemsize + self.n_torn
@@ -104,24 +105,22 @@ def _checksums(records: Records) -> NDArray[np.uint32]:
     return np.fromiter((crc32(data[end - size + CRC_BYTES : end]) for end in ends), np.uint32, len(records))
 
 
-def read_segment(path: Path, kind: str, newest: int | None = None) -> Segment:
-    """Read one file of records, or its last `newest` records.
+def read_segment(path: Path, kind: str, since: int = 0) -> Segment:
+    """Read one file of records, from record number `since` of the life on.
 
     Raises:
         FileNotFoundError: If there is no such file.
         ValueError: If the file holds no records of the format `kind`.
     """
-    (segment,) = read_pieces(path, kind, n_bytes=None, newest=newest)
+    (segment,) = read_pieces(path, kind, n_bytes=None, since=since)
     return segment
 
 
-def read_pieces(
-    path: Path, kind: str, n_bytes: int | None = PIECE_BYTES, newest: int | None = None
-) -> Iterator[Segment]:
+def read_pieces(path: Path, kind: str, n_bytes: int | None = PIECE_BYTES, since: int = 0) -> Iterator[Segment]:
     """Yield one file of records in pieces, each as a segment; at least one.
 
     `n_torn`, the bytes of an incomplete last record, is set in the last piece only. A piece has about `n_bytes`, all
-    when None; only the last `newest` records are read.
+    when None; records before number `since` of the life are not read.
 
     Raises:
         FileNotFoundError: If there is no such file.
@@ -130,14 +129,15 @@ def read_pieces(
     with path.open("rb") as file:
         header, dtype = _header_of(file, path, kind)
         n_records, n_torn = divmod(file.seek(0, 2) - header["offset"], dtype.itemsize)
-        n_skipped = 0 if newest is None else max(n_records - newest, 0)
+        n_before = int(header.get("first", 0))
+        n_skipped = min(max(since - n_before, 0), n_records)
         n_records -= n_skipped
         file.seek(header["offset"] + n_skipped * dtype.itemsize)
         at_once = n_records if n_bytes is None else max(n_bytes // dtype.itemsize, 1)
         for first in range(0, max(n_records, 1), max(at_once, 1)):
             records = np.fromfile(file, dtype=dtype, count=min(at_once, n_records - first))
             is_last = first + at_once >= n_records
-            number = int(header.get("first", 0)) + n_skipped + first
+            number = n_before + n_skipped + first
             yield Segment(path, header, records, records[CRC] == _checksums(records), n_torn if is_last else 0, number)
 
 
@@ -185,10 +185,10 @@ def started_files(path: Path) -> list[Path]:
     return files or [path]
 
 
-def newest_files(path: Path, kind: str, since: int) -> list[Path]:
-    """Return the newest files of a record: the one that holds record number `since`, from 0, and those after it.
+def newest_files(path: Path, kind: str, since: int) -> tuple[list[Path], int]:
+    """Return the newest files of a record, and `since`: the one that holds this record, from 0, and those after it.
 
-    A negative number counts from the end. Older files are not read.
+    A negative number counts from the end, and is replaced by that from the beginning. Older files are not read.
 
     Raises:
         FileNotFoundError: If there is not even the first.
@@ -204,7 +204,7 @@ def newest_files(path: Path, kind: str, since: int) -> list[Path]:
             since = max(first + n_records + since, 0)
         if first <= since:
             break
-    return found
+    return found, since
 
 
 def append(file: BinaryIO, data: bytes, size: int) -> None:

@@ -9,18 +9,19 @@ import re
 import shlex
 import shutil
 import tomllib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated, Any, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, get_type_hints
 
 import tyro
 
 from horde_agent.kernels.rules import rule
 from horde_agent.learning.rules import TRACE_RULES, W_RULES, parse_algorithm
 from horde_agent.life.bodies import ONE_AT_A_TIME, ROBOTS
+from horde_agent.runs.toml import typed
 
 BACKENDS = ("simulator", "serial", "drops", "replay", "emulated", "gymnasium", "data")
 PHYSICS = ("planar", "bullet")
@@ -257,64 +258,23 @@ def read_config(path: Path) -> LearnConfig:
     Raises:
         BadInput: If the file is missing, is not TOML, or has an unknown or wrongly typed setting.
     """
-    return read_run_config(path)[0]
-
-
-def read_run_config(path: Path) -> tuple[LearnConfig, bool]:
-    """Read the settings of a run as `read_config` does; also return whether the file is whole, with its versions."""
     try:
         table = tomllib.loads(path.read_text(encoding="utf-8-sig"))  # some editors write a byte order mark
     except FileNotFoundError:
         raise BadInput(f"there is no config file {path}") from None
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise BadInput(f"the config file {path} cannot be read: {error}") from error
-    is_whole = "versions" in table
-    settings = {k: v for k, v in table.items() if not (is_whole and (k == "out" or isinstance(v, dict)))}
+    is_of_run = "versions" in table
+    settings = {k: v for k, v in table.items() if not (is_of_run and (k == "out" or isinstance(v, dict)))}
     types = {name: kind for name, kind in get_type_hints(LearnConfig).items() if name != "config"}
     for name, value in settings.items():
         if name not in types:
             raise BadInput(f"unknown setting {name!r} in {path}{_did_you_mean(name, types)}")
-        settings[name] = _typed(name, value, types[name], path)
-    return LearnConfig(**settings), is_whole
-
-
-def _typed(name: str, value: object, kind: Any, path: Path) -> Any:
-    base = kind if get_origin(kind) is None else get_args(kind)[0]
-    if base is Path and isinstance(value, str):
-        return Path(value)
-    if base is float and type(value) is int:
-        return float(value)
-    if base is int and type(value) is float and value.is_integer():
-        return int(value)  # 6e4
-    if base is str and type(value) is int:
-        return str(value)  # shards = 4
-    if type(value) is not base:
-        what = {Path: "a path in quotes", str: "a text", int: "a whole number", float: "a number"}
-        raise BadInput(f"{name} in {path} must be {what.get(base, 'true or false')}, not {value!r}")
-    return value
-
-
-def to_toml(table: Mapping[str, Any], versions: Mapping[str, str]) -> str:
-    """Return settings and versions as TOML; a setting without a value becomes a comment."""
-    lines = [f"{k} = {toml_value(v)}" if v is not None else f"# {k} is not set" for k, v in table.items()]
-    lines += ["", "[versions]", *(f"{_key(k)} = {toml_value(v)}" for k, v in versions.items())]
-    return "\n".join(lines) + "\n"
-
-
-def _key(name: str) -> str:
-    return name if name.replace("-", "").replace("_", "").isalnum() else toml_value(name)
-
-
-def toml_value(value: object) -> str:
-    """Return a value as TOML: true or false, a number, a list, or a text."""
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, int | float):
-        return repr(value)
-    if isinstance(value, list | tuple):
-        return f"[{', '.join(map(toml_value, value))}]"
-    text = str(value).replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
-    return f'"{text}"'
+        try:
+            settings[name] = typed(value, types[name])
+        except ValueError as error:
+            raise BadInput(f"{name} in {path} {error}") from None
+    return LearnConfig(**settings)
 
 
 def is_life(path: Path | None) -> bool:

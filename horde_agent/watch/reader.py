@@ -9,8 +9,9 @@ import shutil
 import time
 import zipfile
 from collections.abc import Callable, Iterator
+from functools import lru_cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +21,7 @@ from horde_agent.life.flags import are_followed
 from horde_agent.measures.returns import returns_along
 from horde_agent.record import Phase, Stream, read_end, snapshots
 from horde_agent.runs.config import BadInput, imported
-from horde_agent.runs.keeping.folder import RunFolder, read_csv, read_curve, read_json
+from horde_agent.runs.keeping.folder import RunFolder, finite, read_csv, read_curve, read_json
 
 MOST_POINTS = 2000  # of a curve
 SHOWN = 600  # rows: a minute at 10 Hz
@@ -32,7 +33,7 @@ Table = dict[str, Any]
 
 
 class RunReader:
-    """Read a run's folder; only facts and curves are cached.
+    """Read a run's folder; only facts and curves are cached, until their files change.
 
     Raises:
         BadInput: If it contains no run, or one of another version.
@@ -45,33 +46,17 @@ class RunReader:
             raise BadInput(f"there is no folder {folder}; name the folder of a run, for example runs/simulator-1")
         if not self._run.config.is_file():
             raise BadInput(f"{folder} contains no run (no config.toml); name a folder made by `horde learn`")
-        self._facts: Table = {}
-        self._facts_at = -1.0
-        self._curves: dict[
-            tuple[str, str], tuple[int, list[list[float | None]]]
-        ] = {}  # by file, with its time of change
         if not self.facts()["channels"]:
             raise BadInput(f"{folder} contains neither a live feed nor a recording yet; try again in a few seconds")
 
     # ---- facts -------------------------------------------------------------------------------------------------------
 
     def facts(self) -> Table:
-        """Return channels, actions, questions and the picture; read again after the file has changed."""
+        """Return channels, actions, questions and the picture; of a run without a feed, those in its recording."""
         path = self.live / "facts.json"
         if path.is_file():
-            changed = path.stat().st_mtime
-            if changed != self._facts_at:
-                facts = json.loads(path.read_text(encoding="utf-8"))
-                if (facts.get("format"), facts.get("version")) != (FORMAT, VERSION):
-                    raise BadInput(f"{path} is of another version than this program ({FORMAT} {VERSION})")
-                self._facts, self._facts_at = facts, changed
-        elif not self._facts:
-            self._facts = self._from_record()
-        return self._facts
-
-    def _from_record(self) -> Table:
-        """Return the facts of a run without a feed: the header of its recording, and the names in its table."""
-        names, header = [row["name"] for row in read_csv(self._run.questions)], self.record(0).header
+            return _facts(path, path.stat().st_mtime_ns)
+        names, header = [row["name"] for row in read_csv(self._run.questions)], self.record(1).header
         return {
             "channels": header.get("channels", []),
             "actions": header.get("actions", []),
@@ -123,8 +108,8 @@ class RunReader:
         return {"state": "unknown", "step": 0, **status}
 
     def rows(self) -> list[Table]:
-        """Return the newest rows, oldest first: step, t, pose, action, values."""
-        return [_row(row) for row in self.record().rows]
+        """Return the newest rows, oldest first: step, t, pose, action, phase, flags, values; None is not a number."""
+        return [finite(_row(row)) for row in self.record().rows]
 
     # ---- demons ------------------------------------------------------------------------------------------------------
 
@@ -165,14 +150,9 @@ class RunReader:
         if sort == "name":
             found.sort(key=lambda i: names[i], reverse=descending)
         else:
-            values = measures[columns[sort] or 0]
-            sign = -1.0 if descending else 1.0
-            found.sort(
-                key=lambda i: (not math.isfinite(values[i]), sign * values[i] if math.isfinite(values[i]) else 0)
-            )
-        part = found[offset : offset + limit]
-        rows = [{"i": i, "name": names[i], **_measures(measures[:, i])} for i in part]
-        return {"n": len(names), "n_found": len(found), "rows": rows}
+            values = measures[columns[sort] or 0] * (-1.0 if descending else 1.0)
+            found.sort(key=lambda i: values[i] if math.isfinite(values[i]) else math.inf)
+        return self._demons_at(found[offset : offset + limit], len(found))
 
     def at(self, i: int) -> Table:
         """Return the row of demon `i` alone.
@@ -180,10 +160,14 @@ class RunReader:
         Raises:
             BadInput: If there is none.
         """
-        names = [q["name"] for q in self.facts()["questions"]]
-        if not 0 <= i < len(names):
-            raise BadInput(f"there is no question number {i}; there are {len(names)}")
-        return {"n": len(names), "n_found": 1, "rows": [{"i": i, "name": names[i], **_measures(self.measures()[:, i])}]}
+        if not 0 <= i < (n := len(self.facts()["questions"])):
+            raise BadInput(f"there is no question number {i}; there are {n}")
+        return self._demons_at([i], 1)
+
+    def _demons_at(self, places: list[int], n_found: int) -> Table:
+        questions, measures = self.facts()["questions"], self.measures()
+        rows = [{"i": i, "name": questions[i]["name"], **_measures(measures[:, i])} for i in places]
+        return {"n": len(questions), "n_found": n_found, "rows": finite(rows)}
 
     def demon(self, name: str) -> Table:
         """Return a demon's predictions over time, and the measured returns (None if not known).
@@ -197,16 +181,16 @@ class RunReader:
             near = difflib.get_close_matches(name, names, n=1, cutoff=0.3)
             raise BadInput(f"there is no question {name!r}" + (f"; did you mean {near[0]!r}?" if near else ""))
         i = names.index(name)
-        facts = {"name": name, **_measures(self.measures()[:, i]), "unit": self._unit(questions[i])}
+        channel = questions[i].get("channel")
+        unit = "" if channel is None else str(self.facts()["channels"][channel].get("unit", ""))
+        facts = {"name": name, **_measures(self.measures()[:, i]), "unit": unit}
         traced, demons = self._traced(name), self._demons()
-        if not demons or not len(demons["steps"]) or (traced["t"] and self._is_over()):
-            return facts | traced
-        columns = demons["t"], demons["predictions"][:, i], self._returns(questions[i], demons["steps"])
-        return facts | dict(zip(("t", "prediction", "return"), map(_list, columns), strict=True))
-
-    def _unit(self, question: Table) -> str:
-        channel = question.get("channel")
-        return "" if channel is None else str(self.facts()["channels"][channel].get("unit", ""))
+        if demons and len(demons["steps"]) and not (traced["t"] and self._is_over()):
+            columns = demons["t"], demons["predictions"][:, i], self._returns(questions[i], demons["steps"])
+            told = (column.astype(np.float64).tolist() for column in columns)
+            traced = dict(zip(("t", "prediction", "return"), told, strict=True))
+        shown: Table = finite(facts | traced)
+        return shown
 
     def _traced(self, name: str) -> Table:
         """Return the question's columns of traces.csv, if it is one of the questions there."""
@@ -214,7 +198,7 @@ class RunReader:
         if not rows:
             return {"t": [], "prediction": [], "return": [], "why": "this run has no predictions of this question"}
         columns = {"t": "t_s", "prediction": "prediction", "return": "actual"}
-        return {key: [_or_none(_number(row[column])) for row in rows] for key, column in columns.items()}
+        return {key: [_number(row[column]) for row in rows] for key, column in columns.items()}
 
     def _returns(self, question: Table, steps: NDArray[Any]) -> NDArray[np.float64]:
         """Return the return from each step, sum gamma^k c_{t+1+k}, shape (n_steps,).
@@ -249,18 +233,14 @@ class RunReader:
         )
         curves = [self._curve(*table) for table in tables]
         if not self._is_over() or not any(steps for steps, _ in curves):
-            live, head = f"{FOLDER}/curve.csv", list(CURVE_COLUMNS)
-            curves = [self._curve(live, name, head) for name in ("median_nmsre", "mean_nmsre", "mean_mspbe")]
+            live = f"{FOLDER}/curve.csv"
+            curves = [self._curve(live, name, CURVE_COLUMNS) for name in ("median_nmsre", "mean_nmsre", "mean_mspbe")]
         return dict(zip(("median", "nmsre", "mspbe"), curves, strict=True))
 
-    def _curve(self, name: str, column: str, head: list[str] | None = None) -> list[list[float | None]]:
-        """Return steps and values of a curve; its file is read again only after it has changed."""
+    def _curve(self, name: str, column: str, head: tuple[str, ...] | None = None) -> list[list[float | None]]:
+        """Return steps and values of a curve; [[], []] without its file."""
         path = self.folder / name
-        changed = path.stat().st_mtime_ns if path.is_file() else 0
-        if self._curves.get((name, column), (0, []))[0] != changed:
-            points = read_curve(path, ("step", column), MOST_POINTS, head)
-            self._curves[name, column] = (changed, [[_or_none(value) for value in values] for values in points])
-        return self._curves[name, column][1] if changed else [[], []]
+        return _read_curve(path, path.stat().st_mtime_ns, column, head) if path.is_file() else [[], []]
 
     @staticmethod
     def _json(path: Path) -> Table:
@@ -271,23 +251,36 @@ class RunReader:
             return {}
 
 
+@lru_cache(maxsize=2)
+def _facts(path: Path, changed: int) -> Table:  # noqa: ARG001  read again after the file has changed
+    facts: Table = json.loads(path.read_text(encoding="utf-8"))
+    if (facts.get("format"), facts.get("version")) != (FORMAT, VERSION):
+        raise BadInput(f"{path} is of another version than this program ({FORMAT} {VERSION})")
+    return facts
+
+
+@lru_cache(maxsize=6)
+def _read_curve(path: Path, changed: int, column: str, head: tuple[str, ...] | None) -> list[list[float | None]]:  # noqa: ARG001
+    curve: list[list[float | None]] = finite(read_curve(path, ("step", column), MOST_POINTS, head))
+    return curve
+
+
 def _row(row: Any) -> Table:
-    pose = [_or_none(float(v)) for v in row["pose"]]
-    values = [_or_none(round(float(v), 5)) for v in row["observation"]]
+    pose = row["pose"].tolist()
     return {
         "step": int(row["step"]),
-        "t": _or_none(float(row["t"])),
-        "pose": None if None in pose else pose,
+        "t": float(row["t"]),
+        "pose": pose if np.isfinite(pose).all() else None,
         "action": int(row["action"]),
         "phase": int(row["phase"]),
         "flags": int(row["flags"]),
-        "values": values,
+        "values": [round(value, 5) for value in row["observation"].tolist()],
     }
 
 
 def _measures(values: NDArray[np.float64]) -> Table:
-    nmsre, mspbe, diverged = (float(v) for v in values)
-    return {"nmsre": _or_none(nmsre), "mspbe": _or_none(mspbe), "diverged": diverged == 1.0}
+    nmsre, mspbe, diverged = values.tolist()
+    return {"nmsre": nmsre, "mspbe": mspbe, "diverged": diverged == 1.0}
 
 
 def _number(text: str | None) -> float:
@@ -295,15 +288,6 @@ def _number(text: str | None) -> float:
         return float(text) if text else math.nan
     except ValueError:
         return math.nan
-
-
-def _or_none(value: float) -> float | None:
-    """Return None for NaN and infinities, which JSON lacks."""
-    return value if math.isfinite(value) else None
-
-
-def _list(values: NDArray[Any]) -> list[float | None]:
-    return [_or_none(float(v)) for v in values]
 
 
 def _size(folder: Path) -> int:
@@ -325,12 +309,8 @@ _NO_TENSORBOARD = "TensorBoard's scalars need the extra `tensorboard`: pip insta
 _WRITTEN, _FOLLOW_EVERY_S = "written.json", 2.0
 
 
-class Scalar(NamedTuple):
-    """One point of one curve."""
-
-    tag: str
-    step: int
-    value: float
+Scalar = tuple[str, int, float]
+"""Tag, step and value of one point."""
 
 
 class ScalarSink:
@@ -350,11 +330,11 @@ class ScalarSink:
         file = folder / _WRITTEN
         self._written: dict[str, int] = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
 
-    def write(self, scalars: list[Scalar]) -> int:
-        """Write and flush the points after the last written step; return their number."""
-        new = [s for s in scalars if s.step > self._written.get(s.tag, -1) and math.isfinite(s.value)]
+    def write(self, scalars: list[Scalar]) -> None:
+        """Write and flush the points after the last written step."""
+        new = [(t, k, v) for t, k, v in scalars if k > self._written.get(t, -1) and math.isfinite(v)]
         if not new:
-            return 0
+            return
         if self._writer is None:
             self._writer = self._open(str(self._folder))
         for tag, step, value in new:
@@ -366,13 +346,11 @@ class ScalarSink:
         unfinished = self._folder / f".{_WRITTEN}"
         unfinished.write_text(json.dumps(self._written), encoding="utf-8")
         unfinished.replace(self._folder / _WRITTEN)
-        return len(new)
 
     def close(self) -> None:
-        """Close the file. Closing twice does nothing."""
+        """Close the file, if one was opened."""
         if self._writer is not None:
             self._writer.close()
-            self._writer = None
 
 
 def export_scalars(
@@ -410,7 +388,7 @@ def _curve_scalars(reader: RunReader) -> Iterator[Scalar]:
     for name in ("nmsre", "mspbe"):
         for step, value in zip(*curves[name], strict=True):
             if step is not None and value is not None:
-                yield Scalar(f"{name}/mean", int(step), value)
+                yield (f"{name}/mean", int(step), value)
 
 
 def _status_scalars(reader: RunReader, status: dict[str, Any]) -> Iterator[Scalar]:
@@ -420,12 +398,12 @@ def _status_scalars(reader: RunReader, status: dict[str, Any]) -> Iterator[Scala
     nmsre, _, set_aside = reader.measures()
     scored = nmsre[np.isfinite(nmsre) & (set_aside != 1.0)]
     if scored.size:
-        yield Scalar("nmsre/median", step, float(np.median(scored)))
-        yield Scalar("nmsre/share_below_1", step, float((scored < 1.0).mean()))
-    yield Scalar("demons/set_aside", step, float(status.get("n_diverged") or 0))
+        yield ("nmsre/median", step, float(np.median(scored)))
+        yield ("nmsre/share_below_1", step, float((scored < 1.0).mean()))
+    yield ("demons/set_aside", step, float(status.get("n_diverged") or 0))
     for name, milliseconds in (status.get("cycle_ms") or {}).items():
         if milliseconds is not None and name != "max":
-            yield Scalar(f"life/cycle_ms_{name}", step, float(milliseconds))
+            yield (f"life/cycle_ms_{name}", step, float(milliseconds))
     for name in _COUNTS:
         if isinstance(count := status.get(name), int | float):
-            yield Scalar(f"life/{name.removeprefix('n_')}", step, float(count))
+            yield (f"life/{name.removeprefix('n_')}", step, float(count))

@@ -16,7 +16,6 @@ import socket
 import subprocess
 import sys
 import time
-import tomllib
 from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -30,6 +29,7 @@ import tyro
 
 from horde_agent.processes import python
 from horde_agent.runs.config import BadInput
+from horde_agent.runs.keeping.folder import RunFolder
 from horde_agent.watch.reader import RunReader
 
 PORT = 8420
@@ -93,6 +93,7 @@ def make_app(
     """
     need_extras()
     from starlette.applications import Starlette
+    from starlette.requests import Request
     from starlette.responses import Response, StreamingResponse
     from starlette.routing import Route
 
@@ -188,46 +189,33 @@ def make_app(
         Route("/api/curves", endpoint_of(lambda _: reader.curves())),
         Route("/api/stop", ask_stop, methods=["POST"]),
     ]
-    return _Guard(Starlette(routes=routes), token)
+    app = Starlette(routes=routes)
 
-
-class _Guard:
-    """Allow requests to a loopback host name, or with the token."""
-
-    def __init__(self, app: Any, token: str | None) -> None:
-        self._app, self._token = app, token
-
-    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+    async def guarded(scope: Any, receive: Any, send: Any) -> None:
+        """Allow requests to a loopback host name, or with the token."""
         if scope["type"] != "http":
-            await self._app(scope, receive, send)
+            await app(scope, receive, send)
             return
-        headers = {name.decode().lower(): value.decode("latin-1") for name, value in scope["headers"]}
-        if self._token is None:
-            if not _is_own(headers.get("host", "")):
-                await _refuse(send, "open this page as localhost")
-                return
-            await self._app(scope, receive, send)
-            return
-        query = dict(part.partition("=")[::2] for part in scope["query_string"].decode("latin-1").split("&"))
-        cookies = dict(part.strip().partition("=")[::2] for part in headers.get("cookie", "").split(";"))
-        given = query.get("token") or cookies.get("horde", "")
-        if not secrets.compare_digest(given.encode(), self._token.encode()):
-            await _refuse(send, "this page requires its token: open the address that `horde watch` printed")
+        request = Request(scope)
+        given = request.query_params.get("token")
+        problem = None
+        if token is None:
+            problem = None if _is_own(request.headers.get("host", "")) else "open this page as localhost"
+        elif not secrets.compare_digest((given or request.cookies.get("horde", "")).encode(), token.encode()):
+            problem = "this page requires its token: open the address that `horde watch` printed"
+        if problem is not None:
+            await refuse(problem, 403)(scope, receive, send)
             return
 
         async def with_cookie(message: Any) -> None:
-            if message["type"] == "http.response.start" and "token" in query:
-                cookie = f"horde={self._token}; HttpOnly; SameSite=Strict; Path=/"
+            if message["type"] == "http.response.start":
+                cookie = f"horde={token}; HttpOnly; SameSite=Strict; Path=/"
                 message["headers"] = [*message["headers"], (b"set-cookie", cookie.encode())]
             await send(message)
 
-        await self._app(scope, receive, with_cookie)
+        await app(scope, receive, with_cookie if token is not None and given else send)
 
-
-async def _refuse(send: Any, sentence: str) -> None:
-    body = json.dumps({"error": sentence}).encode()
-    await send({"type": "http.response.start", "status": 403, "headers": [(b"content-type", b"application/json")]})
-    await send({"type": "http.response.body", "body": body})
+    return guarded
 
 
 def _is_own(host: str) -> bool:
@@ -243,11 +231,7 @@ def request_stop(folder: Path) -> str:
     if live.is_dir():
         (live / "stop-asked").write_text("requested on the live page\n", encoding="utf-8")
         done.append("the run stops after this step")
-    try:
-        config = tomllib.loads((folder / "config.toml").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        config = {}
-    if config.get("backend") in ("serial", "drops"):
+    if RunFolder(folder).settings().get("backend") in ("serial", "drops"):
         command = shutil.which("horde-robot", path=str(Path(sys.executable).parent)) or shutil.which("horde-robot")
         if command is None:
             done.append("`horde-robot` was not found, so the emergency stop is NOT set: use the robot's switch")

@@ -10,13 +10,14 @@ from typing import Any
 import pytest
 
 from horde_agent import cli
+from horde_agent.cli import learn
 from horde_agent.runs.jobs.warm import COMPILING
 from tests.agent.doubles import ToyBody
 
 
 def toy(words: str, patch: pytest.MonkeyPatch, **body: Any) -> int:
     """Run a command with a toy body in the robot's place, and return the exit code."""
-    patch.setattr(cli, "_make_env", lambda _config: ToyBody(**body))
+    patch.setattr(learn, "make_env", lambda _config: ToyBody(**body))
     return cli.main(words.split())
 
 

@@ -13,6 +13,7 @@ import gymnasium
 import pytest
 
 from horde_agent import cli
+from horde_agent.cli import learn
 from horde_agent.cluster import ShardLost
 from horde_agent.life import feed
 from horde_agent.life.observers import Sampler
@@ -132,14 +133,12 @@ def test_what_ended_a_run_is_recorded(
         Path("log.csv").write_text("x\n" + "".join(f"{k % 7}\n" for k in range(100)))
         Path("columns.toml").write_text('period_s = 0.1\n[[channel]]\ncolumn = "x"\n')
     else:
-        monkeypatch.setattr(cli, "_make_env", lambda _config: case.body())
+        monkeypatch.setattr(learn, "make_env", lambda _config: case.body())
     if name == "unforeseen stop":
         monkeypatch.setattr(Sampler, "after_step", lambda _, event: event.life.steps < 300 or event.life.stop())
     if name == "log, Ctrl-C":
-        monkeypatch.setattr(
-            "horde_agent.runs.jobs.session.Progress.is_due", lambda *_: signal.raise_signal(signal.SIGINT)
-        )
-    monkeypatch.setattr(cli, "write_report", lambda path: path)
+        monkeypatch.setattr("horde_agent.runs.jobs.job.Progress.is_due", lambda *_: signal.raise_signal(signal.SIGINT))
+    monkeypatch.setattr(learn, "write_report", lambda path: path)
     handlers = {number: signal.getsignal(number) for number in ENDING}
     words = ["learn", "--out", "a", *([] if is_log else ["--steps", "2500"]), *case.words]
     with files_of_at_most(70_003 if name == "disk full" else 1 << 40), suppress(ConnectionError, ZeroDivisionError):

@@ -14,12 +14,13 @@ import numpy as np
 import pytest
 
 from horde_agent import cli
-from horde_agent.cli import heavy_traces, unsafe_rules
+from horde_agent.cli import learn
 from horde_agent.gvf import GVF, Channel
 from horde_agent.horde import Horde
 from horde_agent.interface import Interface
 from horde_agent.life.observers import Progress
 from horde_agent.life.student import relearn
+from horde_agent.measures.trace_growth import heavy_traces, unsafe_rules
 from horde_agent.policies import Behaviour, ConstantAction, StickyRandom
 from horde_agent.questions import excursions
 from horde_agent.record import read
@@ -43,7 +44,7 @@ def elsewhere(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, monkeypa
 @pytest.fixture
 def toy(monkeypatch: pytest.MonkeyPatch) -> None:
     """Put the toy body in the simulator's place."""
-    monkeypatch.setattr(cli, "_make_env", lambda _config: ToyBody())
+    monkeypatch.setattr(learn, "make_env", lambda _config: ToyBody())
 
 
 def test_physics_bullet_without_pybullet_is_refused(
@@ -77,7 +78,7 @@ def test_a_bug_is_no_bad_input(elsewhere: Path, monkeypatch: pytest.MonkeyPatch)
     def make(config: Any) -> gymnasium.Env[Any, Any]:
         raise ZeroDivisionError
 
-    monkeypatch.setattr(cli, "_make_env", make)
+    monkeypatch.setattr(learn, "make_env", make)
     with pytest.raises(ZeroDivisionError):
         cli.main(["learn"])
 

@@ -11,7 +11,8 @@ import pytest
 from rich.console import Console
 
 from horde_agent import cli
-from horde_agent.runs.jobs import session as jobs
+from horde_agent.cli import learn
+from horde_agent.runs.jobs import job as jobs
 from horde_agent.runs.jobs.warm import COMPILING, CompileNotice
 from tests.agent.doubles import ToyBody
 
@@ -42,7 +43,7 @@ def test_the_command_learn_announces_it_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A kernel is compiled while the Horde is built, and another before the robot moves."""
-    make_run, warm_up = cli.make_run, jobs.warm_up
+    make_run, warm_up = learn.make_run, jobs.warm_up
 
     def first(*arguments: Any) -> Any:
         kernel("horde_agent.kernels.first")(1.0)
@@ -52,8 +53,8 @@ def test_the_command_learn_announces_it_once(
         kernel("horde_agent.kernels.second")(1.0)
         return warm_up(*arguments)
 
-    monkeypatch.setattr(cli, "_make_env", lambda _config: ToyBody())
-    monkeypatch.setattr(cli, "make_run", first)
+    monkeypatch.setattr(learn, "make_env", lambda _config: ToyBody())
+    monkeypatch.setattr(learn, "make_run", first)
     monkeypatch.setattr(jobs, "warm_up", second)
     assert cli.main(["learn", "--steps", "5", "--out", str(tmp_path / "run")]) == 0
     assert capsys.readouterr().err.count(COMPILING) == 1

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from horde_agent.life.bodies import make_body
-from horde_agent.runs.config import BadInput, LearnConfig, read_config, resolve, to_toml
+from horde_agent.runs.config import BadInput, LearnConfig, read_config, resolve
+from horde_agent.runs.toml import to_toml
 from horde_env.hardware import robot_file
 
 

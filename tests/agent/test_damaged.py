@@ -87,17 +87,11 @@ def cell(n: int, k: int, value: str) -> Damage:
     return change
 
 
-WRONG_TYPES = {"": "empty", "[1, 2]": "a list", '{"a": ': "half"}
-NO_RECORD = {"empty": b"", "another file": b"step,action\n1,2\n", "zeros": bytes(4096)}
-
 DAMAGES: dict[str, tuple[str, Damage]] = {
-    **{f"details.json, {what}": ("details.json", put(content)) for content, what in WRONG_TYPES.items()},
-    "details.json, gone": ("details.json", gone),
+    "details.json, half": ("details.json", put('{"a": ')),
     "details.json, a folder": ("details.json", folder),
     "details.json, mspbe lacks its numbers": ("details.json", key(mspbe={})),
-    "details.json, no channels": ("details.json", key(channels=None)),
     "details.json, a duration in words": ("details.json", key(compile_s="long")),
-    "questions.csv, empty": ("questions.csv", put("")),
     "questions.csv, half": ("questions.csv", half),
     "questions.csv, NMSRE under another name": ("questions.csv", cell(0, 1, "error")),
     "questions.csv, a word for a number": ("questions.csv", cell(3, 1, "much")),
@@ -105,20 +99,17 @@ DAMAGES: dict[str, tuple[str, Damage]] = {
     "traces.csv, half": ("traces.csv", half),
     "mspbe_curve.csv, a word for a number": ("mspbe_curve.csv", cell(1, 2, "much")),
     "learning_curve.csv, a folder": ("learning_curve.csv", folder),
-    **{f"life.rec, {what}": ("log/life.rec", put(content)) for what, content in NO_RECORD.items()},
+    "life.rec, another file": ("log/life.rec", put("step,action\n1,2\n")),
     "life.rec, gone": ("log/life.rec", gone),
-    "life.rec, a folder": ("log/life.rec", folder),
     "life.rec, a row cut off": ("log/life.rec", lambda file: os.truncate(file, file.stat().st_size - 5)),
     "life.rec, another version": ("log/life.rec", header(version=3)),
     "life.rec, rows without a step": ("log/life.rec", header(dtype=[["t", "<f8"]])),
     "life.rec, no offset": ("log/life.rec", header(offset=None)),
-    **{f"excursions.rec, {what}": ("log/excursions.rec", put(content)) for what, content in NO_RECORD.items()},
-    "excursions.rec, gone": ("log/excursions.rec", gone),
+    "excursions.rec, empty": ("log/excursions.rec", put("")),
     "excursions.rec, half": ("log/excursions.rec", half),
     "excursions.rec, no policies": ("log/excursions.rec", header(policies=None)),
     "config.toml, gone": ("config.toml", gone),
     "config.toml, half": ("config.toml", half),
-    "config.toml, cut off before its versions": ("config.toml", put("steps = 3\n")),
     "config.toml, versions are a number": ("config.toml", put("steps = 3\nversions = 1\n")),
     "summary.json, no number of questions": ("summary.json", key(n_questions=None)),
     "summary.json, steps in words": ("summary.json", key(steps="many")),
@@ -137,8 +128,7 @@ def test_what_is_damaged_is_noted_on_the_page_by_its_name(
     """And the rest is drawn: the table of settings, or that of time and health."""
     name, damage = DAMAGES[what]
     if name in NO_PICTURE:  # composing them takes most of the time
-        for picture in ("nmsre", "pen", "scatter", "trace", "mspbe"):
-            monkeypatch.setattr(pictures, f"{picture}_picture", lambda *_: None)
+        monkeypatch.setattr(pictures, "save", lambda *_: None)
     damage(run / name)
     assert cli.main(["report", str(run)]) == 0
     page = (run / "report.html").read_text()

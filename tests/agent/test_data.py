@@ -382,7 +382,7 @@ def test_a_run_with_questions_from_python_says_so(tmp_path: Path, capsys: pytest
     assert "given in Python" in capsys.readouterr().err
 
 
-def test_after_a_kill_during_the_import_resume_and_report_say_what_to_do(
+def test_after_a_kill_during_the_import_every_command_says_what_to_do(
     tmp_path: Path, columns: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Killed by SIGKILL after the recording was begun, in another process, which cannot clean up."""
@@ -394,8 +394,8 @@ def test_after_a_kill_during_the_import_resume_and_report_say_what_to_do(
     np.savez(tmp_path / "t.npz", **stream(100))
     words = f"learn --data {tmp_path / 't.npz'} --columns {columns} --out {tmp_path / 'run'}".split()
     assert subprocess.run([sys.executable, "-c", code, *words], check=False).returncode == -signal.SIGKILL
-    for command in ("resume", "report"):
-        assert cli.main([command, f"{tmp_path / 'run'}"]) == 2
+    for command in ("resume {0}", "report {0}", "export {0}", "learn --backend replay --log {0} --out {0}-again"):
+        assert cli.main(command.format(tmp_path / "run").split()) == 2
         assert "the import was interrupted: remove the folder and run the same `horde learn`" in capsys.readouterr().err
     assert not (tmp_path / "run/summary.json").exists()
     shutil.rmtree(tmp_path / "run")

@@ -48,6 +48,13 @@ def test_a_sensor_that_never_varied_is_not_silent_and_one_that_did_is(alarms: Al
     assert list(alarms.raised) == [("silent", "step 6,500: light has been constant for 600 s")]
 
 
+def test_the_newest_hundred_alarms_are_kept(alarms: Alarms, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(alarms, "_call", lambda *_: None)
+    for k in range(105):
+        alarms._raise("silent", f"{k}", again_s=0.0)
+    assert [sentence for _, sentence in alarms.raised] == [f"{k}" for k in range(5, 105)]
+
+
 def test_divergence_is_not_checked_while_steps_are_deferred(alarms: Alarms) -> None:
     """Reading it would flush them, and change the batches."""
     look(alarms, 10, [0.0, 0.0], horde=SimpleNamespace(n_waiting=3))

@@ -17,6 +17,7 @@ from horde_agent import cli
 from horde_agent.life.life import Life
 from horde_agent.record import Phase, RecordLost, read, snapshots
 from horde_agent.runs.keeping import snapshot_writer as keeping
+from horde_agent.runs.keeping.folder import own_version
 from horde_agent.runs.keeping.snapshot_writer import SnapshotWriter
 from tests.agent.commands import summary_of, toy
 
@@ -145,3 +146,11 @@ def test_a_snapshot_that_cannot_be_written_is_logged_and_the_previous_one_stays(
     assert "the snapshot at step 500 cannot be written (No space left on device)" in caplog.text
     assert [path.name for path in snapshots.found(tmp_path / "a" / "checkpoint")] == [before.name]
     assert not list((tmp_path / "a" / "checkpoint").glob(".*"))
+
+
+def test_a_snapshot_names_the_version_that_the_run_began_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The package may be upgraded meanwhile; the process keeps its code."""
+    upgrade = lambda _age: monkeypatch.setattr(keeping, "own_version", lambda: "9.9")  # noqa: E731
+    lived(tmp_path / "a", "--steps 50 --snapshot-every never", monkeypatch, on_step=upgrade)
+    (path,) = snapshots.found(tmp_path / "a" / "checkpoint")
+    assert snapshots.read(path).facts["version"] == own_version()

@@ -21,6 +21,7 @@ import numpy as np
 import pytest
 
 from horde_agent import cli
+from horde_agent.cli import learn
 from horde_agent.life import bodies
 from horde_agent.life import process_env as apart
 from horde_agent.life.excursions import ExcursionConfig
@@ -294,7 +295,7 @@ def test_a_process_that_dies_before_the_first_observation_is_reported_in_one_sen
     monkeypatch.chdir(tmp_path)
     name = "tests.agent.process_bodies:" + ("DiesInReset-v0" if when == "reset" else "Odd-v0")
     settings = {"dies": True} if when == "make" else {}
-    monkeypatch.setattr(cli, "_make_env", lambda _config: ProcessEnv(name, **settings))
+    monkeypatch.setattr(learn, "make_env", lambda _config: ProcessEnv(name, **settings))
     assert cli.main(["learn", "--steps", "30", "--out", "a"]) == 1
     err = capsys.readouterr().err
     assert f"the process of the environment {name} ended by itself (exit code 3)" in err
@@ -355,6 +356,6 @@ def test_the_simulator_has_a_separate_process_if_that_is_faster(
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: cores, raising=False)
     monkeypatch.setattr(bodies, "ProcessEnv", lambda name, **_: ("apart", name))
     monkeypatch.setattr(gymnasium, "make", lambda name, **_: ("here", name))
-    made = cli._make_env(LearnConfig(realtime=realtime))
+    made = learn.make_env(LearnConfig(realtime=realtime))
     assert made == ("apart" if is_apart else "here", "horde_env:CritterbotPen-v0")
     assert apart.is_worthwhile() == (len(cores) > 1)

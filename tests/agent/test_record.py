@@ -221,7 +221,7 @@ def test_only_the_newest_files_are_read_for_the_end_of_a_recording(tmp_path: Pat
     path.unlink()
     (tmp_path / "life-2.rec").write_bytes(b"damaged\n")
     (tmp_path / "life-old.rec").write_bytes(b"another file")
-    assert read(path, newest=12).rows["step"].tolist() == list(range(30, 45)), "whole files, at least that many rows"
+    assert read(path, newest=12).rows["step"].tolist() == list(range(33, 45))
     with Recorder.resume(path, 27, is_redone=True) as recorder:
         assert recorder.since.rows["step"].tolist() == list(range(27, 45))
         for k in range(27, 60):

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import gymnasium
 import pytest
 
-from horde_agent import cli
+from horde_agent.cli import learn
 from horde_agent.record import read, snapshots
 from horde_agent.record.segments import encode_header
 from tests.agent.commands import refused
@@ -231,7 +231,7 @@ def test_invalid_settings_are_refused(case: Case, unchanged: None, capsys: pytes
 def test_invalid_questions_and_damaged_runs_are_refused(
     case: Case, here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(cli, "_make_env", lambda _config: ToyBody())
+    monkeypatch.setattr(learn, "make_env", lambda _config: ToyBody())
     case.damage(here)
     err = refused(case.words.split(), capsys, is_alone=False)
     assert all(part in err for part in ([case.said] if isinstance(case.said, str) else case.said)), err

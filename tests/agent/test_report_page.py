@@ -14,10 +14,11 @@ from horde_agent.measures.excursion_table import ExcursionTable
 from horde_agent.measures.nmsre import Outcomes
 from horde_agent.measures.passes import curves, policy_scores
 from horde_agent.measures.returns import PolicyUnderTest
-from horde_agent.runs.config import LearnConfig, to_toml
+from horde_agent.runs.config import LearnConfig
 from horde_agent.runs.jobs.tables import QUESTION_COLUMNS
 from horde_agent.runs.keeping.folder import RunFolder, write_csv, write_json
 from horde_agent.runs.showing import pictures, report
+from horde_agent.runs.toml import to_toml
 
 SUMMARY: dict[str, Any] = {
     "steps": 12_345,
@@ -178,8 +179,8 @@ def test_a_dash_stands_for_what_is_not_known(tmp_path: Path) -> None:
     ],
 )
 def test_the_page_says_how_many_estimates_are_valid(facts: dict[str, Any] | None, said: str) -> None:
-    assert report._validity(facts).endswith(said)
-    assert bool(report._validity(facts)) is bool(said)
+    assert pictures.validity(facts).endswith(said)
+    assert bool(pictures.validity(facts)) is bool(said)
 
 
 # ---- pictures --------------------------------------------------------------------------------------------------------
@@ -207,7 +208,7 @@ def table_of(tests: list[Outcomes], n_demons: int) -> ExcursionTable:
 def test_dots_are_of_the_second_half_at_the_longest_time_scale() -> None:
     """Five excursions of two questions about channel 0, at gamma .9 and .5, and one about channel 1."""
     tests = table_of([outcomes(1, [4, 5, 6], 5)], 7)
-    found = report._scatter_groups(tests, policy_scores(tests), ["light", "wall"], ["left", "right"])
+    found = pictures.scatter_groups(tests, policy_scores(tests), ["light", "wall"], ["left", "right"])
     assert list(found) == ["light, gamma 0.9", "wall, gamma 0.5"]
     predictions, returns = found["light, gamma 0.9"]["right"]
     assert returns.tolist() == [6.0, 9.0, 12.0]

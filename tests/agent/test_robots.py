@@ -22,7 +22,7 @@ from horde_agent.life.robots import Robots
 from horde_agent.life.student import Student, relearn
 from horde_agent.policies import StickyRandom
 from horde_agent.record import NO_ACTION, Flag, Phase, Recorder, snapshots
-from horde_agent.runs.jobs.session import complete
+from horde_agent.runs.jobs.relearn import complete
 from horde_agent.runs.keeping.folder import RunFolder
 from tests.agent.doubles import N_ACTIONS, ToyBody, horde_of, live, toy_questions
 from tests.agent.kills import SAME, differences, lived_with_kills

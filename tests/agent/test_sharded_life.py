@@ -19,7 +19,7 @@ from rich.console import Console
 
 from horde_agent import cli
 from horde_agent.cluster import ShardedHorde
-from horde_agent.runs.jobs.session import complete
+from horde_agent.runs.jobs.relearn import complete
 from horde_agent.runs.keeping import run as runs
 from horde_agent.runs.keeping.doctor import examine
 from horde_agent.runs.keeping.folder import RunFolder

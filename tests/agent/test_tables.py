@@ -23,8 +23,7 @@ from horde_agent.runs.config import LearnConfig
 from horde_agent.runs.ending import Cause, End
 from horde_agent.runs.jobs import tables
 from horde_agent.runs.jobs.holdout import Holdout, shown_demons
-from horde_agent.runs.jobs.sources.source import NOT_RECORDED, Outcome
-from horde_agent.runs.jobs.tables import write_tables
+from horde_agent.runs.jobs.tables import NOT_RECORDED, Outcome, write_tables
 from horde_agent.runs.keeping.folder import RunFolder
 from horde_agent.runs.keeping.run import Run
 from tests.agent.doubles import ToyBody

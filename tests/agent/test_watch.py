@@ -31,6 +31,7 @@ import pytest
 from numpy.typing import NDArray
 
 from horde_agent import cli
+from horde_agent.cli import learn
 from horde_agent.gvf import GVF, Channel
 from horde_agent.horde import Horde
 from horde_agent.interface import Interface
@@ -40,7 +41,6 @@ from horde_agent.policies import ConstantAction, StickyRandom
 from horde_agent.record import Flag, Phase, Recorder, Row, read
 from horde_agent.record.segments import encode_header
 from horde_agent.runs.config import BadInput, LearnConfig
-from horde_agent.runs.ending import SignalHandler
 from horde_agent.runs.keeping.folder import RunFolder
 from horde_agent.watch import server
 from horde_agent.watch.reader import RunReader
@@ -445,15 +445,13 @@ def test_a_page_that_cannot_be_opened_stops_the_body(monkeypatch: pytest.MonkeyP
     def refuse(*_: Any) -> None:
         raise BadInput("no port is free")
 
-    monkeypatch.setattr(cli, "open_beside", refuse)
+    monkeypatch.setattr(learn, "open_beside", refuse)
     done = list[str]()
     run = SimpleNamespace(config=LearnConfig(watch=True), folder=SimpleNamespace(path=Path("run")), close=lambda: None)
-    job: Any = SimpleNamespace(
-        run=run, close_source=lambda: done.append("stopped"), obey_second_ctrl_c=lambda: done.append("obeyed")
-    )
+    job: Any = SimpleNamespace(run=run, close=lambda: done.append("stopped"), say=print)
     with pytest.raises(BadInput, match="no port is free"):
-        cli._finish(job, SignalHandler())
-    assert done == ["stopped", "obeyed"]
+        learn._finish(job)
+    assert done == ["stopped"]
 
 
 @contextmanager

@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 from horde_agent import cli
+from horde_agent.cli import learn
 from horde_agent.runs.showing import report
 from tests.agent.doubles import ToyBody
 
@@ -25,7 +26,7 @@ def main(folder: Path, words: list[str]) -> int:
             while not (folder / "go").exists():
                 time.sleep(0.01)
 
-    cli._make_env = lambda _config: ToyBody(on_step=pause)  # type: ignore[assignment]
+    learn.make_env = lambda _config: ToyBody(on_step=pause)  # type: ignore[assignment]
     report._pictures = lambda *_: []
     return cli.main(words)
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import chain
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +23,8 @@ from horde_agent.interface import Interface
 from horde_agent.policies import Policy
 from horde_agent.record import Phase, Stream
 from horde_agent.runs.config import BadInput
+from horde_agent.runs.data.tables import Table
+from horde_agent.runs.keeping.run import HeaderEnv
 from horde_agent.types import Floats, Integers, Tiles
 
 _BLOCK = 256  # rows of a batch; every fifth batch is held out
@@ -32,21 +34,6 @@ _MOST_PASSES = 10
 _THINNED_FROM = 1024  # batches, after which only every second one is used; after half as many more every fourth, ...
 _PENALTY = 1e-6
 _RAREST = 1e-6  # smallest estimate: its inverse is a ratio that a Horde can bear
-
-
-class Rows(Protocol):
-    """A data set: streams that can be iterated again, and a description of the robot as in a recording's header."""
-
-    @property
-    def header(self) -> dict[str, Any]:
-        """The description."""
-
-    @property
-    def notes(self) -> list[str]:
-        """Remarks for the report."""
-
-    def __iter__(self) -> Iterator[Stream]:
-        """Yield the rows in consecutive parts."""
 
 
 @dataclass(frozen=True)
@@ -67,41 +54,19 @@ class LogisticPolicy:
         return np.asarray(p / p.sum())
 
 
-class WithBehaviour:
-    """A data set with b from a policy; `estimate` are facts about an estimated one, for the header."""
+def act_by(table: Table, policy: Policy | str) -> None:
+    """Give a table the action probabilities of a policy; of an estimated one for "estimate".
 
-    def __init__(
-        self, rows: Rows, policy: Policy, interface: Interface, estimate: dict[str, float] | None = None
-    ) -> None:
-        self._rows, self._policy, self._interface = rows, policy, interface
-        known = {} if estimate is None else {"b_estimate": estimate}
-        self.header = {**rows.header, "b_known": True, **known}
-
-    @property
-    def notes(self) -> list[str]:
-        """Remarks of the data set."""
-        return self._rows.notes
-
-    def __iter__(self) -> Iterator[Stream]:
-        """Yield the rows with b.
-
-        Raises:
-            BadInput: If the policy gives the action of a row no probability in (0, 1].
-        """
-        for part in self._rows:
-            rows = part.rows
-            for i in np.flatnonzero(rows["phase"] == Phase.BEHAVE).tolist():
-                observation, action = rows["observation"][i], int(rows["action"][i])
-                tiles = self._interface.encode(observation)
-                b = float(self._policy.probabilities(observation.astype(np.float64), tiles)[action])
-                if not 0.0 < b <= 1.0:
-                    where = f"action {action} of step {rows['step'][i]:,}"
-                    raise BadInput(f"the policy given as b gives {where} the probability {b}, expected one in (0, 1]")
-                rows["b"][i] = b
-            yield Stream(rows, self.header)
+    Raises:
+        BadInput: If a row is invalid, or there are too few to estimate a policy.
+    """
+    interface = Interface.of(HeaderEnv(table.header))
+    if isinstance(policy, str):
+        policy, table.b_estimate = estimate_behaviour(table, interface)
+    table.behaviour = policy, interface
 
 
-def estimate_behaviour(rows: Rows, interface: Interface) -> tuple[LogisticPolicy, dict[str, float]]:
+def estimate_behaviour(rows: Table, interface: Interface) -> tuple[LogisticPolicy, dict[str, float]]:
     """Return the behaviour policy estimated from a data set's actions, and facts about the fit.
 
     The facts are the log-loss per row on held-out rows, that of the actions' frequencies, T and the number of rows.

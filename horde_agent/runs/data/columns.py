@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_type_hints
 
-from horde_agent.runs.config import BadInput, toml_value
+from horde_agent.runs.config import BadInput
+from horde_agent.runs.toml import toml_value, typed
 from horde_agent.types import real_number
 
 ESTIMATE = "estimate"
@@ -132,10 +133,17 @@ class Columns:
         Raises:
             BadInput: If a key is unknown, missing or invalid; the message names it.
         """
-        known = {one.name: one.type for one in fields(cls)}
+        kinds = get_type_hints(cls)
         if base is None and (lacking := [key for key in ("channel", "period_s") if key not in table]):
             raise BadInput(f"it has no {lacking[0]!r}")
-        given = {key: _checked(key, value, str(known.get(key))) for key, value in table.items()}
+        given: dict[str, Any] = {}
+        for key, value in table.items():
+            if key not in kinds:
+                raise BadInput(f"unknown key {key!r}: choose {', '.join(kinds)}")
+            try:
+                given[key] = channels(value) if key == "channel" else typed(value, kinds[key])
+            except ValueError as error:
+                raise error if isinstance(error, BadInput) else BadInput(f"{key} {error}") from None
         columns = cls(**given) if base is None else replace(base, **given)
         if not 0.0 < columns.period_s < math.inf:
             raise BadInput(f"period_s must be > 0, not {columns.period_s}")
@@ -160,13 +168,15 @@ def default_layout(n: int) -> str:
     return '[[tiling]]\ngroup = "obs"\nintervals = [8]\ntilings = 8\n' + (pairs if n > 1 else "")
 
 
-def channels(tables: Sequence[Mapping[str, Any]]) -> tuple[ChannelColumn, ...]:
+def channels(tables: Any) -> tuple[ChannelColumn, ...]:
     """Return the channels of `[[channel]]` tables.
 
     Raises:
         BadInput: If one lacks its column, or has an unknown key or an invalid range.
     """
     found = []
+    if not (isinstance(tables, list) and tables and all(isinstance(table, dict) for table in tables)):
+        raise BadInput("channel must be [[channel]] tables")
     for table in tables:
         if unknown := sorted(set(table) - set(ChannelColumn._fields)):
             raise BadInput(f"[[channel]] has an unknown key {unknown[0]!r}: choose {', '.join(ChannelColumn._fields)}")
@@ -179,25 +189,3 @@ def channels(tables: Sequence[Mapping[str, Any]]) -> tuple[ChannelColumn, ...]:
             raise BadInput(f"channel {name!r}: low must be below high, not {low} and {high}")
         found.append(ChannelColumn(**{**table, **numbers, "name": name, "group": str(table.get("group") or name)}))
     return tuple(found)
-
-
-def _checked(key: str, value: Any, kind: str) -> Any:
-    match kind:
-        case "tuple[ChannelColumn, ...]":
-            if isinstance(value, list) and value and all(isinstance(one, dict) for one in value):
-                return channels(value)
-            raise BadInput("channel must be [[channel]] tables")
-        case "tuple[str, ...]":
-            if isinstance(value, list) and value and all(isinstance(one, str) for one in value):
-                return tuple(value)
-            raise BadInput(f"{key} must be a list of names, not {value!r}")
-        case "float":
-            return real_number(key, value)
-        case "bool" if isinstance(value, bool):
-            return value
-        case "str | None" | "str" if isinstance(value, str):
-            return value
-        case "None":
-            names = ", ".join(one.name for one in fields(Columns))
-            raise BadInput(f"unknown key {key!r}: choose {names}")
-    raise BadInput(f"{key} must be {'true or false' if kind == 'bool' else 'a text'}, not {value!r}")

@@ -13,6 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from horde_agent.interface import Interface
+from horde_agent.policies import Policy
 from horde_agent.record import NO_ACTION, Flag, Phase, Stream, row_dtype
 from horde_agent.runs.config import BadInput
 from horde_agent.runs.data.columns import ESTIMATE, Columns
@@ -39,6 +41,8 @@ class Table:
     Attributes:
         header: As of a recording: channels, actions, ranges, period.
         columns: As given, with the ranges and actions found in the table.
+        behaviour: The policy that acted, and the interface that encodes its observations; None if b is a column.
+        b_estimate: Facts about an estimated policy, for the header.
 
     Raises:
         BadInput: If a column is missing, or an unknown range or number of actions cannot be found.
@@ -53,6 +57,8 @@ class Table:
         if is_open or (columns.action is not None and not columns.actions):
             self.columns = self._with_ranges(columns)
         self._notes = notes
+        self.behaviour: tuple[Policy, Interface] | None = None
+        self.b_estimate: dict[str, float] | None = None
 
     @property
     def notes(self) -> list[str]:
@@ -72,6 +78,7 @@ class Table:
             {"name": c.name, "group": c.group, "unit": c.unit, "is_sensor": c.sensor, "step": c.step}
             for c in columns.channel
         ]
+        is_density = any((c.name, c.group) == ("b", "action") for c in columns.channel)
         return {
             "channels": described,
             "actions": list(columns.actions) or ["unknown"],
@@ -81,7 +88,8 @@ class Table:
             "tile_layout": columns.tile_layout,
             "notes": self.notes,
             "tests_excursions": columns.tests_excursions,
-            "b_known": columns.b is not None or any((c.name, c.group) == ("b", "action") for c in columns.channel),
+            "b_known": columns.b is not None or self.behaviour is not None or is_density,
+            **({} if self.b_estimate is None else {"b_estimate": self.b_estimate}),
         }
 
     def _with_ranges(self, columns: Columns) -> Columns:
@@ -110,7 +118,8 @@ class Table:
         """Yield the rows in consecutive parts.
 
         Raises:
-            BadInput: At an invalid value; the message names the row and the column.
+            BadInput: At an invalid value; the message names the row and the column. If the behaviour gives the action
+                of a row no probability in (0, 1].
         """
         self._n_dropped, n_read = 0, 0
         header, before = self.header, _Before()
@@ -118,6 +127,8 @@ class Table:
             assert chunk is not None
             rows = self._rows(chunk, after, before, n_read)
             n_read += len(self._column(chunk, self.columns.channel[0].column))
+            if self.behaviour is not None:
+                _act_by(*self.behaviour, rows)
             if len(rows):
                 yield Stream(rows, header)
         if before.step < 0:
@@ -249,6 +260,17 @@ class Table:
                 f"{self.where}: the column {name!r} must hold a number per row, not {found.dtype} {found.shape}"
             )
         return found.astype(np.float64)
+
+
+def _act_by(policy: Policy, interface: Interface, rows: NDArray[Any]) -> None:
+    """Write b of a policy into the rows with an action."""
+    for i in np.flatnonzero(rows["phase"] == Phase.BEHAVE).tolist():
+        observation, action = rows["observation"][i], int(rows["action"][i])
+        b = float(policy.probabilities(observation.astype(np.float64), interface.encode(observation))[action])
+        if not 0.0 < b <= 1.0:
+            where = f"action {action} of step {rows['step'][i]:,}"
+            raise BadInput(f"the policy given as b gives {where} the probability {b}, expected one in (0, 1]")
+        rows["b"][i] = b
 
 
 class _Before:

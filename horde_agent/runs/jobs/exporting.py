@@ -31,8 +31,10 @@ from horde_agent.runs.data.episodes import Predict, episodes_of
 from horde_agent.runs.data.files import NEEDS_PYARROW
 from horde_agent.runs.data.lerobot import write_lerobot
 from horde_agent.runs.data.minari import write_minari
-from horde_agent.runs.jobs.session import one_horde, recorded_facts, restored_run
+from horde_agent.runs.jobs.recorded import recorded_facts
+from horde_agent.runs.jobs.relearn import one_horde, restored_run
 from horde_agent.runs.keeping.folder import RunFolder, write_whole
+from horde_agent.runs.keeping.resume import refuse_part
 
 FORMATS = ("parquet", "mcap", "minari", "lerobot")
 DAY_S = 86_400.0
@@ -46,13 +48,14 @@ def export(run: Path, to: str, out: Path | None = None) -> Path:
     `out` is a folder, or a file for MCAP; in `export` of the run's folder when None.
 
     Raises:
-        BadInput: If the format is unknown, the recording or a package is missing, the data set exists, or nothing was
-            learned.
+        BadInput: If the format is unknown, the recording or a package is missing, the data set exists or was
+            not imported as a whole, or nothing was learned.
         ValueError: If the recording cannot be read.
     """
     folder = RunFolder(run)
     if to not in FORMATS:
         raise BadInput(f"unknown format {to!r}: choose {', '.join(FORMATS)}, tensorboard")
+    refuse_part(folder)
     if to in ("minari", "lerobot"):
         return _to_data_set(folder, to, out or folder.exported / to)
     if not folder.life.is_file():

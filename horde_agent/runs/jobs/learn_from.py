@@ -15,12 +15,13 @@ from horde_agent.cluster import AnyHorde
 from horde_agent.interface import Interface
 from horde_agent.policies import is_policy
 from horde_agent.runs.config import BadInput, LearnConfig, resolve
+from horde_agent.runs.data.behaviour import act_by
 from horde_agent.runs.data.columns import ESTIMATE, Columns
 from horde_agent.runs.data.files import as_chunk, chunks_of, is_table
 from horde_agent.runs.data.lerobot import open_lerobot
 from horde_agent.runs.data.minari import open_minari
 from horde_agent.runs.data.tables import Chunk, Table
-from horde_agent.runs.jobs.session import learning_from, with_behaviour
+from horde_agent.runs.jobs.data_set import learning_from
 from horde_agent.runs.keeping.folder import RunFolder
 from horde_agent.runs.keeping.run import IN_PYTHON, HeaderEnv, Questions
 
@@ -111,20 +112,21 @@ def learn_from(
         names["b"] = None if policy is not None else b
         facts = {"period_s": period_s, "actions": tuple(action_names), "tile_layout": tile_layout}
         table = _table(observations, names, channels, ranges, facts)
-    rows = with_behaviour(table, policy)
+    if policy is not None:
+        act_by(table, policy)
     folder = RunFolder.create(config)
     config = replace(config, out=folder.path)
     with folder.locked():
         try:
             own: Any = questions if is_own else None
-            session = learning_from(rows, config, folder, Console(stderr=True, quiet=True), questions=own)
-            session.begin()
-            summary = session.learn()
+            job = learning_from(table, config, folder, Console(stderr=True, quiet=True), questions=own)
+            job.begin()
+            summary = job.learn()
         except BaseException:
             if not folder.summary.is_file():
                 folder.give_back()
             raise
-    return Learned(session.run.horde, session.run.interface, summary, folder.path)
+    return Learned(job.run.horde, job.run.interface, summary, folder.path)
 
 
 def interface_of(data: Any) -> Interface:

@@ -14,14 +14,15 @@ from horde_agent.interface import Interface
 from horde_agent.life.feed import shards_of
 from horde_agent.life.observers import MspbeWatch, Sample, sample, sound_demons
 from horde_agent.life.student import Student, predict_along
+from horde_agent.life.timing import Durations
 from horde_agent.measures.nmsre import NO_VARIANCE, are_nearly_constant, nmsre_text, quantisation_steps
 from horde_agent.measures.passes import PolicyScores, final_nmsre, nmsre_along, policy_scores
 from horde_agent.measures.return_errors import ReturnErrors
 from horde_agent.measures.returns import returns_along
 from horde_agent.policies import Behaviour
 from horde_agent.record import A_DAY, Phase, Stream, read
+from horde_agent.runs.ending import End
 from horde_agent.runs.jobs import holdout
-from horde_agent.runs.jobs.sources.source import Outcome
 from horde_agent.runs.keeping.folder import own_version, write_csv, write_json
 from horde_agent.runs.keeping.run import Run
 from horde_agent.types import Bools, Floats, Integers
@@ -44,7 +45,26 @@ empty if unknown."""
 TRACE_COLUMNS = ("question", "channel", "panel", "t_s", "prediction", "actual")
 CURVE_COLUMNS = ("excursion", "step", "robot_time_s", "policy", "mean_nmsre", "mean_nmsre_online", "median_nmsre")
 
+NOT_RECORDED: dict[str, Any] = dict.fromkeys(("deadlines_missed", "crc_errors", "link_losses", "s_without_link"))
+"""Values of the summary that a recording does not contain."""
+
 _NEGLIGIBLE = 0.05  # maximum share of a shown return beyond the end of the excursion
+
+
+class Outcome(NamedTuple):
+    """Facts of a job that has ended for the tables, besides its student."""
+
+    steps: int  # the last step
+    end: End  # what ended the stream
+    robot: Mapping[str, Any]  # the summary's gaps and faults of the robot
+    details: Mapping[str, Any] = {}  # further facts for details.json
+    fault: BaseException | None = None  # the exception to raise after the tables were written; None without one
+    samples: Sequence[Sample] = ()  # of the MSPBE; empty for a log
+    cycle_s: Durations = Durations()  # durations of the robot's cycles
+    lived_before_s: float = 0.0  # duration of the run in earlier processes, in seconds
+    has_tests: bool = False  # whether the environment supports test excursions
+    score: holdout.Holdout | None = None  # on the held-out part of a log; None for a life
+    passes: float = 0.0  # number of passes over the other part
 
 
 def write_tables(run: Run, student: Student, outcome: Outcome, wall_s: float | None) -> dict[str, Any]:
@@ -52,7 +72,7 @@ def write_tables(run: Run, student: Student, outcome: Outcome, wall_s: float | N
     student.catch_up()
     run.folder.seal(tables=False)
     results = _tests(run, student, outcome) if outcome.score is None else _held_out(run, outcome.score, outcome.passes)
-    write_json(run.folder.details, _details(run) | results.details | dict(outcome.details))
+    write_json(run.folder.details, _details(run, outcome.end) | results.details | dict(outcome.details))
     summary = _summary(run, student, outcome, results, wall_s)
     write_json(run.folder.summary, summary)
     run.folder.seal()
@@ -163,23 +183,21 @@ def _summary(run: Run, student: Student, outcome: Outcome, results: _Results, wa
         "seed": run.config.seed,
         "weights_sha256": horde.weights_sha256(),
         "version": own_version(),
-        "stopped_early": run.end.is_early,
+        "stopped_early": outcome.end.is_early,
         **{name: robot[name] for name in ("link_losses", "s_without_link")},
         "n_nearly_constant": n_nearly_constant(results.nmsre, results.variance, results.steps, sound),
     }
 
 
-def _details(run: Run) -> dict[str, Any]:
+def _details(run: Run, end: End) -> dict[str, Any]:
     return {
-        "compile_s": run.compile_s,
         "channels": [channel.name for channel in run.interface.channels],
         "actions": list(run.interface.actions),
         "set_aside_because": run.horde.divergence_reason,
         "skipped_because": run.horde.skipped_because,
-        "stopped_early": run.end.is_early,
-        "stopped_by": run.end.why,
-        "ended_by": run.end.cause.code,
-        "unfinished": run.is_unfinished,
+        "stopped_early": end.is_early,
+        "stopped_by": end.why,
+        "ended_by": end.cause.code,
         "mspbe": run.watch.facts(),
         "shards": [shard._asdict() for shard in shards_of(run.horde)],
     }

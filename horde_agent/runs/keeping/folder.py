@@ -17,7 +17,7 @@ checkpoint/          the newest snapshots of the run's state (horde_agent.record
 report.html          a page made from the files above, with its pictures
 
 A table is complete or absent. After a crash, `horde report` learns missing tables again from the log
-(horde_agent.runs.jobs.session).
+(horde_agent.runs.jobs.relearn).
 """
 
 from __future__ import annotations
@@ -31,17 +31,20 @@ import os
 import platform
 import shutil
 import subprocess
+import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
+from itertools import count
 from pathlib import Path
 from typing import Any
 from zlib import crc32
 
 from horde_agent.record.segments import record_files
-from horde_agent.runs.config import BadInput, LearnConfig, to_toml
+from horde_agent.runs.config import BadInput, LearnConfig
+from horde_agent.runs.toml import to_toml
 
 try:
     import fcntl
@@ -87,8 +90,13 @@ class RunFolder:
             BadInput: If the folder contains a run or cannot be written.
         """
         questions, known, made, is_claimed = _question_file(config), versions(), list[Path](), False
+        place = config.out or Path("runs")
         try:
-            folder = cls(_next_free(config.backend, made) if config.out is None else _made(config.out, made))
+            made += [folder for folder in (place, *place.parents) if not folder.exists()]
+            place.mkdir(parents=True, exist_ok=True)
+            if config.out is None:
+                made.insert(0, place := _next_free(place / config.backend))
+            folder = cls(place)
             folder._made = made
             with folder.config.open("x", encoding="utf-8") as file:
                 is_claimed = True
@@ -148,6 +156,12 @@ class RunFolder:
         entry = {**event, "time": datetime.now(UTC).isoformat(timespec="seconds")}
         with suppress(OSError), self.events.open("a", encoding="utf-8") as file:
             file.write(json.dumps({**entry, "crc": checksum(entry)}) + "\n")
+
+    def settings(self) -> dict[str, Any]:
+        """Return the contents of config.toml, unchecked; empty if it cannot be read."""
+        with suppress(OSError, ValueError):
+            return tomllib.loads(self.config.read_text(encoding="utf-8-sig"))
+        return {}
 
     def is_imported(self) -> bool:
         """Return whether the recording was imported, as a whole, from a data set or a log."""
@@ -211,26 +225,13 @@ def _question_file(config: LearnConfig) -> bytes | None:
         raise BadInput(f"the question file {config.questions} cannot be read ({error.strerror})") from None
 
 
-def _next_free(backend: str, made: list[Path]) -> Path:
-    """Create and return the next free runs/BACKEND-N; two processes never get the same one."""
-    _made(Path("runs"), made)
-    n = 1
-    while True:
-        path = Path("runs") / f"{backend}-{n}"
+def _next_free(prefix: Path) -> Path:
+    """Create and return the next free PREFIX-N; two processes never get the same one."""
+    for n in count(1):
         with suppress(FileExistsError):
-            path.mkdir()
-            made.insert(0, path)
+            (path := prefix.with_name(f"{prefix.name}-{n}")).mkdir()
             return path
-        n += 1
-
-
-def _made(path: Path, made: list[Path]) -> Path:
-    """Create a folder and its parents, insert the new ones into `made`, and return it."""
-    missing = [folder for folder in (path, *path.parents) if not folder.exists()]
-    for folder in reversed(missing):
-        folder.mkdir(exist_ok=True)
-        made.insert(0, folder)
-    return path
+    raise AssertionError
 
 
 def _remove_empty(folders: Iterable[Path]) -> None:
@@ -278,7 +279,7 @@ def write_whole(path: Path, text: str) -> None:
 
 def write_json(path: Path, table: Mapping[str, Any]) -> None:
     """Write a table as JSON; numbers that are not finite become null."""
-    write_whole(path, json.dumps(_finite(table), indent=2) + "\n")
+    write_whole(path, json.dumps(finite(table), indent=2) + "\n")
 
 
 def write_csv(path: Path, names: Sequence[str], lines: Iterable[Sequence[object]]) -> None:
@@ -328,7 +329,7 @@ def read_lines(file: Path) -> list[dict[str, str]]:
     return found
 
 
-def read_curve(path: Path, columns: Sequence[str], most: int, head: list[str] | None = None) -> list[list[float]]:
+def read_curve(path: Path, columns: Sequence[str], most: int, head: Sequence[str] | None = None) -> list[list[float]]:
     """Return columns of a curve's CSV, thinned to at most `most` points and the last one; NaN for empty cells.
 
     `head` names all columns; the file's first line does when None. Without the file or a column, all are empty.
@@ -393,13 +394,14 @@ def git_commit() -> str | None:
     return answer.stdout.strip() or None
 
 
-def _finite(value: Any) -> Any:
+def finite(value: Any) -> Any:
+    """Return a JSON value with None for numbers that are not finite, which JSON lacks."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, Mapping):
-        return {key: _finite(inner) for key, inner in value.items()}
+        return {key: finite(inner) for key, inner in value.items()}
     if isinstance(value, list | tuple):
-        return [_finite(inner) for inner in value]
+        return [finite(inner) for inner in value]
     return value
 
 

@@ -17,14 +17,13 @@ from horde_agent import questions as families
 from horde_agent.cluster.shards import check_snapshots
 from horde_agent.interface import Interface
 from horde_agent.life.life import Life
-from horde_agent.record import Phase, snapshots
+from horde_agent.record import snapshots
 from horde_agent.record.segments import file_at, record_files
-from horde_agent.runs.config import BadInput, LearnConfig, read_run_config
+from horde_agent.runs.config import BadInput, LearnConfig, read_config
 from horde_agent.runs.keeping.folder import RunFolder, digests, lived_steps, own_version
 from horde_agent.saving import State, untext
 
 _SHARDED = "life/student/horde/own/sharded"  # what a `ShardedHorde` stores, in a snapshot
-_STEPS = (Phase.BEHAVE, Phase.EXCURSION)
 
 
 class Resumption(NamedTuple):
@@ -61,12 +60,11 @@ def settings(folder: RunFolder, steps: int | None) -> LearnConfig:
     """Return the settings of a run to resume.
 
     Raises:
-        BadInput: If they are missing or truncated, the run replayed a log, or its data set was not imported as a whole.
+        BadInput: As in `recorded_config`, or if the run replayed a log or has no recording.
     """
     config = recorded_config(folder)
     if config.backend == "replay":
         raise BadInput(f"{folder.path} replayed a log and cannot be resumed; run `horde learn` again")
-    refuse_part(folder, config)
     if not record_files(folder.life):
         raise BadInput(f"{folder.path} contains no run to resume: log/{folder.life.name} is missing")
     if config.backend == "data" and steps is not None:
@@ -78,19 +76,21 @@ def recorded_config(folder: RunFolder) -> LearnConfig:
     """Return the settings of a run.
 
     Raises:
-        BadInput: If they are missing or truncated: a missing setting would silently get its default.
+        BadInput: If they are missing or truncated (a missing setting would silently get its default), or the run's data
+            set was not imported as a whole.
     """
     if not folder.config.is_file():
         raise BadInput(f"{folder.path} contains no run: config.toml is missing")
-    config, is_whole = read_run_config(folder.config)
-    if not is_whole:
+    config = read_config(folder.config)
+    if "versions" not in folder.settings():
         raise BadInput(f"{folder.config} is cut off before its versions, so settings may be missing")
+    refuse_part(folder)
     return config
 
 
-def refuse_part(folder: RunFolder, config: LearnConfig) -> None:
+def refuse_part(folder: RunFolder) -> None:
     """Raise BadInput if a run's data set was not imported as a whole."""
-    if config.backend == "data" and not folder.is_imported():
+    if folder.settings().get("backend") == "data" and record_files(folder.life) and not folder.is_imported():
         raise BadInput(
             f"{folder.path} holds only a part of its data set, because the import was interrupted: remove the folder "
             "and run the same `horde learn` again"

@@ -1,4 +1,4 @@
-"""Run: the Horde of a run, built from its settings and the interface of its robot, and the folder for its results.
+"""Run: the Horde of a run, its life and its recording, built from its settings and the interface of its robot.
 
 The header of a recording describes the robot, so a Horde can be rebuilt and learn again without the robot.
 """
@@ -6,6 +6,8 @@ The header of a recording describes the robot, so a Horde can be rebuilt and lea
 from __future__ import annotations
 
 import math
+import re
+import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,17 +22,26 @@ from horde_agent.gvf import GVF, named
 from horde_agent.horde import Horde, LearnerConfig, Mode
 from horde_agent.interface import Interface
 from horde_agent.learning.rules import parse_algorithm
-from horde_agent.life.observers import MspbeWatch
+from horde_agent.life.excursions import ExcursionConfig
+from horde_agent.life.life import Life
+from horde_agent.life.observers import MspbeWatch, Sampler
 from horde_agent.life.robot import RobotBody
-from horde_agent.policies import Behaviour
+from horde_agent.life.robots import Robots
+from horde_agent.life.worker import InPlace
+from horde_agent.policies import Behaviour, BehaviourPolicy, EpsilonGreedy, Follow, StickyRandom
+from horde_agent.record import Recorder, row_dtype
 from horde_agent.runs.config import BadInput, LearnConfig
-from horde_agent.runs.ending import Cause, End
-from horde_agent.runs.keeping.folder import RunFolder
+from horde_agent.runs.keeping.folder import RunFolder, unwritable
+from horde_agent.saving import inner
 
 IN_PYTHON = "python"
 """`questions` in the settings of a run whose questions are Python objects."""
 GIVEN_IN_PYTHON = "the questions of this run were given in Python: learn from its data by `horde_agent.learn_from`"
 Questions = Sequence[GVF] | Callable[[Interface], Sequence[GVF]]
+FEW_DEMONS = 1_000  # that learn in less time than two threads need to hand over a job
+
+_TABLES_BYTES = 2_000_000  # of tables, report and pictures, approximately
+_OF_WORLD = re.compile(r"life/(robot\d+/)?world/")  # state of a robot's body, in a snapshot
 _OF_DATA = ("b_known", "b_estimate")  # keys of a data set's header
 
 
@@ -43,9 +54,6 @@ class Run:
     horde: AnyHorde  # the demons
     folder: RunFolder  # for the results
     notes: Sequence[str] = ()  # remarks on the robot, for the report
-    compile_s: float | None = None  # duration of compiling, in seconds
-    end: End = field(default_factory=lambda: End.of(Cause.STEPS))  # what ended the run
-    is_unfinished: bool = False  # whether its tables were made from its log
     watch: MspbeWatch = field(init=False)  # determines whose MSPBE estimates are valid
 
     def __post_init__(self) -> None:
@@ -176,3 +184,80 @@ class HeaderEnv(gymnasium.Env[Any, Any]):
         self.metadata = {"channels": channels, **known, **{name: header[name] for name in _OF_DATA if name in header}}
         if header.get("tests_excursions"):  # a recording may start during a drive
             self.manoeuvre_frames: list[Any] = []
+
+
+# ---- its life and its recording --------------------------------------------------------------------------------------
+
+
+def new_life(envs: Sequence[gymnasium.Env[Any, Any]], run: Run) -> tuple[Life, Sampler]:
+    """Return a life of one robot or several with a run's settings, at its start, and its samples."""
+    config = run.config
+    excursions = ExcursionConfig(config.excursion_probability, config.horizon)
+    options: dict[str, Any] = {"interface": run.interface, "excursions": excursions}
+    rngs = [np.random.default_rng(config.seed + k) for k in range(len(envs))]
+    behaviours = [_behaviour_of(run) for _ in envs]
+    if len(envs) == 1:
+        # No thread where to switch to it takes longer than to learn.
+        worker = None if config.is_real_time or run.horde.n_demons > FEW_DEMONS else InPlace()
+        life = Life(envs[0], run.horde, behaviours[0], rngs[0], worker=worker, **options)
+    else:
+        assert isinstance(run.horde, Horde), "--shards is refused"
+        life = Robots(envs, run.horde, behaviours, rngs, **options)
+    sampler = Sampler()
+    life.observers += [run.watch, sampler]
+    return life, sampler
+
+
+def _behaviour_of(run: Run) -> BehaviourPolicy:
+    """Return the behaviour of a run's settings.
+
+    Raises:
+        BadInput: If it is greedy in the action values of a question that finds no policy.
+    """
+    config, horde, n_actions = run.config, run.horde, len(run.interface.actions)
+    if config.behaviour == "random":
+        return StickyRandom(n_actions, config.repeat)
+    name = config.behaviour.removeprefix("greedy:")
+    found = [question.name for question in horde.questions if question.finds_policy]
+    if name not in found:
+        raise BadInput(
+            f"--behaviour greedy:{name}: no question finds this policy; there are {', '.join(found) or 'none'}: add a "
+            f"[[control]] table to a question file (docs/questions.md)"
+        )
+    return Follow(EpsilonGreedy(lambda _, tiles: horde.action_values(name, tiles), n_actions, config.epsilon))
+
+
+def restore(life: Life, run: Run, sampler: Sampler, state: dict[str, Any]) -> None:
+    """Restore a life and its observers from a snapshot; without the robot's own state if only its rows are there.
+
+    Raises:
+        ValueError: If they do not fit the snapshot.
+    """
+    if not life.body.is_restorable:
+        state = {k: v for k, v in state.items() if not _OF_WORLD.match(k)}
+    sampler.restore(inner(state, "sampler"))
+    run.watch.restore(inner(state, "watch"))
+    life.restore(inner(state, "life"))
+
+
+def new_recorder(run: Run, env: gymnasium.Env[Any, Any], *, has_tests: bool, **segments: Any) -> Recorder:
+    """Create the recording of a run, with a description of its robot, `env`, in the header.
+
+    `segments` are `Recorder`'s `segment_s` or `segment_bytes`.
+
+    Raises:
+        BadInput: If the disk has too little free space, or the folder cannot be written.
+    """
+    config, interface, folder = run.config, run.interface, run.folder
+    needed = _TABLES_BYTES + (config.steps or 0) * row_dtype(len(interface.channels), config.robots).itemsize
+    if (free := shutil.disk_usage(folder.path).free) < needed:
+        raise BadInput(
+            f"--out {folder.path} has {free / 1e6:.1f} MB free, but this run needs {needed / 1e6:.1f} MB; choose "
+            "another disk, or fewer --steps"
+        )
+    facts = record_header(env, interface) | {"tests_excursions": has_tests}
+    facts |= {"robots": config.robots} if config.robots > 1 else {}
+    try:
+        return Recorder(len(interface.channels), folder.life, facts, **segments)
+    except OSError as error:
+        raise BadInput(unwritable(folder.path, error)) from None

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import base64
 import math
-import tomllib
 from collections.abc import Sequence
 from importlib.util import find_spec
 from itertools import count
@@ -84,17 +83,13 @@ def _read(path: Path) -> FinishedRun:
         questions = read_csv(folder.questions)
     except (OSError, ValueError, RecursionError) as error:
         raise BadInput(f"{path} is damaged ({error}); `horde report {path}` repairs it if possible") from None
-    try:
-        config = tomllib.loads(folder.config.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        config = {}
     known = {q["name"]: float(q["nmsre"]) for q in questions if q.get("nmsre") and q.get("diverged") != "1"}
     curves = {
         "median NMSRE": _curve(path / "learning_curve.csv", "median_nmsre"),
         "mean NMSRE, online": _curve(path / "learning_curve.csv", "mean_nmsre_online"),
         "mean MSPBE estimate": _curve(path / "mspbe_curve.csv", "mspbe_scalar_mean"),
     }
-    return FinishedRun(path.resolve().name, summary, config, known, curves)
+    return FinishedRun(path.resolve().name, summary, folder.settings(), known, curves)
 
 
 def _curve(path: Path, column: str) -> tuple[list[float], list[float]]:

@@ -1,4 +1,4 @@
-"""The pictures of a report, as PNG files. Needs matplotlib (extra `viz`)."""
+"""The figures of a report: pictures, as PNG files, and their captions. Needs matplotlib (extra `viz`)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,13 @@ from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
 
-from horde_agent.measures.passes import Curve
+from horde_agent.measures.excursion_table import ExcursionTable
+from horde_agent.measures.passes import MOST_DOTS, Curve, PolicyScores, curves, dots
+from horde_agent.record import Stream
+from horde_agent.runs.jobs.holdout import shown_demons
+from horde_agent.runs.keeping.folder import RunFolder, read_csv
+from horde_agent.runs.showing.html import figure
+from horde_agent.runs.showing.notes import Notes
 from horde_agent.types import Bools, Floats
 
 # The pen of White, Modayil & Sutton (2012) is 2 m wide; the body's radius keeps its centre off the walls.
@@ -21,6 +27,9 @@ PEN_HALF_SIDE_M = 1.0
 LARGER_BY_M = 0.5  # half a side of a room that is larger than the pen is a multiple of it
 BODY_RADIUS_M = 0.121
 CELL_M = 0.1
+
+Tested = tuple[ExcursionTable, list[PolicyScores]]
+_Lines = Sequence[dict[str, str]]
 
 COLOURS = ("#3b6fb6", "#d1622b", "#3d9a5d", "#8d5bb0", "#b03a4b", "#7a7a7a")
 DPI = 130
@@ -50,6 +59,26 @@ def save(canvas: Figure, place: Path | io.BytesIO) -> None:
     """Write a picture as PNG without a time stamp."""
     with mpl.rc_context({"agg.path.chunksize": 20_000}):
         canvas.savefig(place, format="png", metadata={"Software": None})
+
+
+def figures(
+    folder: RunFolder,
+    noted: Notes,
+    tested: Tested | None,
+    questions: _Lines,
+    stream: Stream | None,
+    details: dict[str, Any],
+) -> list[str]:
+    """Draw all pictures and return their sections; a picture that cannot be drawn is noted."""
+    drawn, known, known_details = noted.drawn, [folder.excursions], [folder.excursions, folder.details]
+    curve, facts = [folder.mspbe_curve, folder.life, folder.details], details.get("mspbe")
+    return [
+        drawn("The picture of the return errors", known, lambda: _nmsre_section(folder, tested, questions)),
+        drawn("The picture of the pen", [folder.life], lambda: _pen_section(folder, stream)),
+        drawn("The picture of predictions", known_details, lambda: _scatter_section(folder, tested, details)),
+        drawn("The picture of predictions over time", [folder.traces], lambda: _trace_section(folder)),
+        drawn("The picture of the MSPBE", curve, lambda: _mspbe_section(folder, stream, facts)),
+    ]
 
 
 def nmsre_picture(curves: Sequence[Curve], sound: Bools, path: Path) -> None:
@@ -99,6 +128,27 @@ def _log_limits(values: Floats) -> tuple[float, float]:
     return max(min(low, 0.5) / 1.3, 1e-4), max(high, mean, 2.0) * 1.5
 
 
+def _sound(questions: _Lines, n_demons: int) -> Bools:
+    """Return which demons have not diverged, shape (n_demons,); all if the questions do not say."""
+    if len(questions) != n_demons:
+        return np.ones(n_demons, dtype=bool)
+    return np.array([question.get("diverged") != "1" for question in questions])
+
+
+def _nmsre_section(folder: RunFolder, tested: Tested | None, questions: _Lines) -> str:
+    if tested is None or not tested[1]:
+        return ""
+    nmsre_picture(curves(*tested), _sound(questions, tested[0].n_demons), folder.path / "nmsre.png")
+    return figure(
+        "Return error of the predictions",
+        "nmsre.png",
+        "One thin line per question, one colour per tested policy; dashed: the median over all questions, bold: the "
+        "mean. The error is the exponential trace (10 excursions) of the squared difference between the prediction "
+        "at the start of a test and the measured return, divided by the variance of that question's returns over the "
+        "whole run (two passes). Below 1, predictions are better than the mean return.",
+    )
+
+
 def half_side(x_m: Floats, y_m: Floats) -> float:
     """Return half the side, in metres, of the square room that a path of positions in metres, shape (n,), lies in.
 
@@ -124,26 +174,36 @@ def visited_share(x_m: Floats, y_m: Floats) -> tuple[Floats, float]:
     return visits, float((visits[reachable] > 0).mean())
 
 
-def pen_picture(x_m: Floats, y_m: Floats, path: Path) -> float:
-    """Draw the robot's path in the pen and a map of its visits; return the share of cells visited.
-
-    Positions of its centre are in metres east and north of the pen's middle, shape (n_steps,).
-    """
+def _pen_section(folder: RunFolder, stream: Stream | None) -> str:
+    """Draw the robot's path in the pen, and a map of its visits."""
+    if stream is None or not len(stream):
+        return ""
+    x, y = (stream.rows["pose"][:, i].astype(np.float64) for i in (0, 1))
+    known = np.isfinite(x) & np.isfinite(y)
+    if not known.any():
+        return ""
+    x, y = x[known], y[known]
     n_shown = 6_000  # steps of the path that are drawn, the latest ones
-    side, (visits, share) = half_side(x_m, y_m), visited_share(x_m, y_m)
+    side, (visits, share) = half_side(x, y), visited_share(x, y)
     canvas, (left, right) = new_canvas(9.6, 4.5, 2)
     _draw_room(left, side)
-    left.plot(x_m[-n_shown:], y_m[-n_shown:], color=COLOURS[0], linewidth=0.5, alpha=0.6)
-    left.plot(x_m[-1:], y_m[-1:], marker="o", color=COLOURS[1], markersize=6)
-    left.set_title(f"path of the last {min(n_shown, len(x_m)):,} steps (10 per second)", fontsize=10)
+    left.plot(x[-n_shown:], y[-n_shown:], color=COLOURS[0], linewidth=0.5, alpha=0.6)
+    left.plot(x[-1:], y[-1:], marker="o", color=COLOURS[1], markersize=6)
+    left.set_title(f"path of the last {min(n_shown, len(x)):,} steps (10 per second)", fontsize=10)
     _draw_room(right, side)
-    limits = (-side, side, -side, side)
     shown = np.ma.masked_equal(visits.T, 0.0)
-    image = right.imshow(shown, origin="lower", extent=limits, cmap="viridis", norm="log")
+    image = right.imshow(shown, origin="lower", extent=(-side, side, -side, side), cmap="viridis", norm="log")
     canvas.colorbar(image, ax=right, label="steps in the cell", shrink=0.85)
     right.set_title(f"{share:.0%} of the 10 cm cells within reach visited", fontsize=10)
-    save(canvas, path)
-    return share
+    save(canvas, folder.path / "pen.png")
+    first = int(stream.rows["step"][0])
+    since = f" From step {first:,} on." if first else ""
+    return figure(
+        "The robot in its pen",
+        "pen.png",
+        "Path and visits of the robot's centre, seen from above. Reachable: at least the robot's radius of 12 cm from "
+        "the walls; obstacles in the pen are not subtracted. The agent does not observe its position." + since,
+    )
 
 
 def _draw_room(axes: Axes, side: float) -> None:
@@ -153,11 +213,12 @@ def _draw_room(axes: Axes, side: float) -> None:
     axes.spines[["top", "right", "left", "bottom"]].set_visible(False)
 
 
-def scatter_picture(groups: Mapping[str, Mapping[str, tuple[Floats, Floats]]], path: Path) -> None:
-    """Draw predictions against the returns that followed, a panel per sensor and a colour per policy.
-
-    `groups` maps sensor to policy to (predictions, returns), both of shape (n,).
-    """
+def _scatter_section(folder: RunFolder, tested: Tested | None, details: dict[str, Any]) -> str:
+    """Draw predictions against the returns that followed, a panel per sensor and a colour per policy."""
+    channels, actions = details.get("channels", []), details.get("actions", [])
+    groups = {} if tested is None else scatter_groups(*tested, channels, actions)
+    if not groups:
+        return ""
     canvas, panels = new_canvas(3.6 * len(groups) + 1.0, 3.9, len(groups))
     for axes, (sensor, policies) in zip(panels, groups.items(), strict=True):
         for colour, (policy, (predictions, returns)) in zip(_cycle(len(policies)), policies.items(), strict=True):
@@ -168,14 +229,41 @@ def scatter_picture(groups: Mapping[str, Mapping[str, tuple[Floats, Floats]]], p
     panels[0].set_ylabel("prediction before (scaled units)")
     handles, labels = panels[0].get_legend_handles_labels()
     canvas.legend(handles, labels, loc="outside right upper", frameon=False, fontsize=8, title="policy followed")
-    save(canvas, path)
+    save(canvas, folder.path / "predictions.png")
+    return figure(
+        "Predictions and returns",
+        "predictions.png",
+        "One dot per test excursion in the second half of the run: the prediction at its start and the measured "
+        f"discounted sum of the scaled reading, at the longest time scale; at most {MOST_DOTS:,} dots per policy, "
+        "evenly spaced. On the dotted line, prediction and return are equal.",
+    )
 
 
-def trace_picture(panels: Mapping[tuple[str, str], tuple[Floats, Floats, Floats]], path: Path) -> None:
-    """Draw predictions and returns over time: a row per sensor, a column per policy or log.
+def scatter_groups(
+    tests: ExcursionTable, tested: Sequence[PolicyScores], channels: list[str], actions: list[str]
+) -> dict[str, dict[str, tuple[Floats, Floats]]]:
+    """Return sensor to policy to (predictions, returns) of the second half of each policy's excursions."""
+    policies = {course.number: course.policy for course in tested}
+    shown = {number: shown_demons(channels, of.channel, of.gamma) for number, of in policies.items()}
+    found = dots(tests, tested, {number: np.array(places) for number, places in shown.items() if places})
+    groups: dict[str, dict[str, tuple[Floats, Floats]]] = {}
+    for number, (predictions, returns) in found.items():
+        policy = policies[number]
+        for j, k in enumerate(shown[number]):
+            name = f"{channels[policy.channel[k]]}, gamma {policy.gamma[k]:g}"
+            groups.setdefault(name, {})[policy.label(actions)] = (predictions[:, j], returns[:, j])
+    return groups
 
-    `panels` maps (sensor, column) to (t in s, prediction, return measured), each of shape (n_steps,).
-    """
+
+def _trace_section(folder: RunFolder) -> str:
+    """Draw predictions and returns over time: a row per sensor, a column per policy or log."""
+    lines: dict[tuple[str, str], list[tuple[float, float, float]]] = {}
+    for line in read_csv(folder.traces):
+        values = (float(line["t_s"]), float(line["prediction"]), float(line["actual"]))
+        lines.setdefault((line["channel"], line["panel"]), []).append(values)
+    if not lines:
+        return ""
+    panels = {key: np.array(values).T for key, values in lines.items()}
     sensors, columns = (list(dict.fromkeys(key[i] for key in panels)) for i in (0, 1))
     size = max(2.3 * len(columns) + 1.2, 8.0), 1.9 * len(sensors) + 0.7
     canvas = Figure(figsize=size, dpi=DPI, layout="constrained")
@@ -194,16 +282,44 @@ def trace_picture(panels: Mapping[tuple[str, str], tuple[Floats, Floats, Floats]
             axes.set_ylabel(f"{sensor}\n(scaled units)", fontsize=9)
     handles, labels = grid[0, 0].get_legend_handles_labels()
     canvas.legend(handles, labels, loc="outside upper right", ncols=2, frameon=False, fontsize=8)
-    save(canvas, path)
+    save(canvas, folder.path / "traces.png")
+    return figure(
+        "Predictions over time",
+        "traces.png",
+        "Final predictions at each step (orange) and the discounted sum of the scaled reading that followed (grey), "
+        "along observations that were not learned from.",
+    )
 
 
-def mspbe_picture(step: Floats, mspbe: Floats, period_s: float, path: Path) -> None:
-    """Draw the mean signed MSPBE estimate over robot time, both arguments of shape (n,)."""
+def _mspbe_section(folder: RunFolder, stream: Stream | None, facts: dict[str, Any] | None) -> str:
+    lines = read_csv(folder.mspbe_curve)
+    if len(lines) < 2:
+        return ""
+    step, mspbe = (np.array([float(line[c] or "nan") for line in lines]) for c in ("step", "mspbe_scalar_mean"))
+    period_s = float(stream.header.get("period_s", 1.0)) if stream is not None else 1.0
     canvas, [axes] = new_canvas(8.0, 3.0)
     axes.plot(step * period_s / 3600.0, mspbe, color=COLOURS[2], linewidth=1.6)
     axes.axhline(0.0, color="0.5", linewidth=0.8)
     style_axes(axes, xlabel="robot time (h)", ylabel="mean MSPBE estimate\n(squared scaled units)")
-    save(canvas, path)
+    save(canvas, folder.path / "mspbe.png")
+    return figure(
+        "Online measure of learning",
+        "mspbe.png",
+        "The scalar estimate of the mean squared projected Bellman error, averaged over all questions that have not "
+        "diverged. It starts at 0 and rises while the secondary weights w learn. The MSPBE is never negative, but the "
+        "estimate can be while w lags behind theta: read negative values as near 0. " + validity(facts),
+    )
+
+
+def validity(facts: dict[str, Any] | None) -> str:
+    """Return a sentence on how many MSPBE estimates are valid; empty if it is unknown."""
+    if facts is None or facts["valid_after_updates"] is None:
+        return ""
+    not_yet = "none is" if not facts["n_not_yet_valid"] else f"{facts['n_not_yet_valid']:,} are"
+    return (
+        f"An estimate is valid after {facts['valid_after_updates']:,.0f} updates of its question, which w needs to "
+        f"change: {facts['n_valid']:,} are valid, {not_yet} not yet."
+    )
 
 
 def comparison_picture(curves: Mapping[str, tuple[Sequence[float], Sequence[float]]], title: str) -> bytes:

@@ -8,28 +8,24 @@ from __future__ import annotations
 
 import os
 import tomllib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from statistics import fmean, median
-from typing import Any, TypeVar
+from typing import Any
 
-import numpy as np
 from rich.console import Console
 
 from horde_agent.life.timing import duration
 from horde_agent.measures.excursion_table import ExcursionTable
 from horde_agent.measures.nmsre import nmsre_text
-from horde_agent.measures.passes import MOST_DOTS, PolicyScores, curves, dots, policy_scores
-from horde_agent.record import A_DAY, Stream, read
+from horde_agent.measures.passes import PolicyScores, policy_scores
+from horde_agent.record import A_DAY, read
 from horde_agent.runs.config import BadInput
-from horde_agent.runs.jobs.holdout import shown_demons
-from horde_agent.runs.jobs.session import complete, has_gone_on, missing_tables
-from horde_agent.runs.keeping.folder import RunFolder, read_csv, read_json, read_lines, write_whole
+from horde_agent.runs.jobs.relearn import complete, has_gone_on, missing_tables
+from horde_agent.runs.keeping.folder import RunFolder, read_json, read_lines, write_whole
 from horde_agent.runs.showing import html
-from horde_agent.runs.showing.html import figure, section
-from horde_agent.types import Bools, Floats
-
-T = TypeVar("T")
+from horde_agent.runs.showing.html import section
+from horde_agent.runs.showing.notes import Notes
 
 NO_PICTURES = "Pictures need matplotlib: pip install -e '.[viz]', then run `horde report` again."
 N_WORST = 12
@@ -128,210 +124,20 @@ def _summary(folder: RunFolder) -> dict[str, Any]:
         ) from None
 
 
-_Tested = tuple[ExcursionTable, list[PolicyScores]]
 _Lines = Sequence[dict[str, str]]
 
 
-def _tested(path: Path) -> _Tested:
+def _tested(path: Path) -> tuple[ExcursionTable, list[PolicyScores]]:
     tests = ExcursionTable.read(path)
     return tests, policy_scores(tests)
 
 
-def _sound(questions: _Lines, n_demons: int) -> Bools:
-    """Return which demons have not diverged, shape (n_demons,); all if the questions do not say."""
-    if len(questions) != n_demons:
-        return np.ones(n_demons, dtype=bool)
-    return np.array([question.get("diverged") != "1" for question in questions])
-
-
-# ---- missing and damaged files ---------------------------------------------------------------------------------------
-
-
-class Notes:
-    """Collects warnings, `sentences`, while files are read and sections are written."""
-
-    def __init__(self) -> None:
-        self.sentences: list[str] = []
-
-    def read(self, file: Path, reader: Callable[[Path], T]) -> T | None:
-        """Return the contents of a file; if it is missing or damaged, add a warning and return None."""
-        try:
-            return reader(file)
-        except FileNotFoundError:
-            self.sentences.append(f"{file.name} is missing.")
-        except Exception as error:  # a damaged file can raise anything, and the other files are still of use
-            self.sentences.append(f"{file.name} is damaged: {_short(error)}.")
-        return None
-
-    def drawn(self, what: str, files: Sequence[Path], draw: Callable[[], str]) -> str:
-        """Return a section; if it cannot be made from its files, add a warning and return an empty string."""
-        try:
-            return draw()
-        except Exception as error:  # as above
-            names = " and ".join(file.name for file in files)
-            self.sentences.append(f"{what} cannot be made from {names}: {_short(error)}.")
-        return ""
-
-    def compare(
-        self,
-        folder: RunFolder,
-        summary: Mapping[str, Any],
-        stream: Stream | None,
-        found: int | None,
-        questions: Sequence[Mapping[str, str]] | None,
-    ) -> None:
-        """Add a warning for each file that contains less than the summary says; None is an unreadable file."""
-        steps, n_tests, n_questions = (summary.get(key) for key in ("steps", "n_excursions", "n_questions"))
-        if stream is not None:
-            last = int(stream.rows["step"][-1]) if len(stream) else 0
-            if isinstance(steps, int) and last < steps:
-                self.sentences.append(f"{folder.life.name} is cut off: it ends at step {last:,} of {steps:,}.")
-            self.sentences += [f"{fault}." for fault in stream.faults]
-        n_lines = None if questions is None else len(questions)
-        of_excursions, of_questions = (folder.excursions, found, n_tests), (folder.questions, n_lines, n_questions)
-        for (file, there, expected), unit in ((of_excursions, "excursions"), (of_questions, "questions")):
-            if isinstance(expected, int) and there is not None and there < expected:
-                self.sentences.append(f"{file.name} is cut off: it contains {there:,} of {expected:,} {unit}.")
-
-
-def _short(error: Exception) -> str:
-    """Return an error's message on one line of at most 200 characters, or its class name if it has none."""
-    said = " ".join(str(error).split()).rstrip(".")
-    if isinstance(error, KeyError):
-        said = f"it lacks {said}"
-    return (said if len(said) <= 200 else said[:200] + "...") or type(error).__name__
-
-
-# ---- pictures -------------------------------------------------------------------------------------------------------
-
-
-def _pictures(
-    folder: RunFolder,
-    noted: Notes,
-    tested: _Tested | None,
-    questions: _Lines,
-    stream: Stream | None,
-    details: dict[str, Any],
-) -> list[str]:
+def _pictures(*files: Any) -> list[str]:
     try:
-        from horde_agent.runs.showing import pictures
+        from horde_agent.runs.showing.pictures import figures
     except ImportError:  # matplotlib is an extra
         return [section("", html.notes([NO_PICTURES]))]
-    drawn, known, known_details = noted.drawn, [folder.excursions], [folder.excursions, folder.details]
-    curve, facts = [folder.mspbe_curve, folder.life, folder.details], details.get("mspbe")
-    return [
-        drawn("The picture of the return errors", known, lambda: _nmsre_section(pictures, folder, tested, questions)),
-        drawn("The picture of the pen", [folder.life], lambda: _pen_section(pictures, folder, stream)),
-        drawn("The picture of predictions", known_details, lambda: _scatter_section(pictures, folder, tested, details)),
-        drawn("The picture of predictions over time", [folder.traces], lambda: _trace_section(pictures, folder)),
-        drawn("The picture of the MSPBE", curve, lambda: _mspbe_section(pictures, folder, stream, facts)),
-    ]
-
-
-def _nmsre_section(pictures: Any, folder: RunFolder, tested: _Tested | None, questions: _Lines) -> str:
-    if tested is None or not tested[1]:
-        return ""
-    pictures.nmsre_picture(curves(*tested), _sound(questions, tested[0].n_demons), folder.path / "nmsre.png")
-    return figure(
-        "Return error of the predictions",
-        "nmsre.png",
-        "One thin line per question, one colour per tested policy; dashed: the median over all questions, bold: the "
-        "mean. The error is the exponential trace (10 excursions) of the squared difference between the prediction "
-        "at the start of a test and the measured return, divided by the variance of that question's returns over the "
-        "whole run (two passes). Below 1, predictions are better than the mean return.",
-    )
-
-
-def _pen_section(pictures: Any, folder: RunFolder, stream: Stream | None) -> str:
-    if stream is None or not len(stream):
-        return ""
-    x, y = (stream.rows["pose"][:, i].astype(np.float64) for i in (0, 1))
-    known = np.isfinite(x) & np.isfinite(y)
-    if not known.any():
-        return ""
-    first = int(stream.rows["step"][0])
-    since = f" From step {first:,} on." if first else ""
-    pictures.pen_picture(x[known], y[known], folder.path / "pen.png")
-    return figure(
-        "The robot in its pen",
-        "pen.png",
-        "Path and visits of the robot's centre, seen from above. Reachable: at least the robot's radius of 12 cm from "
-        "the walls; obstacles in the pen are not subtracted. The agent does not observe its position." + since,
-    )
-
-
-def _scatter_section(pictures: Any, folder: RunFolder, tested: _Tested | None, details: dict[str, Any]) -> str:
-    channels, actions = details.get("channels", []), details.get("actions", [])
-    groups = {} if tested is None else _scatter_groups(*tested, channels, actions)
-    if not groups:
-        return ""
-    pictures.scatter_picture(groups, folder.path / "predictions.png")
-    return figure(
-        "Predictions and returns",
-        "predictions.png",
-        "One dot per test excursion in the second half of the run: the prediction at its start and the measured "
-        f"discounted sum of the scaled reading, at the longest time scale; at most {MOST_DOTS:,} dots per policy, "
-        "evenly spaced. On the dotted line, prediction and return are equal.",
-    )
-
-
-def _scatter_groups(
-    tests: ExcursionTable, tested: Sequence[PolicyScores], channels: list[str], actions: list[str]
-) -> dict[str, dict[str, tuple[Floats, Floats]]]:
-    """Return sensor to policy to (predictions, returns) of the second half of each policy's excursions."""
-    policies = {course.number: course.policy for course in tested}
-    shown = {number: shown_demons(channels, of.channel, of.gamma) for number, of in policies.items()}
-    found = dots(tests, tested, {number: np.array(places) for number, places in shown.items() if places})
-    groups: dict[str, dict[str, tuple[Floats, Floats]]] = {}
-    for number, (predictions, returns) in found.items():
-        policy = policies[number]
-        for j, k in enumerate(shown[number]):
-            name = f"{channels[policy.channel[k]]}, gamma {policy.gamma[k]:g}"
-            groups.setdefault(name, {})[policy.label(actions)] = (predictions[:, j], returns[:, j])
-    return groups
-
-
-def _trace_section(pictures: Any, folder: RunFolder) -> str:
-    panels: dict[tuple[str, str], list[tuple[float, float, float]]] = {}
-    for line in read_csv(folder.traces):
-        values = (float(line["t_s"]), float(line["prediction"]), float(line["actual"]))
-        panels.setdefault((line["channel"], line["panel"]), []).append(values)
-    if not panels:
-        return ""
-    columns = {key: tuple(np.array(values).T) for key, values in panels.items()}
-    pictures.trace_picture(columns, folder.path / "traces.png")
-    return figure(
-        "Predictions over time",
-        "traces.png",
-        "Final predictions at each step (orange) and the discounted sum of the scaled reading that followed (grey), "
-        "along observations that were not learned from.",
-    )
-
-
-def _mspbe_section(pictures: Any, folder: RunFolder, stream: Stream | None, facts: dict[str, Any] | None) -> str:
-    lines = read_csv(folder.mspbe_curve)
-    if len(lines) < 2:
-        return ""
-    step, mspbe = (np.array([float(line[c] or "nan") for line in lines]) for c in ("step", "mspbe_scalar_mean"))
-    period_s = float(stream.header.get("period_s", 1.0)) if stream is not None else 1.0
-    pictures.mspbe_picture(step, mspbe, period_s, folder.path / "mspbe.png")
-    return figure(
-        "Online measure of learning",
-        "mspbe.png",
-        "The scalar estimate of the mean squared projected Bellman error, averaged over all questions that have not "
-        "diverged. It starts at 0 and rises while the secondary weights w learn. The MSPBE is never negative, but the "
-        "estimate can be while w lags behind theta: read negative values as near 0. " + _validity(facts),
-    )
-
-
-def _validity(facts: dict[str, Any] | None) -> str:
-    if facts is None or facts["valid_after_updates"] is None:
-        return ""
-    not_yet = "none is" if not facts["n_not_yet_valid"] else f"{facts['n_not_yet_valid']:,} are"
-    return (
-        f"An estimate is valid after {facts['valid_after_updates']:,.0f} updates of its question, which w needs to "
-        f"change: {facts['n_valid']:,} are valid, {not_yet} not yet."
-    )
+    return figures(*files)
 
 
 # ---- tables ---------------------------------------------------------------------------------------------------------

@@ -20,13 +20,14 @@ from horde_agent.record import Recorder, read_in_parts
 from horde_agent.record.rows import FORMAT
 from horde_agent.record.segments import read_header, started_files
 from horde_agent.runs.config import BadInput
-from horde_agent.runs.ending import Cause, End
-from horde_agent.runs.jobs.sources.recorded import replay_rows
-from horde_agent.runs.jobs.sources.source import NOT_RECORDED, Outcome, Source, new_life, new_recorder, restore
+from horde_agent.runs.ending import Cause, End, SignalHandler
+from horde_agent.runs.jobs.job import Job
+from horde_agent.runs.jobs.recorded import replay_rows
+from horde_agent.runs.jobs.tables import NOT_RECORDED, Outcome
 from horde_agent.runs.keeping.events import Alarms, Events
 from horde_agent.runs.keeping.folder import unwritable
 from horde_agent.runs.keeping.resume import Resumption, change, new_changes, refuse_other_ranges
-from horde_agent.runs.keeping.run import Run, record_header
+from horde_agent.runs.keeping.run import Run, new_life, new_recorder, record_header, restore
 from horde_agent.runs.keeping.snapshot_writer import SnapshotWriter
 
 _DIFFERS = (
@@ -36,7 +37,7 @@ _DIFFERS = (
 _log = logging.getLogger(__name__)
 
 
-class Robot(Source):
+class Robot(Job):
     """A robot; from the snapshot `resumed`, or from its start when None.
 
     Raises:
@@ -45,12 +46,17 @@ class Robot(Source):
     """
 
     def __init__(
-        self, run: Run, envs: Sequence[gymnasium.Env[Any, Any]], console: Console, resumed: Resumption | None = None
+        self,
+        run: Run,
+        envs: Sequence[gymnasium.Env[Any, Any]],
+        console: Console,
+        signals: SignalHandler,
+        resumed: Resumption | None = None,
     ) -> None:
         config, interface = run.config, run.interface
         self.envs, self.env, self._resumed = envs, envs[0], resumed
         self.life, self.sampler = new_life(envs, run)
-        super().__init__(run, self.life.student, console)
+        super().__init__(run, self.life.student, console, signals)
         self.total = config.steps
         if config.on_alarm is not None:
             names = [channel.name for channel in interface.channels]
@@ -84,7 +90,7 @@ class Robot(Source):
             raise BadInput(unwritable(folder.path, error)) from None
         return recorder
 
-    def begin(self) -> None:
+    def _begin(self) -> None:
         """Restore a resumed run; reset the robot, which may drive."""
         if self._resumed is not None:
             self._restore(self._resumed)
@@ -137,7 +143,7 @@ class Robot(Source):
             _learn_theta(life, run, set(life.horde.names) - set(before))
         return changes
 
-    def learn(self, progress: Progress) -> None:
+    def _learn(self, progress: Progress) -> None:
         """Act and learn until the last step, a request to stop or a fault."""
         self.life.recorder = self.recorder
         self.life.observers += [progress, self.feed, self.snapshot_writer]
@@ -159,21 +165,21 @@ class Robot(Source):
             self.emergency_stop("requested on the live page")
             self.stop(Cause.PAGE_STOP)
 
-    def close(self) -> None:
+    def _close(self) -> None:
         """Stop and close the robot."""
         if not self._is_closed:
             self._is_closed = True
             for env in self.envs:
                 env.close()
 
-    def abandon(self) -> None:
+    def _abandon(self) -> None:
         """Close everything; the run does not start."""
-        super().abandon()
+        super()._abandon()
         self.life.close()
         self.feed.close()
         self.recorder.close()
 
-    def finish(self, fault: BaseException | None) -> Outcome:
+    def _finish(self, fault: BaseException | None) -> Outcome:
         """Write the last snapshot and close the recording, after the robot was stopped; tables follow any fault."""
         life = self.life
         for end in (self.snapshot_writer.finish, lambda: self.feed.close(life), life.close):
@@ -183,7 +189,7 @@ class Robot(Source):
                 fault = fault or error
         if self.recorder.differs_at is not None:
             _log.warning(_DIFFERS, self.recorder.differs_at)
-        ended = self._end(fault)
+        ended = self._ended(fault)
         event = {"step": life.steps, "event": "ended", "row": self.recorder.n_rows}
         self.run.folder.log_event({**event, "why": ended.why, "cause": ended.cause.code})
         robot = {name: getattr(life, name) for name in ("gaps", *NOT_RECORDED)}
@@ -209,7 +215,7 @@ class Robot(Source):
             has_tests=bool(life.excursions.policies),
         )
 
-    def _end(self, fault: BaseException | None) -> End:
+    def _ended(self, fault: BaseException | None) -> End:
         """Return what ended the run: its last step, the first request, an exception, or the battery."""
         if fault is None and self.life.steps >= (self.total or 0):
             return End.of(Cause.STEPS)

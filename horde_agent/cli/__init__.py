@@ -1,0 +1,243 @@
+"""The command `horde`: learn, resume, report, doctor, export, reproduce, warm, bench, watch.
+
+Exit codes: 0 done; 1 the robot was lost or the disk is full; 2 bad input, nothing was written; 128 + the signal (130
+Ctrl-C, 143 SIGTERM, 129 SIGHUP) after a signal, also if the run then ended in order and has its report.
+"""
+
+from __future__ import annotations
+
+import io
+import itertools
+import operator
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import closing, redirect_stderr
+from dataclasses import dataclass, replace
+from functools import reduce
+from pathlib import Path
+from typing import Annotated, Any
+
+import tyro
+from rich.console import Console
+
+from horde_agent.bench import BenchConfig
+from horde_agent.cli import learn as lives
+from horde_agent.cli.errors import Fault, sentence, user_errors
+from horde_agent.learning.rules import PAPER_CONFIG
+from horde_agent.reproduce import ReproduceConfig
+from horde_agent.runs.config import BadInput, LearnConfig, read_config
+from horde_agent.runs.ending import Ended, SignalHandler, handling_signals, unfailing
+from horde_agent.runs.jobs.warm import CompileNotice, warm
+from horde_agent.runs.keeping.doctor import examine
+from horde_agent.runs.keeping.folder import own_version
+from horde_agent.runs.showing.report import write_report
+from horde_agent.watch.server import WatchConfig, watch
+
+FAULT, BAD_INPUT, BROKEN_OFF = 1, 2, 130
+SCALARS = "tensorboard"  # of `export`
+
+
+@dataclass(frozen=True)
+class ReportConfig:
+    """Regenerate a run's report; rebuild missing tables from its log.
+
+    With two or more runs, write a page that compares them: comparison-N.html in the current folder.
+
+    Attributes:
+        run: The run's folder.
+        others: Further runs to compare with the first.
+    """
+
+    run: tyro.conf.Positional[Path]
+    others: tyro.conf.Positional[tuple[Path, ...]] = ()
+
+
+@dataclass(frozen=True)
+class DoctorConfig:
+    """Check every file of a run and repair those that can be repaired.
+
+    Attributes:
+        run: The run's folder.
+    """
+
+    run: tyro.conf.Positional[Path]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExportConfig:
+    """Export a run's recording, or its curves for TensorBoard.
+
+    Attributes:
+        run: The run's folder.
+        to: `parquet` (a file a day, for DuckDB, polars and pandas), `mcap` (for robots' own viewers), `minari` or
+            `lerobot` (a data set of what was learned from) or `tensorboard` (scalars: NMSRE, MSPBE, cycle times,
+            faults).
+        out: Folder or file to write; `export` in the run's folder when None.
+        follow: With `tensorboard`: continue until the run ends.
+    """
+
+    run: tyro.conf.Positional[Path]
+    to: Annotated[str, tyro.conf.arg(metavar="FORMAT")] = "parquet"
+    out: Annotated[Path | None, tyro.conf.arg(metavar="PATH", help_behavior_hint="(default: RUN/export)")] = None
+    follow: bool = False
+
+
+@dataclass(frozen=True)
+class WarmConfig:
+    """Compile all kernels now, so that `horde learn` starts within seconds.
+
+    Attributes:
+        algorithm: Update rule, with its parameters, whose kernels are compiled too.
+    """
+
+    algorithm: str = PAPER_CONFIG.algorithm
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line, the words after `horde`, and return the exit code.
+
+    Errors without an exit code are bugs and are raised. Output errors never end a command: a terminal may be closed
+    during a run.
+    """
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    with unfailing(), handling_signals() as signals:
+        try:
+            _run(words, signals)
+        except BadInput as error:
+            return _complain(str(error), BAD_INPUT)
+        except Fault as error:
+            return _complain(str(error), signals.exit_code or FAULT)
+        except (Ended, KeyboardInterrupt) as error:  # KeyboardInterrupt: outside the main thread
+            return _complain(
+                " ".join(["interrupted.", *getattr(error, "__notes__", [])]), signals.exit_code or BROKEN_OFF
+            )
+        return signals.exit_code
+
+
+def _complain(sentence: str, code: int) -> int:
+    print(f"horde: {sentence}", file=sys.stderr)
+    return code
+
+
+def _run(words: list[str], signals: SignalHandler) -> None:
+    if words == ["--version"]:
+        print(own_version())
+        return
+    command = _parse(words)
+    run = next(run for kind, run in _COMMANDS.values() if isinstance(command, kind))
+    if run in (lives.learn, lives.resume):
+        run(command, signals)
+    else:
+        run(command)
+
+
+def _report(command: ReportConfig) -> None:
+    if not command.others:
+        print(write_report(command.run))
+        return
+    from horde_agent.runs.showing.compare import write_comparison
+
+    print(write_comparison([command.run, *command.others]))
+
+
+def _bench(command: BenchConfig) -> None:
+    from horde_agent.bench.command import run
+
+    run(command)
+
+
+def _doctor(command: DoctorConfig) -> None:
+    found = examine(command.run)
+    for finding in found:
+        print(finding)
+    damaged = [finding.what for finding in found if not (finding.is_sound or finding.is_repaired)]
+    if damaged:
+        raise Fault(f"damaged and not repairable: {', '.join(damaged)}.")
+
+
+def _export(command: ExportConfig) -> None:
+    if command.follow and command.to != SCALARS:
+        raise BadInput(f"--follow requires --to {SCALARS}: {command.to} exports a run once")
+    with user_errors():
+        if command.to == SCALARS:
+            from horde_agent.watch.reader import export_scalars
+
+            say = Console(stderr=True, highlight=False, soft_wrap=True).print
+            print(export_scalars(command.run, command.out, follow=command.follow, say=say))
+        else:
+            from horde_agent.runs.jobs.exporting import export
+
+            print(export(command.run, command.to, command.out))
+
+
+def _reproduce(config: ReproduceConfig) -> None:
+    from horde_agent.reproduce.command import run
+
+    try:
+        page = run(config)
+    except OSError as error:
+        more = "Finished parts are kept: the same command continues from here."
+        raise Fault(f"{sentence(error)} {more}") from error
+    print(page)
+
+
+def _warm(command: WarmConfig) -> None:
+    with user_errors(), CompileNotice(Console(stderr=True)).installed(), closing(lives.make_env(LearnConfig())) as env:
+        took_s = warm(env, command.algorithm)
+    print(f"compiled in {took_s:.1f} s; the next `horde learn` finds it in numba's cache")
+
+
+_COMMANDS: dict[str, tuple[type, Callable[..., None]]] = {
+    "learn": (LearnConfig, lives.learn),
+    "report": (ReportConfig, _report),
+    "resume": (lives.ResumeConfig, lives.resume),
+    "doctor": (DoctorConfig, _doctor),
+    "export": (ExportConfig, _export),
+    "bench": (BenchConfig, _bench),
+    "reproduce": (ReproduceConfig, _reproduce),
+    "warm": (WarmConfig, _warm),
+    "watch": (WatchConfig, watch),
+}
+
+
+def _parse(words: list[str]) -> Any:
+    """Turn words into a command; a --config file gives the defaults that flags override."""
+    default = LearnConfig()
+    if words[:1] == ["learn"] and (file := _config_file(words)) is not None:
+        default = replace(read_config(file), config=file)
+    settings: dict[str, Any] = {"learn": {"default": default}}
+    kinds: list[Any] = [Annotated[k, tyro.conf.subcommand(n, **settings.get(n, {}))] for n, (k, _) in _COMMANDS.items()]
+    any_of: Any = reduce(operator.or_, kinds)
+    errors = io.StringIO()
+    try:
+        with redirect_stderr(errors):
+            return tyro.cli(
+                any_of,
+                args=words,
+                prog="horde",
+                description="A robot's life of learning: hundreds of predictions at once, off-policy, by GTD(lambda). "
+                "Exit codes: 0 done; 1 the robot was lost or the disk is full; 2 bad input, nothing was written; "
+                "128 + the signal (130 Ctrl-C, 143 SIGTERM, 129 SIGHUP) after a signal.",
+                config=(tyro.conf.OmitSubcommandPrefixes,),
+            )
+    except SystemExit as end:
+        if end.code in (0, None):
+            raise
+        raise BadInput(one_sentence(errors.getvalue())) from None
+
+
+def one_sentence(box: str) -> str:
+    """Return the text of a framed message of the argument parser, without its frame and advice."""
+    lines = [line.strip(" │╭╮╰╯─") for line in box.splitlines()[1:]]
+    said = itertools.takewhile(bool, lines)
+    return " ".join(said).rstrip(".") + "; see horde --help"
+
+
+def _config_file(words: Sequence[str]) -> Path | None:
+    file = None
+    for k, word in enumerate(words):
+        if word == "--config" and k + 1 < len(words):
+            file = Path(words[k + 1])
+        elif word.startswith("--config="):
+            file = Path(word.removeprefix("--config="))
+    return file

@@ -1,0 +1,288 @@
+"""`horde learn` and `horde resume`."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections.abc import Callable
+from contextlib import ExitStack, closing, suppress
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any
+
+import gymnasium
+import tyro
+from rich.console import Console
+
+from horde_agent.cli.errors import Fault, is_of_body, sentence, user_errors
+from horde_agent.cluster import ShardLost
+from horde_agent.life.bodies import ONE_AT_A_TIME, make_body
+from horde_agent.life.life import BodyDisobeys
+from horde_agent.life.process_env import EnvironmentGone
+from horde_agent.measures.nmsre import nmsre_text
+from horde_agent.measures.trace_growth import unsafe_rules
+from horde_agent.policies import StickyRandom
+from horde_agent.record import RecordLost
+from horde_agent.runs.config import WHOLE, BadInput, LearnConfig, default_physics, is_life, resolve, run_of
+from horde_agent.runs.ending import Ended, SignalHandler
+from horde_agent.runs.jobs.data_set import import_table, learning_from, open_data, resuming_data
+from horde_agent.runs.jobs.job import Job, Unwritten
+from horde_agent.runs.jobs.log import Log, play_log
+from horde_agent.runs.jobs.relearn import recorded_settings, relearning
+from horde_agent.runs.jobs.robot import Robot
+from horde_agent.runs.jobs.warm import CompileNotice
+from horde_agent.runs.keeping.folder import RunFolder
+from horde_agent.runs.keeping.resume import Resumption, refuse_over, resumption, settings
+from horde_agent.runs.keeping.run import HeaderEnv, make_run
+from horde_agent.runs.showing.report import NEARLY_CONSTANT_IS, NMSRE_IS, unscored, write_report
+from horde_agent.watch.server import LivePage, need_extras, open_beside
+
+Prepare = Callable[[LearnConfig, RunFolder, Console, SignalHandler], Job]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ResumeConfig:
+    """Resume an interrupted run from its latest snapshot and recording.
+
+    In simulation the result equals that of an uninterrupted run, bit for bit. A real robot continues after a gap.
+
+    Attributes:
+        run: The run's folder.
+        steps: Total number of steps of the run; as requested before when None.
+        add: TOML file of further questions, added at the step where the run stopped.
+        remove: Shell pattern of the names of questions to remove at that step.
+        learn_from_record: Train the further questions on the recording first.
+        shards: The number of shards of the run; it cannot be changed.
+        ray: Address of the Ray cluster, if it differs from before.
+    """
+
+    run: tyro.conf.Positional[Path]
+    steps: Annotated[int | None, WHOLE, tyro.conf.arg(metavar="N", help_behavior_hint="(default: as before)")] = None
+    add: Annotated[Path | None, tyro.conf.arg(metavar="FILE.toml", help_behavior_hint="(default: none)")] = None
+    remove: Annotated[str | None, tyro.conf.arg(metavar="PATTERN", help_behavior_hint="(default: none)")] = None
+    learn_from_record: bool = False
+    shards: Annotated[str | None, tyro.conf.arg(metavar="N|auto", help_behavior_hint="(default: as before)")] = None
+    ray: Annotated[str | None, tyro.conf.arg(metavar="HOST:PORT", help_behavior_hint="(default: as before)")] = None
+
+
+def learn(config: LearnConfig, signals: SignalHandler) -> None:
+    """Learn in a new folder and print a summary; without a step, no folder is left."""
+    prepare: Prepare = _log if config.backend == "replay" else _robot
+    if config.backend == "replay" and is_life(run_of(config.log)):
+        config, prepare = resolve(recorded_settings(replace(config, log=run_of(config.log)))), relearning
+    elif config.data or config.minari or config.backend == "data":
+        is_open, config = config.questions is None, resolve(config)
+        with user_errors():
+            table = open_data(config)
+        if is_open and table.header["b_known"] and len(table.header["actions"]) > 1:
+            config = replace(config, questions="excursions")
+        prepare = partial(learning_from, table)
+    else:
+        config = resolve(config)
+    if config.watch:
+        need_extras()
+    folder, job = RunFolder.create(config), None
+    config = replace(config, out=folder.path)
+    with folder.locked():
+        try:
+            job = _begun(prepare, config, folder, signals)
+            _finish(job)
+        except BaseException as error:
+            if job is None or isinstance(error, BadInput):
+                folder.give_back()
+            raise
+
+
+def resume(command: ResumeConfig, signals: SignalHandler) -> None:
+    """Resume a run in its folder, which an error leaves as it is."""
+    folder = RunFolder(command.run)
+    config = settings(folder, command.steps)
+    if config.watch:
+        need_extras()
+    prepare: Prepare = resuming_data if config.backend == "data" else partial(_resuming, command)
+    with folder.locked():
+        _finish(_begun(prepare, config, folder, signals))
+
+
+def _begun(prepare: Prepare, config: LearnConfig, folder: RunFolder, signals: SignalHandler) -> Job:
+    """Return a job that has begun; if kernels are compiled for it, say so."""
+    console = Console(stderr=True)
+    with user_errors(), CompileNotice(console).installed():
+        job = prepare(config, folder, console, signals)
+        job.begin()
+    return job
+
+
+def _resuming(
+    command: ResumeConfig, config: LearnConfig, folder: RunFolder, console: Console, signals: SignalHandler
+) -> Robot:
+    """Return a job that continues the life of a robot, with other questions if the command says so."""
+    resumed = resumption(folder)
+    if command.steps is None and resumed.facts.get("steps") is not None:
+        config = replace(config, steps=resumed.facts["steps"])
+    config = replace(config, shards=resumed.shards or config.shards, ray=command.ray or config.ray)
+    if command.shards is not None and (config.shards is None or command.shards not in ("auto", config.shards)):
+        where = "one Horde" if config.shards is None else f"{config.shards} shards"
+        raise BadInput(
+            f"--shards {command.shards}: the demons of {folder.path} are in {where}, which cannot change; omit it"
+        )
+    if command.ray is not None and config.shards is None:
+        raise BadInput(f"--ray {command.ray}: the demons of {folder.path} are not in shards; omit it")
+    refuse_over(folder, resumed, config.steps)
+    job = _robot(config, folder, console, signals, resumed)
+    if command.add is not None or command.remove is not None:
+        learns = command.learn_from_record
+        job.snapshot_writer.pending = lambda: job.change(command.add, command.remove, learns=learns)
+    return job
+
+
+def _robot(
+    config: LearnConfig,
+    folder: RunFolder,
+    console: Console,
+    signals: SignalHandler,
+    resumed: Resumption | None = None,
+) -> Robot:
+    """Return a job of one robot or several, with warnings about its update rules."""
+    with ExitStack() as undo:
+        envs = [make_env(config) for _ in range(config.robots)]
+        for env in envs:
+            undo.callback(env.close)
+        if config.backend in ONE_AT_A_TIME:  # to report errors of the port before compiling, which delays commands
+            envs[0].reset(options={"manoeuvre": "stay"})
+            envs[0].close()
+        own = folder.question_file if resumed is not None and folder.question_file.is_file() else None
+        run = make_run(envs[0], config, folder, own)
+        undo.callback(run.close)
+        behaviour = StickyRandom(len(run.interface.actions), config.repeat)
+        for warning in unsafe_rules(run.horde.questions, config.algorithm, config.trace_rule, behaviour):
+            console.print(warning, highlight=False)
+        job = Robot(run, envs, console, signals, resumed)
+        undo.pop_all()
+    return job
+
+
+def _log(config: LearnConfig, folder: RunFolder, console: Console, signals: SignalHandler) -> Log:
+    """Return a job of a log: the Critterbot's own, or a table with columns."""
+    table = None if config.columns is None else open_data(config)
+    with closing(make_env(config) if table is None else HeaderEnv(table.header)) as env:
+        run = make_run(env, config, folder)
+        job = Log(run, console, signals)
+        if table is not None:
+            import_table(table, run)
+        else:
+            play_log(env, run)
+    return job
+
+
+def _finish(job: Job) -> None:
+    """Learn, stop the robot in any case, write the report and print a summary; the live page ends after it."""
+    folder, physics = job.run.folder, job.run.config.physics
+    if physics is not None:
+        why = "" if "bullet" in (physics, default_physics()) else ": PyBullet is not installed, nor needed"
+        job.say(f"physics {physics}{why}")
+    with ExitStack() as at_end:
+        try:
+            if job.run.config.watch:
+                page = open_beside(folder.path, job.say)
+                at_end.push(lambda error, *_: _end_page(page, job, is_error=error is not None))
+            summary = _completed(job)
+        finally:
+            job.close()
+        _say(job, summary)
+
+
+def _end_page(page: LivePage, job: Job, *, is_error: bool) -> None:
+    """End the live page: at Ctrl-C in a terminal, at once after an error or a signal or without a terminal."""
+    try:
+        if not is_error and not job.signals.seen and _is_at_terminal():
+            job.say(f"the page stays at {page.address} until Ctrl-C")
+            job.signals.wait_after_end(page.wait)
+    finally:
+        page.close()
+
+
+def _is_at_terminal() -> bool:
+    """Return whether this process is in the foreground of a terminal, so that Ctrl-C reaches it."""
+    try:
+        return os.isatty(0) and os.isatty(2) and (os.name != "posix" or os.tcgetpgrp(0) == os.getpgrp())
+    except OSError:
+        return False
+
+
+def _completed(job: Job) -> dict[str, Any]:
+    """Learn and return the summary; turn a failure of the robot or the disk into Fault."""
+    folder = job.run.folder
+    try:
+        return job.learn()
+    except Unwritten as error:
+        fault = error.__cause__  # what had ended the life, if not the writing itself
+        first = f"{sentence(fault)} " if isinstance(fault, Exception) and fault is not error.why else ""
+        more = f"The log is in {folder.log}: `horde report {folder.path}` learns from it again."
+        raise Fault(f"{first}{error} {more}") from error
+    except Ended as error:
+        if folder.summary.is_file():
+            error.add_note(f"The run until then is in {_drawn(folder)}")
+        raise
+    except ShardLost as error:
+        raise Fault(
+            f"shard {error.number} with {error.n_demons:,} demons is lost ({error.why}): `horde resume {folder.path}` "
+            "continues from the last snapshot and the recording."
+        ) from error
+    except Exception as error:
+        if not (is_of_body(error) or isinstance(error, BodyDisobeys | EnvironmentGone | RecordLost)):
+            raise
+        raise Fault(f"{sentence(error)} The run until then is in {_drawn(folder)}") from error
+
+
+def _drawn(folder: RunFolder, signals: SignalHandler | None = None) -> Path:
+    """Write the report and return its path; after SIGTERM, when that would take too long, return the folder."""
+    if signals is not None and signals.seen[:1] == [signal.SIGTERM]:
+        return folder.path
+    try:
+        return write_report(folder.path)
+    except BadInput as error:
+        raise Fault(str(error)) from error
+
+
+def make_env(config: LearnConfig) -> gymnasium.Env[Any, Any]:
+    """Make the robot or the environment of resolved settings."""
+    return make_body(
+        config.backend,
+        config.port,
+        parity=config.parity,
+        env_id=config.env,
+        robot=config.robot,
+        log=config.log,
+        realtime=config.realtime,
+        physics=config.physics,
+        in_process=config.robots == 1,
+    )
+
+
+def _say(job: Job, summary: dict[str, Any]) -> None:
+    """Write the report, and print the results and where it is."""
+    folder = job.run.folder
+    report = _drawn(folder, job.signals)
+    nmsre, lines = "not scored", []
+    if summary["mean_nmsre"] is not None:
+        median, mean = nmsre_text(summary["median_nmsre"]), nmsre_text(summary["mean_nmsre"])
+        nmsre = f"NMSRE median {median}, mean {mean}, {summary['share_nmsre_below_1']:.0%} below 1"
+        lines = [NMSRE_IS]
+        if flat := summary["n_nearly_constant"]:
+            nmsre += f", {flat:,} nearly constant"
+            lines = [f"{NMSRE_IS} {NEARLY_CONSTANT_IS}"]
+    with suppress(OSError, ValueError):
+        lines += unscored(json.loads(folder.details.read_text(encoding="utf-8")).get("not_scored", []))
+    if lost_s := summary["s_without_link"]:
+        share = lost_s / summary["robot_time_s"]
+        lines.append(f"no link to the robot for {lost_s:.1f} s ({share:.0%} of the run): nothing was learned")
+    first = (
+        f"{summary['steps']:,} steps in {summary['wall_s']:.1f} s · {summary['n_questions']} questions · {nmsre} · "
+        f"{len(summary['diverged'])} diverged"
+    )
+    for line in (first, *lines):
+        job.say(line)
+    print(report)

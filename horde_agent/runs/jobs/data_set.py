@@ -1,0 +1,175 @@
+"""Data sets as the source of a run: imported into its recording, then learned from in one or more passes.
+
+The import comes first, so that a run of a data set is reported, resumed and exported as a life is.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from rich.console import Console
+
+from horde_agent.life.feed import Feed
+from horde_agent.life.observers import Progress
+from horde_agent.record import Recorder
+from horde_agent.runs.config import BadInput, LearnConfig
+from horde_agent.runs.data.behaviour import act_by
+from horde_agent.runs.data.columns import ESTIMATE, Columns
+from horde_agent.runs.data.files import open_table
+from horde_agent.runs.data.lerobot import is_lerobot, open_lerobot
+from horde_agent.runs.data.minari import open_minari
+from horde_agent.runs.data.tables import Table
+from horde_agent.runs.ending import Cause, SignalHandler
+from horde_agent.runs.jobs.recorded import Recording, Replay, rebuilt_run, recorded_facts
+from horde_agent.runs.jobs.tables import Outcome
+from horde_agent.runs.keeping.folder import IMPORTED, RunFolder
+from horde_agent.runs.keeping.resume import Resumption, resumption
+from horde_agent.runs.keeping.run import HeaderEnv, Questions, Run, make_run, new_recorder, restore
+from horde_agent.runs.keeping.snapshot_writer import SnapshotWriter
+
+_ANY_DURATION = 1e12  # of an imported file in seconds: only its size is limited
+_ESTIMATED = (
+    "b was estimated from {n_rows:,} actions: its log-loss on held-out rows is {log_loss:.4g}, that of the actions' "
+    "frequencies {log_loss_of_frequencies:.4g}, at the temperature {temperature:.3g}. The effective sample size of rho "
+    "is {size:,.0f} of {n_steps:,} steps in the mean. An estimated b biases rho = pi/b, and with it the predictions "
+    "about other policies."
+)
+
+
+class DataSet(Replay):
+    """A data set that was imported; from the snapshot `resumed`, or from its first row when None.
+
+    Raises:
+        BadInput: If the folder cannot be written.
+        ValueError: If the snapshot does not fit.
+    """
+
+    def __init__(
+        self, run: Run, console: Console, signals: SignalHandler | None = None, resumed: Resumption | None = None
+    ) -> None:
+        folder, config, n_known = run.folder, run.config, resumed.n_rows if resumed else 0
+        (header, _, end), passes = recorded_facts(folder), config.passes or 1
+        rows, n_steps = Recording(folder.life, config.steps, n_known or None, passes), end * passes
+        total = min(n_steps, config.steps or n_steps)
+        super().__init__(run, rows, console, header, end=Cause.LOG_END, total=total, signals=signals)
+        self._estimate = header.get("b_estimate")
+        if resumed is None:
+            self.student.errors.record_to(folder.excursions)
+        else:
+            self.student.errors.table.resume_in(folder.excursions)
+            restore(self.life, run, self.sampler, resumed.state)
+            resumed.state.clear()
+        Feed(folder.path, run.interface, run.horde).close()  # the live page does not show a data set
+        self._position = Recorder(len(run.interface.channels))  # counts the rows that were learned from; holds none
+        self._position.n_rows = n_known
+        self.snapshot_writer = SnapshotWriter(run, self._position, self.sampler, resumed)
+
+    def _learn(self, progress: Progress) -> None:
+        """Learn from each row, and take snapshots between two rows."""
+        self.run.folder.summary.unlink(missing_ok=True)  # of an earlier end of the run
+        self.snapshot_writer.start()
+        super()._learn(progress)
+
+    def _after_row(self, step: int) -> None:
+        self._position.n_rows += 1
+        self.life.steps = step
+        self.snapshot_writer.before_step(self.life)
+
+    def _after_rows(self) -> None:
+        self.snapshot_writer.at_end(self.life)
+
+    def _finish(self, fault: BaseException | None) -> Outcome:
+        """Write the last snapshot, and return what the tables need."""
+        self.snapshot_writer.finish()
+        outcome = super()._finish(fault)
+        notes = [*outcome.details["notes"], *self.run.notes]
+        if self._estimate is not None:
+            size = self.run.watch.effective_sample_size().mean()
+            notes.append(_ESTIMATED.format(**self._estimate, size=size, n_steps=self.student.learning_steps))
+        return outcome._replace(
+            details={**outcome.details, "notes": notes, "passes": self.run.config.passes},
+            lived_before_s=self.snapshot_writer.lived_before_s,
+        )
+
+
+def open_data(config: LearnConfig) -> Table:
+    """Return the table of `--data`, of `--minari`, or of `--log` with `--columns`.
+
+    Raises:
+        BadInput: If it cannot be read.
+    """
+    file = config.data or config.log
+    if config.minari is not None:
+        table = open_minari(config.minari, config.columns)
+    elif file is None:
+        raise BadInput("--backend data needs --data FILE or --minari NAME, the data set to learn from")
+    elif is_lerobot(file):
+        table = open_lerobot(file, config.columns)
+    elif config.columns is None:
+        raise BadInput("--data needs --columns FILE.toml, which describes the columns of the table (docs/data.md)")
+    else:
+        columns = Columns.read(config.columns)
+        if config.backend == "replay":
+            columns = replace(columns, missing="gap", action=None, b=None)
+        table = open_table(file, columns)
+    if table.columns.b == ESTIMATE:
+        act_by(table, ESTIMATE)
+    return table
+
+
+def import_table(table: Table, run: Run) -> None:
+    """Write the rows of a table, up to the requested step, to the recording of a run, before it learns from any.
+
+    Raises:
+        BadInput: If a row is invalid, the disk has too little free space, or the folder cannot be written.
+        RecordLost: If the disk is full.
+    """
+    up_to, has_tests = run.config.steps, bool(table.header["tests_excursions"])
+    with new_recorder(run, HeaderEnv(table.header), has_tests=has_tests, segment_s=_ANY_DURATION) as recorder:
+        for part in table:
+            steps = part.rows["step"]
+            recorder.append(part.rows if up_to is None else part.rows[steps <= up_to])
+            if up_to is not None and steps[-1] > up_to:
+                break
+    run.notes = table.notes
+    run.folder.log_event({"step": 0, "event": IMPORTED, "row": recorder.n_rows})
+
+
+def learning_from(
+    table: Table,
+    config: LearnConfig,
+    folder: RunFolder,
+    console: Console,
+    signals: SignalHandler | None = None,
+    questions: Questions | None = None,
+) -> DataSet:
+    """Import a data set, and return a job that learns from it; `questions` replace those in the settings.
+
+    Raises:
+        BadInput: If the folder cannot be written, or the questions need unknown action probabilities.
+        ValueError: If the questions do not fit the data set.
+    """
+    run = make_run(HeaderEnv(table.header), config, folder, own=questions)
+    try:
+        import_table(table, run)
+        return DataSet(run, console, signals)
+    except BaseException:
+        run.close()
+        raise
+
+
+def resuming_data(config: LearnConfig, folder: RunFolder, console: Console, signals: SignalHandler) -> DataSet:
+    """Return a job that continues to learn from a data set, from its snapshot or from the first row.
+
+    Raises:
+        BadInput: If the run is complete, or its files cannot be read.
+    """
+    header, n_rows, _ = recorded_facts(folder)
+    resumed = resumption(folder)
+    n_left = n_rows * (config.passes or 1) - resumed.n_rows
+    if folder.summary.is_file() and not n_left:
+        raise BadInput(f"{folder.path} has learned from all {n_rows:,} rows of its data set")
+    run = rebuilt_run(folder, folder, config, header)
+    for note in (*resumed.notes, f"resumed at row {resumed.n_rows:,}; {n_left:,} rows follow"):
+        console.print(note, highlight=False, soft_wrap=True)
+    return DataSet(run, console, signals, resumed)

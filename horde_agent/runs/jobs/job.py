@@ -1,0 +1,168 @@
+"""A run, from its source to the tables in its folder.
+
+`horde learn` and `horde resume` run a robot or learn from recorded rows: of a run (`recorded`), of a data set
+(`data_set`) or of a log without actions (`log`). When a run ends, for any reason, the robot is stopped and closed
+first; then the tables are written.
+"""
+
+from __future__ import annotations
+
+import signal
+import time
+from abc import ABC, abstractmethod
+from typing import Any
+
+from rich.console import Console
+
+from horde_agent.life.observers import Progress
+from horde_agent.life.student import Student
+from horde_agent.runs.ending import Cause, Ended, SignalHandler
+from horde_agent.runs.jobs.tables import Outcome, write_tables
+from horde_agent.runs.jobs.warm import warm_up
+from horde_agent.runs.keeping.run import Run
+
+
+class Unwritten(Exception):
+    """The tables were not written, but the log was; `why` is the error or signal that ended writing."""
+
+    def __init__(self, why: OSError | Ended) -> None:
+        self.why = why
+        reason = "writing was interrupted"
+        if isinstance(why, OSError):
+            reason = f"{why.filename} cannot be written ({why.strerror})"
+        super().__init__(f"The tables were not written: {reason}.")
+
+
+class Stopped(Exception):
+    """A request to stop ended the learning from recorded rows."""
+
+
+class Job(ABC):
+    """Learns from a source and writes the tables of the run.
+
+    Subclasses open a source in `_begin`, pass all of it to the student in `_learn`, and return facts in `_finish`.
+    `signals` handles the signals of the command; None leaves them alone.
+
+    Attributes:
+        total: Number of steps, for the progress; None if it is unknown.
+        is_rebuilt: True if the tables are made again from the log, in which there are no durations.
+        stopped_by: The first request to stop.
+    """
+
+    total: int | None = None
+    is_rebuilt = False
+
+    def __init__(self, run: Run, student: Student, console: Console, signals: SignalHandler | None = None) -> None:
+        self.run, self.student, self.console, self.signals = run, student, console, signals or SignalHandler()
+        self.stopped_by: Cause | None = None
+        self._compile_s = 0.0
+        self._is_stopped_for_good = False
+
+    def begin(self) -> None:
+        """Compile, then open the source.
+
+        In this order, because a robot may drive in its first reset and compiling would delay its commands. A signal
+        during that drive requests the end of the run. If it fails, everything is closed.
+        """
+        try:
+            self._compile_s = warm_up(self.run.horde, self.run.interface, self.run.config.robots)
+            self.signals.call_at_first(lambda: self.stop(Cause.of_signal(self.signals.seen[-1])))
+            self._begin()
+        except BaseException:
+            self._abandon()
+            self.run.close()
+            raise
+
+    def learn(self) -> dict[str, Any]:
+        """Learn from the source to its end, and write the tables; return the summary.
+
+        Raises:
+            BadInput: If the source is too short or damaged.
+            Unwritten: If the tables could not be written; its cause is the exception that ended the run early, if any.
+            BaseException: The exception that ended the run early, after the tables were written.
+        """
+        progress = Progress(self.total, self.run.interface.period_s, self.console)
+        progress.watch, progress.steps = self.run.watch, self.run.interface.steps
+        progress.start()
+        began, fault = time.perf_counter(), None
+        # The robot is stopped at once: learning from the last observation may take seconds while it moves.
+        try:
+            try:
+                self._learn(progress)
+            finally:
+                self.close_robot()
+        except BaseException as error:
+            fault = error
+            self.close_robot()  # again: a signal may have interrupted its first statement
+        progress.stop()
+        outcome = self._finish(fault)
+        fault, wall_s = outcome.fault, time.perf_counter() - began + outcome.lived_before_s
+        facts = {"compile_s": None if self.is_rebuilt else self._compile_s, "unfinished": self.is_rebuilt}
+        outcome = outcome._replace(details={**facts, **outcome.details})
+        try:
+            summary = write_tables(self.run, self.student, outcome, None if self.is_rebuilt else wall_s)
+        except (OSError, Ended) as error:
+            raise Unwritten(error) from fault or error
+        except Exception as error:
+            if fault is None:
+                raise
+            raise fault from error  # the fault may have left the learner in an inconsistent state
+        if fault is not None:
+            raise fault
+        return summary
+
+    def close_robot(self) -> None:
+        """Stop and close the robot, deferring signals; only file writing remains. Idempotent."""
+        self.signals.record_only()
+        self.obey_second_ctrl_c()
+        self._close()
+        self.signals.call_at_first(
+            lambda: self.say("the robot is stopped; writing the tables; press Ctrl-C again to skip that")
+        )
+
+    def close(self) -> None:
+        """Stop and close the robot, and end the shards, if there are any."""
+        try:
+            self.close_robot()
+            self.obey_second_ctrl_c()
+        finally:
+            self.run.close()
+
+    def obey_second_ctrl_c(self) -> None:
+        """Set the robot's emergency stop, if it has one, after a second Ctrl-C."""
+        if self.signals.seen.count(signal.SIGINT) < 2 or self._is_stopped_for_good:
+            return
+        self._is_stopped_for_good = True
+        if self.emergency_stop("Ctrl-C was pressed twice"):
+            self.say("the emergency stop is set; clear it by `horde-robot stop --clear`")
+
+    def stop(self, cause: Cause) -> None:
+        """Request an orderly end; safe in a signal handler. The cause is recorded unless an earlier request has one."""
+        self.stopped_by = self.stopped_by or cause
+        self.say("stopping after this step; press Ctrl-C again to abort")
+
+    def say(self, words: str) -> None:
+        """Print a message."""
+        self.console.print(words, highlight=False, soft_wrap=True)
+
+    def emergency_stop(self, reason: str) -> bool:  # noqa: ARG002
+        """Set the robot's emergency stop; return whether it has one."""
+        return False
+
+    def _begin(self) -> None:  # noqa: B027  most have nothing to open
+        pass
+
+    @abstractmethod
+    def _learn(self, progress: Progress) -> None:
+        """Pass the whole stream to the student, and show the progress."""
+
+    def _close(self) -> None:  # noqa: B027
+        """Stop and close the robot. Closing twice does nothing."""
+
+    def _abandon(self) -> None:
+        """Close everything; the run does not start."""
+        self._close()
+
+    @abstractmethod
+    def _finish(self, fault: BaseException | None) -> Outcome:
+        """Finish the files and return what the tables need; raise the fault of `_learn` if there can be none."""

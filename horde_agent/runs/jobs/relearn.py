@@ -1,0 +1,200 @@
+"""Learn again from the recording of a run: in a new folder, or for the tables that it lacks.
+
+Tables are missing after a kill, a power failure or a full disk.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from horde_agent.life.life import Life
+from horde_agent.life.observers import Sampler
+from horde_agent.record.segments import record_files
+from horde_agent.runs.config import BadInput, LearnConfig
+from horde_agent.runs.ending import Cause, SignalHandler
+from horde_agent.runs.jobs.job import Job, Unwritten
+from horde_agent.runs.jobs.log import Log
+from horde_agent.runs.jobs.recorded import Recording, Replay, as_bad_input, last_row, rebuilt_run, recorded_facts
+from horde_agent.runs.jobs.warm import CompileNotice
+from horde_agent.runs.keeping.folder import RunFolder, lived_steps, write_whole
+from horde_agent.runs.keeping.resume import change, recorded_config, resumption
+from horde_agent.runs.keeping.run import GIVEN_IN_PYTHON, IN_PYTHON, HeaderEnv, Run, make_run, new_life, restore
+
+
+def recorded_settings(config: LearnConfig) -> LearnConfig:
+    """Return the settings completed from the recorded run, whose folder is the log.
+
+    The horizon is taken from the run; so are questions and seed, unless `config` names questions.
+
+    Raises:
+        BadInput: If the run's settings are missing, or its questions were given in Python.
+    """
+    recorded = RunFolder(Path(str(config.log)))
+    lived = recorded_config(recorded)
+    if config.questions is None:
+        asked = lived.questions or "excursions"
+        if asked == IN_PYTHON:
+            raise BadInput(f"{GIVEN_IN_PYTHON}, or name other --questions")
+        own = str(recorded.question_file) if asked.endswith(".toml") else asked
+        config = replace(config, questions=own, seed=lived.seed)
+    return replace(config, horizon=lived.horizon, watch=False)  # there is no live page of a recording
+
+
+def relearning(config: LearnConfig, folder: RunFolder, console: Console, signals: SignalHandler) -> Replay:
+    """Return a job that learns from a recorded run at full speed, with the same or other questions.
+
+    The recording contains the actions and their probabilities, so questions about any policy are learned off-policy. It
+    is linked into the new folder, or copied if the file system has no links.
+
+    Raises:
+        BadInput: If the recording cannot be read, or is to be learned from in shards, and has several robots.
+        ValueError: If it does not fit the settings.
+    """
+    recorded = RunFolder(Path(str(config.log)))
+    lived = recorded_config(recorded)
+    if lived.robots > 1 and config.shards is not None:
+        raise BadInput(f"--shards cannot learn from {config.log}, a run of {lived.robots} robots; omit it")
+    header, _, end = recorded_facts(recorded)
+    run = make_run(HeaderEnv(header), config, folder, lived=lived)
+    for path in record_files(recorded.life):
+        try:
+            os.link(path, folder.log / path.name)
+        except OSError:
+            shutil.copy2(path, folder.log / path.name)
+    rows, cause = Recording(recorded.life, config.steps), Cause.LOG_END if config.steps is None else Cause.STEPS
+    job = Replay(run, rows, console, header, end=cause, total=config.steps or end, signals=signals)
+    job.student.errors.record_to(folder.excursions)
+    return job
+
+
+# ---- missing tables --------------------------------------------------------------------------------------------------
+
+
+def missing_tables(folder: RunFolder) -> list[Path]:
+    """Return the missing tables of a run: all if it has no summary, which is written last, or has further steps."""
+    always = [folder.details, folder.questions, folder.mspbe_curve, folder.traces, folder.learning_curve]
+    if not folder.summary.is_file() or has_gone_on(folder):
+        return [*always, folder.summary]
+    if not folder.questions.is_file():
+        return [folder.questions]
+    is_life = folder.mspbe_curve.is_file()  # a replayed log has none
+    return [folder.learning_curve] if is_life and not folder.learning_curve.is_file() else []
+
+
+def has_gone_on(folder: RunFolder) -> bool:
+    """Return whether the log has steps after the summary (still running, or killed after a resume)."""
+    summarised = lived_steps(folder)
+    if summarised is None or not folder.mspbe_curve.is_file():
+        return False
+    try:
+        # A data set is in the log before learning begins: how far a run learned from it is in its summary alone.
+        return not folder.is_imported() and last_row(folder)[1] > summarised
+    except (ValueError, LookupError, TypeError, OSError):  # an unreadable log cannot be learned from
+        return False
+
+
+def complete(folder: RunFolder, console: Console) -> dict[str, Any]:
+    """Learn from a run's log again, write the missing tables, and return the summary.
+
+    Learning starts from the newest sound snapshot, with the same bits as from the beginning; without a suitable one, it
+    starts from the beginning.
+
+    Raises:
+        BadInput: If there is no log, another necessary file is missing, or a data set was not imported as a whole.
+        OSError: If the tables cannot be written.
+    """
+    config = one_horde(folder)
+    with tempfile.TemporaryDirectory() as elsewhere:
+        made = RunFolder(Path(elsewhere))
+        made.life = folder.life
+        made.log.mkdir()
+        header, n_rows, end = recorded_facts(folder)
+        run = rebuilt_run(folder, made, config, header)
+        why = "has steps after its tables were written" if has_gone_on(folder) else "lacks tables"
+        console.print(f"{folder.path} {why}: learning from its log again", highlight=False, soft_wrap=True)
+        job: Job
+        if config.backend == "replay":
+            job = Log(run, console)
+        else:
+            passes = (config.passes or 1) if config.backend == "data" else 1
+            end *= passes
+            restored = _restored(run, folder, header, n_rows * passes, console)
+            if restored is None:
+                run = rebuilt_run(folder, made, config, header)
+            rows = Recording(folder.life, end, restored[2] if restored else None, passes)
+            life = restored[:2] if restored else None
+            job = Replay(run, rows, console, header, end=Cause.CUT_OFF, total=end, restored=life)
+            if restored is None:
+                # Excursions that the run recorded itself are kept; neither table fits in memory after months.
+                job.student.errors.record_to(made.excursions if folder.excursions.is_file() else folder.excursions)
+        job.is_rebuilt = True
+        try:
+            with CompileNotice(console).installed():
+                job.begin()
+            with as_bad_input(folder):
+                summary = job.learn()
+        except Unwritten as error:
+            raise error.why from None
+        for path in missing_tables(folder):
+            table = made.path / path.name
+            if table.is_file():
+                write_whole(path, table.read_text(encoding="utf-8"))
+        folder.seal()
+    return summary
+
+
+def restored_run(
+    folder: RunFolder, elsewhere: Path, config: LearnConfig, header: dict[str, Any], console: Console
+) -> Run | None:
+    """Return a run with the weights of its newest snapshot; None without one. It writes to the folder `elsewhere`.
+
+    Raises:
+        BadInput: If its Horde cannot be created.
+    """
+    made = RunFolder(elsewhere)
+    made.log.mkdir()
+    run = rebuilt_run(folder, made, config, header)
+    return run if _restored(run, folder, header, 1 << 62, console) is not None else None
+
+
+def _restored(
+    run: Run, folder: RunFolder, header: dict[str, Any], n_rows: int, console: Console
+) -> tuple[Life, Sampler, int] | None:
+    """Return a life and its samples, restored from the newest suitable snapshot, and its rows; None without one.
+
+    Later excursions are scored again and recorded in a copy: the run's own files do not change.
+    """
+    try:
+        kept = resumption(folder)
+        if not kept.state or kept.shards is not None or n_rows < kept.n_rows:
+            return None
+        life, sampler = new_life([HeaderEnv(header)] * run.config.robots, run)
+        change(life, run.interface, folder, kept.changes)
+        (copied := run.folder.log / "copied").mkdir()
+        for path in record_files(folder.excursions):
+            shutil.copy(path, copied)
+        life.student.errors.table.resume_in(copied / folder.excursions.name)
+        restore(life, run, sampler, kept.state)
+    except (BadInput, ValueError, LookupError, OSError) as error:
+        console.print(f"not from its snapshot: {error}", highlight=False, soft_wrap=True)
+        return None
+    kept.state.clear()
+    for note in (*kept.notes, f"from its snapshot at step {kept.step:,} on: {n_rows - kept.n_rows:,} rows"):
+        console.print(note, highlight=False, soft_wrap=True)
+    return life, sampler, kept.n_rows
+
+
+def one_horde(folder: RunFolder) -> LearnConfig:
+    """Return the settings of a run, for one Horde: it learns the same weights as shards, bit for bit.
+
+    Raises:
+        BadInput: If they are missing or truncated.
+    """
+    return replace(recorded_config(folder), out=folder.path, shards=None, ray=None)

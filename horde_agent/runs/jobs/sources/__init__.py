@@ -1,1 +1,0 @@
-"""Sources of a run: a robot, or recorded rows."""

@@ -1,0 +1,56 @@
+"""Values and settings as TOML."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, get_args, get_origin
+
+_KINDS = {
+    Path: "a path in quotes",
+    str: "a text",
+    int: "a whole number",
+    float: "a number",
+    bool: "true or false",
+    tuple: "a list of names",
+}
+
+
+def typed(value: Any, kind: Any) -> Any:
+    """Return a value of a TOML file as a kind: a type of `_KINDS`, or one of them or None.
+
+    Raises:
+        ValueError: If it is of another kind.
+    """
+    base = get_args(kind)[0] if type(None) in get_args(kind) else get_origin(kind) or kind
+    if base is tuple and isinstance(value, list) and value and all(isinstance(one, str) for one in value):
+        return tuple(value)
+    is_whole = type(value) is float and value.is_integer()  # 6e4
+    if (base is Path and isinstance(value, str)) or (base in (float, str) and type(value) is int):  # shards = 4
+        return base(value)
+    if type(value) is not base and not (base is int and is_whole):
+        raise ValueError(f"must be {_KINDS[base]}, not {value!r}")
+    return base(value)
+
+
+def to_toml(table: Mapping[str, Any], versions: Mapping[str, str]) -> str:
+    """Return settings and versions as TOML; a setting without a value becomes a comment."""
+    lines = [f"{k} = {toml_value(v)}" if v is not None else f"# {k} is not set" for k, v in table.items()]
+    lines += ["", "[versions]", *(f"{_key(k)} = {toml_value(v)}" for k, v in versions.items())]
+    return "\n".join(lines) + "\n"
+
+
+def _key(name: str) -> str:
+    return name if name.replace("-", "").replace("_", "").isalnum() else toml_value(name)
+
+
+def toml_value(value: object) -> str:
+    """Return a value as TOML: true or false, a number, a list, or a text."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, int | float):
+        return repr(value)
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(toml_value, value))}]"
+    text = str(value).replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+    return f'"{text}"'
