@@ -22,7 +22,7 @@ from rich.console import Console
 
 from horde_agent.bench import BenchConfig
 from horde_agent.cli import learn as lives
-from horde_agent.cli.errors import Fault, sentence, user_errors
+from horde_agent.cli.learn import Fault, sentence, user_errors
 from horde_agent.learning.rules import PAPER_CONFIG
 from horde_agent.reproduce import ReproduceConfig
 from horde_agent.runs.config import BadInput, LearnConfig, read_config

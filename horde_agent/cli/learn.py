@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import os
 import signal
-from collections.abc import Callable
-from contextlib import ExitStack, closing, suppress
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -16,7 +16,6 @@ import gymnasium
 import tyro
 from rich.console import Console
 
-from horde_agent.cli.errors import Fault, is_of_body, sentence, user_errors
 from horde_agent.cluster import ShardLost
 from horde_agent.life.bodies import ONE_AT_A_TIME, make_body
 from horde_agent.life.life import BodyDisobeys
@@ -27,9 +26,8 @@ from horde_agent.policies import StickyRandom
 from horde_agent.record import RecordLost
 from horde_agent.runs.config import WHOLE, BadInput, LearnConfig, default_physics, is_life, resolve, run_of
 from horde_agent.runs.ending import Ended, SignalHandler
-from horde_agent.runs.jobs.data_set import import_table, learning_from, open_data, resuming_data
+from horde_agent.runs.jobs.imported import Log, import_table, learning_from, open_data, play_log, resuming_data
 from horde_agent.runs.jobs.job import Job, Unwritten
-from horde_agent.runs.jobs.log import Log, play_log
 from horde_agent.runs.jobs.relearn import recorded_settings, relearning
 from horde_agent.runs.jobs.robot import Robot
 from horde_agent.runs.jobs.warm import CompileNotice
@@ -232,7 +230,7 @@ def _completed(job: Job) -> dict[str, Any]:
             "continues from the last snapshot and the recording."
         ) from error
     except Exception as error:
-        if not (is_of_body(error) or isinstance(error, BodyDisobeys | EnvironmentGone | RecordLost)):
+        if not (_is_of_body(error) or isinstance(error, BodyDisobeys | EnvironmentGone | RecordLost)):
             raise
         raise Fault(f"{sentence(error)} The run until then is in {_drawn(folder)}") from error
 
@@ -286,3 +284,38 @@ def _say(job: Job, summary: dict[str, Any]) -> None:
     for line in (first, *lines):
         job.say(line)
     print(report)
+
+
+# ---- errors ----------------------------------------------------------------------------------------------------------
+
+
+class Fault(Exception):
+    """An error that ended a job, in a sentence that names the run's files."""
+
+
+@contextmanager
+def user_errors() -> Iterator[None]:
+    """Turn errors that the user can correct into BadInput; all others are bugs and keep their traceback."""
+    try:
+        yield
+    except BadInput:
+        raise
+    except EnvironmentGone as error:
+        raise Fault(f"{error}; its output, if any, is above") from error
+    except Exception as error:
+        if _is_of_body(error) or isinstance(error, ValueError | ImportError | OSError | gymnasium.error.Error):
+            raise BadInput(" ".join(str(error).split())) from error
+        raise
+
+
+def _is_of_body(error: BaseException) -> bool:
+    """Return whether the robot's package, which is not imported here, raised the error."""
+    return any(kind.__name__ == "HordeEnvError" for kind in type(error).__mro__)
+
+
+def sentence(error: BaseException) -> str:
+    """Return an error's message as one sentence."""
+    if isinstance(error, OSError) and error.filename:
+        return f"{error.filename} cannot be written ({error.strerror})."
+    said = " ".join(str(error).split())
+    return said if said.endswith(".") else f"{said}."

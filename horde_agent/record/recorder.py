@@ -110,11 +110,8 @@ class Recorder:
         """Return a recorder that continues a recording after `after` known rows; an incomplete last row is removed.
 
         If the rows after these are redone, in a simulation, they are only compared: a last row with phase END is
-        removed, too, and from the first row that differs (`differs_at`) on, rows are replaced.
-
-        Raises:
-            FileNotFoundError: If there is no such record.
-            ValueError: If it is damaged after those rows, or holds fewer.
+        removed, too, and from the first row that differs (`differs_at`) on, rows are replaced. Raise FileNotFoundError
+        without a record, ValueError if it is damaged after those rows, or holds fewer.
         """
         segments = [read_segment(file, FORMAT) for file in newest_files(path, FORMAT, after)[0]]
         last, n_unread = segments[-1], int(segments[0].header.get("first", 0))
@@ -157,11 +154,7 @@ class Recorder:
             self.flush()
 
     def append(self, rows: NDArray[Any]) -> None:
-        """Write rows of `row_dtype`, shape (n,), at once.
-
-        Raises:
-            RecordLost: If they cannot be written.
-        """
+        """Write rows of `row_dtype`, shape (n,), at once; raise RecordLost if they cannot be written."""
         self.flush()
         with self._writing:
             self._kept.append(rows)
@@ -247,11 +240,7 @@ class Recorder:
         self._kept.append(rows)
 
     def _put(self, rows: NDArray[Any]) -> None:
-        """Write queued rows up to the end of the newest file; after a full one, begin another.
-
-        Raises:
-            RecordLost: If not all could be written; the others are no longer queued.
-        """
+        """Write queued rows, after a full file into another; raise RecordLost if not all could be written."""
         if self._is_full(int(rows["step"][0])):
             self._begin_part()
         assert self._file is not None, "a part was begun"
@@ -277,12 +266,7 @@ class Recorder:
         )
 
     def _begin_part(self) -> None:
-        """Begin the first or a further file, after the previous one is complete and synced.
-
-        Raises:
-            FileExistsError: If the file exists.
-            RecordLost: If it cannot be written.
-        """
+        """Begin a file, after the previous one is synced; raise FileExistsError or RecordLost if it cannot be made."""
         assert self._path is not None
         path = file_at(self._path, self._n_parts + 1)
         header = {**self.header, "first": self._n_written}
@@ -332,11 +316,7 @@ class Recorder:
         return self._lost is not None
 
     def stream(self) -> Stream:
-        """Return the rows in memory.
-
-        Raises:
-            ValueError: If the rows went to a file: `read` it.
-        """
+        """Return the rows in memory; raise ValueError if the rows went to a file: `read` it."""
         if self._path is not None:
             raise ValueError("this recorder writes to a file; use horde_agent.record.read on it")
         self.flush()

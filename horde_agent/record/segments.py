@@ -106,25 +106,16 @@ def _checksums(records: Records) -> NDArray[np.uint32]:
 
 
 def read_segment(path: Path, kind: str, since: int = 0) -> Segment:
-    """Read one file of records, from record number `since` of the life on.
-
-    Raises:
-        FileNotFoundError: If there is no such file.
-        ValueError: If the file holds no records of the format `kind`.
-    """
+    """Read one file of records from record number `since` of the life on; raise ValueError if it holds others."""
     (segment,) = read_pieces(path, kind, n_bytes=None, since=since)
     return segment
 
 
 def read_pieces(path: Path, kind: str, n_bytes: int | None = PIECE_BYTES, since: int = 0) -> Iterator[Segment]:
-    """Yield one file of records in pieces, each as a segment; at least one.
+    """Yield one file of records in pieces of about `n_bytes`, all at once when None, each as a segment; at least one.
 
-    `n_torn`, the bytes of an incomplete last record, is set in the last piece only. A piece has about `n_bytes`, all
-    when None; records before number `since` of the life are not read.
-
-    Raises:
-        FileNotFoundError: If there is no such file.
-        ValueError: If the file holds no records of the format `kind`.
+    `n_torn`, the bytes of an incomplete last record, is set in the last piece only. Records before number `since` of
+    the life are not read. Raise FileNotFoundError, or ValueError if the file holds no records of the format `kind`.
     """
     with path.open("rb") as file:
         header, dtype = _header_of(file, path, kind)
@@ -142,11 +133,7 @@ def read_pieces(path: Path, kind: str, n_bytes: int | None = PIECE_BYTES, since:
 
 
 def _header_of(file: BinaryIO, path: Path, kind: str) -> tuple[dict[str, Any], np.dtype[Any]]:
-    """Return a file's line and the type of its records.
-
-    Raises:
-        ValueError: If it holds no records of this kind.
-    """
+    """Return a file's line and the type of its records; raise ValueError if it holds no records of this kind."""
     header = _decode_header(file.readline(_LONGEST_HEADER))
     if header.get("format") != kind:
         raise ValueError(f"{path} does not contain records of the format {kind}")
@@ -165,12 +152,7 @@ def _header_of(file: BinaryIO, path: Path, kind: str) -> tuple[dict[str, Any], n
 
 
 def read_header(path: Path, kind: str) -> dict[str, Any]:
-    """Return the line of a file of records.
-
-    Raises:
-        FileNotFoundError: If there is no such file.
-        ValueError: If it holds no records of this kind.
-    """
+    """Return the line of a file of records; raise ValueError if it holds no records of this kind."""
     with path.open("rb") as file:
         return _header_of(file, path, kind)[0]
 
@@ -186,13 +168,10 @@ def started_files(path: Path) -> list[Path]:
 
 
 def newest_files(path: Path, kind: str, since: int) -> tuple[list[Path], int]:
-    """Return the newest files of a record, and `since`: the one that holds this record, from 0, and those after it.
+    """Return the newest files of a record, from that which holds record number `since` on, and `since`.
 
-    A negative number counts from the end, and is replaced by that from the beginning. Older files are not read.
-
-    Raises:
-        FileNotFoundError: If there is not even the first.
-        ValueError: If one that is looked at holds no records of this kind.
+    A negative number counts from the end, and is replaced. Older files are not read. Raise FileNotFoundError, or
+    ValueError if one that is looked at holds no records of this kind.
     """
     found: list[Path] = []
     for file in reversed(started_files(path)):
@@ -226,11 +205,7 @@ def append(file: BinaryIO, data: bytes, size: int) -> None:
 
 
 def append_to(path: Path, data: bytes, size: int) -> None:
-    """Append records to a file that is there, as `append` does.
-
-    Raises:
-        RecordLost: If not all were written, or the file is gone.
-    """
+    """Append records to an existing file, as `append` does; raise RecordLost if not all were written."""
     try:
         file = path.open("rb+", buffering=0)
     except OSError as error:

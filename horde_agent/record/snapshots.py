@@ -161,11 +161,7 @@ def read(path: Path) -> Snapshot:
 
 
 def _map(path: Path) -> NDArray[Any]:
-    """Return a large array, memory-mapped, copy on write.
-
-    Raises:
-        SnapshotDamaged: If its header does not fit its data.
-    """
+    """Return a large array, memory-mapped, copy on write; raise SnapshotDamaged if its header does not fit its data."""
     try:
         array: np.memmap[Any, Any] = np.load(path, mmap_mode="c", allow_pickle=False)
     except ValueError as error:
@@ -176,12 +172,7 @@ def _map(path: Path) -> NDArray[Any]:
 
 
 def read_manifest(path: Path) -> dict[str, Any]:
-    """Return the manifest of a snapshot.
-
-    Raises:
-        SnapshotDamaged: If it is missing or damaged.
-        SnapshotOfAnother: If it has another format version.
-    """
+    """Return the manifest of a snapshot; raise SnapshotDamaged, or SnapshotOfAnother for another version."""
     try:
         text, check = (path / _MANIFEST).read_bytes(), (path / _CHECK).read_bytes()
     except OSError as error:

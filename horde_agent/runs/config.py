@@ -43,15 +43,7 @@ def _shown(metavar: str, default: str | None = None) -> Any:
 
 
 def whole(text: str) -> int:
-    """Parse a whole number: 60000, 60_000 or 6e4.
-
-    Raises:
-        ValueError: If it is none.
-
-    Example:
-        >>> whole("60_000"), whole("6e4")
-        (60000, 60000)
-    """
+    """Parse a whole number: 60000, 60_000 or 6e4; raise ValueError if it is none."""
     try:
         return int(text)
     except ValueError:
@@ -66,15 +58,7 @@ def whole(text: str) -> int:
 
 
 def seconds(text: str) -> float | None:
-    """Parse a duration and return seconds; None for "never".
-
-    Raises:
-        BadInput: If it is none.
-
-    Example:
-        >>> seconds("10min"), seconds("1.5 h"), seconds("never")
-        (600.0, 5400.0, None)
-    """
+    """Parse a duration such as 10min and return seconds; None for "never". Raise BadInput if it is none."""
     if text == "never":
         return None
     found = re.fullmatch(r"(\d+(?:\.\d*)?)\s*(s|min|h|d)", text)
@@ -200,11 +184,7 @@ class LearnConfig:
 
 
 def resolve(config: LearnConfig) -> LearnConfig:
-    """Check every setting that can be checked without the robot, and fill in the defaults that depend on others.
-
-    Raises:
-        BadInput: If a setting is invalid.
-    """
+    """Check what can be checked without the robot, and fill in defaults; raise BadInput if a setting is invalid."""
     _check_text(config)
     if config.env is not None and config.backend == LearnConfig.backend:
         config = replace(config, backend="gymnasium")

@@ -22,36 +22,32 @@ ENDING = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP")
 
 
 class Cause(Enum):
-    """What can end a run: its code, `ended_by` in details.json and `cause` in log/events.jsonl, and its description."""
+    """What can end a run: its code, `ended_by` in details.json and `cause` in log/events.jsonl, and its description.
+
+    Then names of exceptions: horde_env is not imported here, and a `ProcessEnv` raises its errors under their names.
+    """
 
     STEPS = "steps", "all its steps were taken"
     LOG_END = "log_end", "its log ended"
-    SIGINT = "sigint", "SIGINT (Ctrl-C)"
+    SIGINT = "sigint", "SIGINT (Ctrl-C)", "KeyboardInterrupt"
     SIGTERM = "sigterm", "SIGTERM"
     SIGHUP = "sighup", "SIGHUP (its terminal was closed)"
     PAGE_STOP = "page_stop", "the stop button of its live page was pressed"
     BATTERY_LOW = "battery_low", "its battery was low, and docking did not help"
-    EMERGENCY_STOP = "emergency_stop", "the robot's emergency stop is set"
-    DISOBEYED = "disobeyed", "the robot did not follow its commands"
-    LINK_LOST = "link_lost", "the link to the robot was lost"
-    ROBOT_UNAVAILABLE = "robot_unavailable", "the robot could not be opened again"
-    ROBOT_ERROR = "robot_error", "the robot's driver failed"
-    SHARD_LOST = "shard_lost", "a shard's process or machine was lost"
-    ENVIRONMENT_DIED = "environment_died", "the process of its environment died"
-    DISK_FULL = "disk_full", "its files could not be written"
+    EMERGENCY_STOP = "emergency_stop", "the robot's emergency stop is set", "EmergencyStop"
+    DISOBEYED = "disobeyed", "the robot did not follow its commands", "BodyDisobeys"
+    LINK_LOST = "link_lost", "the link to the robot was lost", "BackendLost", "PortLost"
+    ROBOT_UNAVAILABLE = "robot_unavailable", "the robot could not be opened again", "BackendUnavailable"
+    ROBOT_ERROR = "robot_error", "the robot's driver failed", "HordeEnvError"
+    SHARD_LOST = "shard_lost", "a shard's process or machine was lost", "ShardLost"
+    ENVIRONMENT_DIED = "environment_died", "the process of its environment died", "EnvironmentGone"
+    DISK_FULL = "disk_full", "its files could not be written", "RecordLost"
     ERROR = "error", "an error of the environment, a question or the program"
     CUT_OFF = "cut_off", "it was cut off"
     UNKNOWN = "unknown", "unknown: nothing recorded a cause"
 
-    @property
-    def code(self) -> str:
-        """The code in the files of a run."""
-        return self.value[0]
-
-    @property
-    def description(self) -> str:
-        """The cause in a few words."""
-        return self.value[1]
+    def __init__(self, code: str, description: str, *exceptions: str) -> None:
+        self.code, self.description, self.exceptions = code, description, exceptions
 
     @classmethod
     def of_signal(cls, number: int) -> Cause:
@@ -60,28 +56,13 @@ class Cause(Enum):
 
     @classmethod
     def of_fault(cls, fault: BaseException) -> Cause:
-        """Return the cause for an exception: by the nearest class in `_CAUSES`, `ERROR` for any other."""
+        """Return the cause for an exception: that of its nearest class, `ERROR` for any other."""
         if isinstance(fault, Ended):
             return cls.of_signal(fault.signum)
-        if isinstance(fault, OSError) and fault.errno in _NO_ROOM:
+        if isinstance(fault, OSError) and fault.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
             return cls.DISK_FULL
-        return next((_CAUSES[kind.__name__] for kind in type(fault).__mro__ if kind.__name__ in _CAUSES), cls.ERROR)
-
-
-_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-_CAUSES = {
-    "EmergencyStop": Cause.EMERGENCY_STOP,
-    "BackendLost": Cause.LINK_LOST,
-    "PortLost": Cause.LINK_LOST,
-    "BackendUnavailable": Cause.ROBOT_UNAVAILABLE,
-    "HordeEnvError": Cause.ROBOT_ERROR,
-    "BodyDisobeys": Cause.DISOBEYED,
-    "ShardLost": Cause.SHARD_LOST,
-    "EnvironmentGone": Cause.ENVIRONMENT_DIED,
-    "RecordLost": Cause.DISK_FULL,
-    "KeyboardInterrupt": Cause.SIGINT,
-}
-"""By class name: horde_env is not imported here, and errors of a `ProcessEnv` are rebuilt under their names."""
+        kinds = [kind.__name__ for kind in type(fault).__mro__]
+        return next((cause for kind in kinds for cause in cls if kind in cause.exceptions), cls.ERROR)
 
 
 class End(NamedTuple):
@@ -119,11 +100,7 @@ class Ended(BaseException):
 
 
 class SignalHandler:
-    """Signal handler of a command.
-
-    Attributes:
-        seen: Numbers of the received signals, in order.
-    """
+    """Signal handler of a command; `seen` are the numbers of the received signals, in order."""
 
     def __init__(self) -> None:
         self.seen: list[int] = []

@@ -17,11 +17,7 @@ _KINDS = {
 
 
 def typed(value: Any, kind: Any) -> Any:
-    """Return a value of a TOML file as a kind: a type of `_KINDS`, or one of them or None.
-
-    Raises:
-        ValueError: If it is of another kind.
-    """
+    """Return a TOML value as a kind, a type of `_KINDS` or one of them or None; raise ValueError if it is another."""
     base = get_args(kind)[0] if type(None) in get_args(kind) else get_origin(kind) or kind
     if base is tuple and isinstance(value, list) and value and all(isinstance(one, str) for one in value):
         return tuple(value)

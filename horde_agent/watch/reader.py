@@ -33,11 +33,7 @@ Table = dict[str, Any]
 
 
 class RunReader:
-    """Read a run's folder; only facts and curves are cached, until their files change.
-
-    Raises:
-        BadInput: If it contains no run, or one of another version.
-    """
+    """Reads a run's folder; facts and curves are cached until their files change. Raises BadInput without a run."""
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.live = folder, folder / FOLDER
@@ -67,11 +63,7 @@ class RunReader:
         }
 
     def record(self, n: int = SHOWN) -> Stream:
-        """Return the last `n` rows of the recording on the disk; none without a recording.
-
-        Raises:
-            BadInput: If it cannot be read.
-        """
+        """Return the last `n` rows of the recording, none without one; raise BadInput if it cannot be read."""
         try:
             return read_end(self._run.life, n)
         except FileNotFoundError:
@@ -136,11 +128,7 @@ class RunReader:
         return demons if demons.get("checksum") == checksum_of(names) else {}
 
     def demons(self, find: str, sort: str, descending: bool, offset: int, limit: int) -> Table:
-        """Return a part of the table of demons: those with every word of `find` in their names, sorted; NaN last.
-
-        Raises:
-            BadInput: If `sort` is not a column.
-        """
+        """Return a part of the table of demons with each word of `find` in their names, sorted; NaN last."""
         columns = {"name": None, "nmsre": 0, "mspbe": 1, "diverged": 2}
         if sort not in columns:
             raise BadInput(f"the demons cannot be sorted by {sort!r}; choose {', '.join(columns)}")
@@ -155,11 +143,7 @@ class RunReader:
         return self._demons_at(found[offset : offset + limit], len(found))
 
     def at(self, i: int) -> Table:
-        """Return the row of demon `i` alone.
-
-        Raises:
-            BadInput: If there is none.
-        """
+        """Return the row of demon `i` alone; raise BadInput if there is none."""
         if not 0 <= i < (n := len(self.facts()["questions"])):
             raise BadInput(f"there is no question number {i}; there are {n}")
         return self._demons_at([i], 1)
@@ -170,11 +154,7 @@ class RunReader:
         return {"n": len(questions), "n_found": n_found, "rows": finite(rows)}
 
     def demon(self, name: str) -> Table:
-        """Return a demon's predictions over time, and the measured returns (None if not known).
-
-        Raises:
-            BadInput: If there is no such demon.
-        """
+        """Return a demon's predictions over time, and the measured returns (None if not known)."""
         questions = self.facts()["questions"]
         names = [q["name"] for q in questions]
         if name not in names:
@@ -362,10 +342,8 @@ def export_scalars(
 ) -> Path:
     """Write a run's scalars to `out` or its `export/tensorboard`, and return the folder, for `tensorboard --logdir`.
 
-    With `follow`, continue until the run is over or its process has ended; `say` is called with a line at first.
-
-    Raises:
-        BadInput: If the run does not exist or is empty, or tensorboard is not installed.
+    With `follow`, continue until the run is over or its process has ended; `say` is called with a line at first. Raise
+    BadInput if the run does not exist or is empty, or tensorboard is not installed.
     """
     reader = RunReader(run)
     place = out or RunFolder(run).exported / "tensorboard"

@@ -83,13 +83,10 @@ def make_app(
     stop: Callable[[], str] | None = None,
     is_ending: Callable[[], bool] = lambda: False,
 ) -> Any:
-    """Return the application for a run's folder.
+    """Return the application for a run's folder; raise BadInput without one, or without the extra `dash`.
 
     Every request needs the token, if there is one, as ?token= or as a cookie. `stop` stops the run and returns a
     sentence about it; `request_stop` when None. Once `is_ending`, each page receives a final message.
-
-    Raises:
-        BadInput: If the folder contains no run, or the extra `dash` is not installed.
     """
     need_extras()
     from starlette.applications import Starlette
@@ -282,9 +279,7 @@ class WatchConfig:
 def watch(config: WatchConfig, wait_for_end: Callable[[], object] | None = None) -> None:
     """Serve a run's page until Ctrl-C or SIGTERM, or until `wait_for_end`, called in another thread, returns.
 
-    Raises:
-        BadInput: If the folder contains no run, the port is taken, the host is not an address of this machine, or an
-            extra is missing.
+    Raise BadInput if the folder contains no run, the host or port cannot be listened on, or an extra is missing.
     """
     if not 0 <= config.port <= 65535:
         raise BadInput(f"--port must be from 0 to 65535, got {config.port}")
@@ -330,11 +325,7 @@ class LivePage:
 
 
 def open_beside(folder: Path, say: Callable[[str], None]) -> LivePage:
-    """Start the page of a run in a child process and print its address; the run does not depend on it.
-
-    Raises:
-        BadInput: If an extra is missing or the page cannot be opened.
-    """
+    """Start the page of a run in a child process and say its address; raise BadInput if it cannot be opened."""
     need_extras()
     command, environment = python("horde_agent.watch.server", str(folder))
     page = subprocess.Popen(

@@ -29,6 +29,12 @@ def pictures(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(report, "_pictures", PICTURES)
 
 
+@pytest.fixture
+def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Work in an empty folder."""
+    monkeypatch.chdir(tmp_path)
+
+
 @pytest.fixture(scope="session", autouse=True)
 def _default_signals() -> Iterator[None]:
     """Enable signals that pytest was started to ignore, as under nohup or in the background of a script."""

@@ -14,10 +14,7 @@ from horde_agent.runs.config import BadInput, LearnConfig, read_config, resolve
 from horde_agent.runs.toml import to_toml
 from horde_env.hardware import robot_file
 
-
-@pytest.fixture(autouse=True)
-def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
+pytestmark = pytest.mark.usefixtures("elsewhere")
 
 
 def test_shards_without_ray_are_refused_by_naming_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:

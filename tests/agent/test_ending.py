@@ -30,13 +30,10 @@ from horde_agent.runs.jobs import tables
 from tests.agent.commands import summary_of
 from tests.agent.doubles import ToyBody
 
+pytestmark = pytest.mark.usefixtures("elsewhere")
+
 ROOT = Path(__file__).resolve().parents[2]
 WORDS = ["learn", "--steps", "600", "--excursion-probability", "0.02", "--horizon", "10", "--out", "a"]
-
-
-@pytest.fixture(autouse=True)
-def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
 
 
 def live(monkeypatch: pytest.MonkeyPatch, body: ToyBody, words: list[str] = WORDS) -> int:

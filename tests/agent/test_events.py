@@ -103,16 +103,6 @@ def test_gaps_and_stops_are_logged_once_with_their_steps(tmp_path: Path, monkeyp
     assert logged == [("began", 0), ("disobeyed", 20), ("gap", 40), ("snapshot", 60), ("ended", 60)]
 
 
-def test_an_error_is_logged_with_its_message(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def on_step(age: int) -> None:
-        if age == 30:
-            raise type("HordeEnvError", (Exception,), {})("the robot is gone")
-
-    assert toy(f"learn --steps 60 --out {tmp_path / 'a'}", monkeypatch, on_step=on_step) == 1
-    (ended,) = [event for event in events(tmp_path / "a") if event["event"] == "ended"]
-    assert (ended["step"], ended["why"]) == (30, "the robot is gone")
-
-
 @pytest.mark.sim
 def test_replayed_steps_are_not_logged_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without a snapshot, the resumed run is replayed from its beginning."""

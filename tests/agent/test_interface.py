@@ -171,11 +171,6 @@ def test_each_frame_is_tiled_as_a_single_one() -> None:
     assert two.encode(np.concatenate([old, new])).tolist() == expected
 
 
-def test_a_stack_that_is_not_flat_names_the_wrapper() -> None:
-    with pytest.raises(ValueError, match=r"gymnasium.wrappers.FlattenObservation\(env\)"):
-        Interface.of(FrameStackObservation(ToyBody(), 2))
-
-
 def test_a_life_with_stacked_frames_drives_and_learns() -> None:
     """The frames of a drive are the body's own, of another length: the record has NaN for them."""
     env, recorder = stacked(), Recorder(6)

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from horde_agent.record import Flag, Phase, Recorder, RecordLost, Row, read, read_end, read_in_parts, row_dtype
+from horde_agent.record import Flag, Phase, Recorder, Row, read, read_end, read_in_parts, row_dtype
 from horde_agent.record.segments import read_segment, record_files
 
 N_INPUTS = 4
@@ -282,15 +282,6 @@ def test_rows_beyond_the_buffer_are_lost_and_followed_by_a_gap(tmp_path: Path, m
     assert recorder.n_lost == 3073 - len(rows) > 0
     assert (np.diff(rows["step"]) > 1).sum() == 1
     assert rows["flags"][1:][np.diff(rows["step"]) > 1].tolist() == [Flag.GAP]
-
-
-def test_close_raises_if_rows_cannot_be_written(tmp_path: Path) -> None:
-    recorder = Recorder(N_INPUTS, tmp_path / "life.rec")
-    with files_of_at_most(800):
-        for k in range(100):
-            recorder.write(row(k))
-        with pytest.raises(RecordLost, match="File too large"):
-            recorder.close()
 
 
 def test_a_recording_damaged_after_the_snapshot_is_not_continued(tmp_path: Path) -> None:

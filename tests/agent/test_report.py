@@ -12,7 +12,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from horde_agent import cli
 from horde_agent.measures.excursion_table import ExcursionTable
 from horde_agent.measures.nmsre import final_nmsre
 from horde_agent.record import read
@@ -82,20 +81,6 @@ def test_the_report_shows_every_picture_and_the_worst_questions(run: Path) -> No
     worst = max(lines_of(run / "questions.csv"), key=lambda q: float(q["nmsre"]))
     assert worst["name"] in html
     assert "trace_rule" in html
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("pictures")
-def test_the_report_can_be_drawn_again_from_the_folder(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    before = (run / "report.html").read_text()
-    for picture in PICTURES:
-        (run / picture).unlink()
-    (run / "report.html").unlink()
-
-    assert cli.main(["report", str(run)]) == 0
-    assert (run / "report.html").read_text() == before
-    assert all((run / picture).is_file() for picture in PICTURES)
-    assert capsys.readouterr().out.strip().endswith("report.html")
 
 
 @pytest.mark.usefixtures("pictures")

@@ -321,6 +321,17 @@ def test_learning_from_a_recording_gives_the_weights_of_the_run(whole: Path, tmp
     assert differences(run, whole) == []
 
 
+def test_learning_from_a_recording_ends_in_order_at_ctrl_c(
+    whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = itertools.count(1)
+    interrupt = lambda *_: next(rows) == 300 and signal.raise_signal(signal.SIGINT)  # noqa: E731
+    monkeypatch.setattr("horde_agent.runs.jobs.recorded.Progress.is_due", interrupt)
+    assert horde(f"learn --backend replay --log {whole} --out {tmp_path / 'again'}") == 128 + signal.SIGINT
+    summary = summary_of(tmp_path / "again")
+    assert (summary["steps"], summary["stopped_early"]) == (read(whole / "log" / "life.rec").rows["step"][299], True)
+
+
 def test_new_questions_are_learned_from_an_old_life(whole: Path, tmp_path: Path) -> None:
     """They learn the same as in a simulated run: the behaviour does not depend on the questions."""
     more = tmp_path / "more.toml"

@@ -25,12 +25,9 @@ from horde_agent.runs.keeping.folder import RunFolder, read_curve, write_csv, wr
 from tests.agent.commands import refused, summary_of
 from tests.agent.doubles import ToyBody
 
+pytestmark = pytest.mark.usefixtures("elsewhere")
+
 NOBODY = 65534
-
-
-@pytest.fixture(autouse=True)
-def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
 
 
 @pytest.fixture

@@ -203,8 +203,8 @@ def test_learning_from_a_snapshot_and_from_the_beginning_gives_the_same_tables(
     for run in runs:
         kill_after(run, n)
     shutil.rmtree(runs[1] / "checkpoint")
-    for file in record_files(runs[0] / "log" / "life.rec")[1:3]:
-        file.write_bytes(b"moved")
+    for file in record_files(runs[0] / "log" / "life.rec")[:3]:
+        file.unlink()
     one, other = (tables_of(run) for run in runs)
     for table in TABLES:
         assert one[table] == other[table], table

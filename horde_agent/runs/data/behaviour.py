@@ -55,11 +55,7 @@ class LogisticPolicy:
 
 
 def act_by(table: Table, policy: Policy | str) -> None:
-    """Give a table the action probabilities of a policy; of an estimated one for "estimate".
-
-    Raises:
-        BadInput: If a row is invalid, or there are too few to estimate a policy.
-    """
+    """Give a table the action probabilities of a policy, or of an estimated one for "estimate"."""
     interface = Interface.of(HeaderEnv(table.header))
     if isinstance(policy, str):
         policy, table.b_estimate = estimate_behaviour(table, interface)
@@ -69,10 +65,8 @@ def act_by(table: Table, policy: Policy | str) -> None:
 def estimate_behaviour(rows: Table, interface: Interface) -> tuple[LogisticPolicy, dict[str, float]]:
     """Return the behaviour policy estimated from a data set's actions, and facts about the fit.
 
-    The facts are the log-loss per row on held-out rows, that of the actions' frequencies, T and the number of rows.
-
-    Raises:
-        BadInput: If there are fewer than 2,560 rows.
+    These are the log-loss per row on held-out rows, that of the actions' frequencies, T and the number of rows. Raise
+    BadInput if there are fewer than 2,560 rows.
     """
     n_actions, coder = len(interface.actions), interface.coder
     weights = np.zeros((coder.n_features, n_actions))

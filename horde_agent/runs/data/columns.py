@@ -115,11 +115,7 @@ class Columns:
 
     @classmethod
     def read(cls, file: Path, base: Columns | None = None) -> Columns:
-        """Read a TOML file; keys that it lacks are those of `base`, if given.
-
-        Raises:
-            BadInput: If it cannot be read, or a key is unknown, missing or invalid.
-        """
+        """Read a TOML file, with `base` for the keys that it lacks; raise BadInput if it is invalid."""
         try:
             table = tomllib.loads(file.read_text(encoding="utf-8-sig"))
             return cls.of(table, base)
@@ -128,11 +124,7 @@ class Columns:
 
     @classmethod
     def of(cls, table: Mapping[str, Any], base: Columns | None = None) -> Columns:
-        """Check a table with the keys of this class and return it.
-
-        Raises:
-            BadInput: If a key is unknown, missing or invalid; the message names it.
-        """
+        """Check a table with the keys of this class; raise BadInput if one is unknown, missing or invalid."""
         kinds = get_type_hints(cls)
         if base is None and (lacking := [key for key in ("channel", "period_s") if key not in table]):
             raise BadInput(f"it has no {lacking[0]!r}")
@@ -169,11 +161,7 @@ def default_layout(n: int) -> str:
 
 
 def channels(tables: Any) -> tuple[ChannelColumn, ...]:
-    """Return the channels of `[[channel]]` tables.
-
-    Raises:
-        BadInput: If one lacks its column, or has an unknown key or an invalid range.
-    """
+    """Return the channels of `[[channel]]` tables; raise BadInput if a column, a key or a range is invalid."""
     found = []
     if not (isinstance(tables, list) and tables and all(isinstance(table, dict) for table in tables)):
         raise BadInput("channel must be [[channel]] tables")

@@ -25,11 +25,7 @@ SUFFIXES = (".parquet", ".csv", ".csv.gz", ".npz")
 
 
 def open_table(path: Path, columns: Columns) -> Table:
-    """Return the table in a file, or in the Parquet files of a folder in the order of their names.
-
-    Raises:
-        BadInput: If it is of another kind, cannot be read, or has an invalid value or no such column.
-    """
+    """Return the table in a file, or in the Parquet files of a folder; raise BadInput if it cannot be read."""
     files = parquet_files(path) if path.is_dir() else [path]
     kind = "".join(path.suffixes[-2:]) if path.suffix == ".gz" else files[0].suffix if files else ""
     if not path.exists() or kind not in SUFFIXES:
@@ -48,11 +44,7 @@ def open_table(path: Path, columns: Columns) -> Table:
 
 
 def parquet_chunks(files: Sequence[Path], names: Sequence[str]) -> Iterator[Chunk]:
-    """Yield columns of Parquet files in short parts.
-
-    Raises:
-        BadInput: If pyarrow or a column is missing, or a file cannot be read.
-    """
+    """Yield columns of Parquet files in short parts; raise BadInput if one is missing or cannot be read."""
     for file in files:
         try:
             yield from read_parquet(file, names)
@@ -74,12 +66,7 @@ def _numbers_in(path: str) -> list[int | str]:
 
 
 def read_parquet(file: Path, names: Sequence[str]) -> Iterator[Chunk]:
-    """Yield columns of a Parquet file in short parts; NAME_3 reads the column NAME of vectors.
-
-    Raises:
-        BadInput: If pyarrow or a column is missing.
-        ValueError: If the file cannot be read.
-    """
+    """Yield columns of a Parquet file in short parts; NAME_3 reads the column NAME of vectors."""
     parquet = imported("pyarrow.parquet", NEEDS_PYARROW)
     with parquet.ParquetFile(file, buffer_size=_BUFFER_BYTES) as opened:
         there = opened.schema_arrow.names
@@ -115,11 +102,7 @@ def _read_npz(file: Path) -> Iterator[Chunk]:
 
 
 def parts(arrays: Mapping[str, NDArray[Any]], where: str) -> Iterator[Chunk]:
-    """Yield arrays of shape (n_rows, ...) in parts of `CHUNK_ROWS` rows.
-
-    Raises:
-        BadInput: If their lengths differ.
-    """
+    """Yield arrays of shape (n_rows, ...) in parts of `CHUNK_ROWS` rows; raise BadInput if their lengths differ."""
     lengths = {name: len(values) if values.ndim else 0 for name, values in arrays.items()}
     if len(set(lengths.values())) > 1:
         shown = ", ".join(f"{name} {n:,}" for name, n in lengths.items())
@@ -129,20 +112,16 @@ def parts(arrays: Mapping[str, NDArray[Any]], where: str) -> Iterator[Chunk]:
 
 
 def is_table(thing: object) -> bool:
-    """Return whether an object has named columns: a pandas or pyarrow table, or a mapping."""
-    return isinstance(thing, Mapping) or hasattr(thing, "column_names") or hasattr(thing, "columns") or _is_batch(thing)
-
-
-def _is_batch(thing: object) -> bool:
-    return hasattr(thing, "schema") and hasattr(thing, "column")
+    """Return whether an object has named columns: a pandas or pyarrow table, a record batch, or a mapping."""
+    return isinstance(thing, Mapping) or hasattr(thing, "column_names") or hasattr(thing, "columns")
 
 
 def as_chunk(table: Any) -> dict[str, NDArray[Any]]:
     """Return the columns of a table in memory by name; pyarrow's lists become vectors, null becomes NaN."""
     if isinstance(table, Mapping):
         return {str(name): np.asarray(values) for name, values in table.items()}
-    if _is_batch(table):
-        return {name: _of_arrow(table.column(i)) for i, name in enumerate(table.schema.names)}
+    if hasattr(table, "column_names"):  # pyarrow's
+        return {name: _of_arrow(table.column(i)) for i, name in enumerate(table.column_names)}
     return {str(name): np.asarray(table[name]) for name in table.columns}
 
 

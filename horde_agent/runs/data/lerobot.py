@@ -19,9 +19,8 @@ import numpy as np
 
 from horde_agent.runs.config import BadInput, imported
 from horde_agent.runs.data.columns import ChannelColumn, Columns, default_layout, unscaled
-from horde_agent.runs.data.episodes import Episode
 from horde_agent.runs.data.files import NEEDS_PYARROW, parquet_chunks, parquet_files
-from horde_agent.runs.data.tables import Table
+from horde_agent.runs.data.tables import Episode, Table
 
 STATE, ACTION = "observation.state", "action"
 _INFO, _HEADER = "meta/info.json", "meta/horde_header.json"
@@ -37,11 +36,7 @@ def is_lerobot(path: Path) -> bool:
 
 
 def open_lerobot(path: Path, columns: Path | None = None) -> Table:
-    """Return the LeRobot data set in a folder as a table; the TOML file `columns` may change its columns.
-
-    Raises:
-        BadInput: If a file cannot be read, the version is not 3, or a feature is missing.
-    """
+    """Return a LeRobot folder as a table; `columns` may change its columns. Raise BadInput if it cannot be read."""
     info = _read_json(path / _INFO)
     version, features = str(info.get("codebase_version")), info.get("features", {})
     if not re.fullmatch(r"v3(\.\d+)*", version):
@@ -110,10 +105,8 @@ def _read_json(file: Path) -> dict[str, Any]:
 def write_lerobot(folder: Path, name: str, header: Mapping[str, Any], episodes: Iterator[Episode]) -> None:
     """Write the episodes of a recording, as one task, into a new folder that LeRobot reads.
 
-    The last frame of an episode has action 0 and b 0: nothing is known of an action there.
-
-    Raises:
-        BadInput: If pyarrow is missing, the folder is not empty, or there is no episode.
+    The last frame of an episode has action 0 and b 0: nothing is known of an action there. Raise BadInput if pyarrow or
+    every episode is missing, or the folder is not empty.
     """
     pa, parquet = (imported(module, NEEDS_PYARROW) for module in ("pyarrow", "pyarrow.parquet"))
     if folder.exists() and any(folder.iterdir()):

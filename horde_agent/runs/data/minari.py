@@ -24,8 +24,7 @@ from numpy.typing import NDArray
 
 from horde_agent.runs.config import BadInput, imported
 from horde_agent.runs.data.columns import ChannelColumn, Columns, default_layout, unscaled
-from horde_agent.runs.data.episodes import Episode
-from horde_agent.runs.data.tables import Chunk, Table
+from horde_agent.runs.data.tables import Chunk, Episode, Table
 
 HEADER = "horde_header"  # of a recording, in the metadata of an exported data set
 _NEEDS = "Minari data sets need the package: pip install -e '.[minari]'"
@@ -33,11 +32,7 @@ _B = "infos/b"
 
 
 def open_minari(data: Any, columns: Path | None = None) -> Table:
-    """Return a Minari data set, or the downloaded one of a name, as a table; a TOML file may change its columns.
-
-    Raises:
-        BadInput: If the package or the data set is missing, its version is not supported, or its spaces are others.
-    """
+    """Return a Minari data set, or that of a name, with other `columns`; raise BadInput if it cannot be read."""
     if isinstance(data, str):
         data = _loaded(data)
     where = f"the Minari data set {data.id}"
@@ -134,11 +129,7 @@ def _padded(values: NDArray[Any], n: int) -> NDArray[Any]:
 
 
 def write_minari(root: Path, name: str, header: Mapping[str, Any], episodes: Iterator[Episode]) -> None:
-    """Write the episodes of a recording below a folder, the MINARI_DATASETS_PATH with which Minari finds the data set.
-
-    Raises:
-        BadInput: If the package is missing, the name is taken, or there is no episode.
-    """
+    """Write episodes below a folder, for MINARI_DATASETS_PATH; raise BadInput if the name is taken or there is none."""
     minari, collector = imported("minari", _NEEDS), imported("minari.data_collector", _NEEDS)
     low, high = (
         np.array([sign * np.inf if x is None else x for x in header[key]], dtype=np.float32)

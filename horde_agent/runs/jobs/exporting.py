@@ -27,10 +27,10 @@ from horde_agent.record import FORMAT, read_in_parts
 from horde_agent.record.segments import Segment, read_header, read_segment, record_files, started_files
 from horde_agent.runs.config import BadInput, imported
 from horde_agent.runs.data.columns import Columns
-from horde_agent.runs.data.episodes import Predict, episodes_of
 from horde_agent.runs.data.files import NEEDS_PYARROW
 from horde_agent.runs.data.lerobot import write_lerobot
 from horde_agent.runs.data.minari import write_minari
+from horde_agent.runs.data.tables import Predict, episodes_of
 from horde_agent.runs.jobs.recorded import recorded_facts
 from horde_agent.runs.jobs.relearn import one_horde, restored_run
 from horde_agent.runs.keeping.folder import RunFolder, write_whole
@@ -45,12 +45,8 @@ _LARGEST_BYTES = 1_000_000_000  # of predictions
 def export(run: Path, to: str, out: Path | None = None) -> Path:
     """Export the recording of a run to one of `FORMATS`, and return the path.
 
-    `out` is a folder, or a file for MCAP; in `export` of the run's folder when None.
-
-    Raises:
-        BadInput: If the format is unknown, the recording or a package is missing, the data set exists or was
-            not imported as a whole, or nothing was learned.
-        ValueError: If the recording cannot be read.
+    `out` is a folder, or a file for MCAP; in `export` of the run's folder when None. Raise BadInput if the format, the
+    recording or a package is missing, the data set exists, or nothing was learned; ValueError if it cannot be read.
     """
     folder = RunFolder(run)
     if to not in FORMATS:

@@ -87,12 +87,7 @@ def returns_of(rows: NDArray[Any], channel: Integers, gamma: Floats, last: Float
 
 
 def learn(rows: Iterable[Stream], student: Student, passes: int, observer: RowObserver | None = None) -> None:
-    """Learn from the first 70 % of a log, in consecutive parts, in several passes.
-
-    Raises:
-        BadInput: If the log is shorter than ten steps, or a part of it has no two consecutive rows.
-        ValueError: If a question's return cannot be computed from it.
-    """
+    """Learn from the first 70 % of a log, in several passes; raise BadInput if it is too short."""
     known_returns(student.horde)
     n_learned, *_ = _split(rows)
     for part in (_between(rows, 0, n_learned), _between(rows, n_learned, None)):
@@ -225,11 +220,7 @@ def _with_returns(
 
 
 def known_returns(horde: AnyHorde) -> tuple[Integers, Floats]:
-    """Return the questions' channels and continuations, both of shape (n_demons,).
-
-    Raises:
-        ValueError: If a question's return cannot be computed from observations alone.
-    """
+    """Return the questions' channels and continuations, shape (n_demons,); raise ValueError if a return is unknown."""
     channels, gammas = [], []
     for question in horde.questions:
         if not is_sum_of_channel(question):

@@ -21,7 +21,7 @@ from horde_agent.runs.data.files import as_chunk, chunks_of, is_table
 from horde_agent.runs.data.lerobot import open_lerobot
 from horde_agent.runs.data.minari import open_minari
 from horde_agent.runs.data.tables import Chunk, Table
-from horde_agent.runs.jobs.data_set import learning_from
+from horde_agent.runs.jobs.imported import learning_from
 from horde_agent.runs.keeping.folder import RunFolder
 from horde_agent.runs.keeping.run import IN_PYTHON, HeaderEnv, Questions
 

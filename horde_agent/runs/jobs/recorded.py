@@ -54,11 +54,7 @@ class Recording:
 
 
 class Replay(Job):
-    """Recorded rows, up to step `total`, from their beginning or from a life restored at the first one.
-
-    Raises:
-        BadInput: In `finish`, if no step could be learned from.
-    """
+    """Recorded rows, up to step `total`, from their beginning or from a life restored at the first one."""
 
     def __init__(
         self,

@@ -19,8 +19,8 @@ from horde_agent.life.observers import Sampler
 from horde_agent.record.segments import record_files
 from horde_agent.runs.config import BadInput, LearnConfig
 from horde_agent.runs.ending import Cause, SignalHandler
+from horde_agent.runs.jobs.imported import Log
 from horde_agent.runs.jobs.job import Job, Unwritten
-from horde_agent.runs.jobs.log import Log
 from horde_agent.runs.jobs.recorded import Recording, Replay, as_bad_input, last_row, rebuilt_run, recorded_facts
 from horde_agent.runs.jobs.warm import CompileNotice
 from horde_agent.runs.keeping.folder import RunFolder, lived_steps, write_whole
@@ -29,12 +29,9 @@ from horde_agent.runs.keeping.run import GIVEN_IN_PYTHON, IN_PYTHON, HeaderEnv, 
 
 
 def recorded_settings(config: LearnConfig) -> LearnConfig:
-    """Return the settings completed from the recorded run, whose folder is the log.
+    """Return the settings completed from the recorded run, whose folder is the log; raise BadInput without them.
 
     The horizon is taken from the run; so are questions and seed, unless `config` names questions.
-
-    Raises:
-        BadInput: If the run's settings are missing, or its questions were given in Python.
     """
     recorded = RunFolder(Path(str(config.log)))
     lived = recorded_config(recorded)
@@ -50,12 +47,9 @@ def recorded_settings(config: LearnConfig) -> LearnConfig:
 def relearning(config: LearnConfig, folder: RunFolder, console: Console, signals: SignalHandler) -> Replay:
     """Return a job that learns from a recorded run at full speed, with the same or other questions.
 
-    The recording contains the actions and their probabilities, so questions about any policy are learned off-policy. It
-    is linked into the new folder, or copied if the file system has no links.
-
-    Raises:
-        BadInput: If the recording cannot be read, or is to be learned from in shards, and has several robots.
-        ValueError: If it does not fit the settings.
+    Its actions have probabilities, so questions about any policy are learned off-policy. It is linked into the new
+    folder, or copied. Raise BadInput if it cannot be read, or was of several robots and is to be learned from in
+    shards.
     """
     recorded = RunFolder(Path(str(config.log)))
     lived = recorded_config(recorded)
@@ -103,12 +97,8 @@ def has_gone_on(folder: RunFolder) -> bool:
 def complete(folder: RunFolder, console: Console) -> dict[str, Any]:
     """Learn from a run's log again, write the missing tables, and return the summary.
 
-    Learning starts from the newest sound snapshot, with the same bits as from the beginning; without a suitable one, it
-    starts from the beginning.
-
-    Raises:
-        BadInput: If there is no log, another necessary file is missing, or a data set was not imported as a whole.
-        OSError: If the tables cannot be written.
+    Learning starts from the newest suitable snapshot, with the same bits as from the beginning, or else from the
+    beginning. Raise BadInput if there is no log or another necessary file, OSError if the tables cannot be written.
     """
     config = one_horde(folder)
     with tempfile.TemporaryDirectory() as elsewhere:
@@ -153,11 +143,7 @@ def complete(folder: RunFolder, console: Console) -> dict[str, Any]:
 def restored_run(
     folder: RunFolder, elsewhere: Path, config: LearnConfig, header: dict[str, Any], console: Console
 ) -> Run | None:
-    """Return a run with the weights of its newest snapshot; None without one. It writes to the folder `elsewhere`.
-
-    Raises:
-        BadInput: If its Horde cannot be created.
-    """
+    """Return a run with the weights of its newest snapshot, in the folder `elsewhere`; None without a snapshot."""
     made = RunFolder(elsewhere)
     made.log.mkdir()
     run = rebuilt_run(folder, made, config, header)
@@ -192,9 +178,5 @@ def _restored(
 
 
 def one_horde(folder: RunFolder) -> LearnConfig:
-    """Return the settings of a run, for one Horde: it learns the same weights as shards, bit for bit.
-
-    Raises:
-        BadInput: If they are missing or truncated.
-    """
+    """Return the settings of a run, for one Horde: it learns the same weights as shards, bit for bit."""
     return replace(recorded_config(folder), out=folder.path, shards=None, ray=None)

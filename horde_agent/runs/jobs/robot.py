@@ -38,12 +38,7 @@ _log = logging.getLogger(__name__)
 
 
 class Robot(Job):
-    """A robot; from the snapshot `resumed`, or from its start when None.
-
-    Raises:
-        BadInput: If the disk has too little free space, the folder cannot be written, or the recording is damaged after
-            the snapshot.
-    """
+    """A robot; from the snapshot `resumed`, or from its start. Raises BadInput if it cannot be recorded."""
 
     def __init__(
         self,
@@ -122,10 +117,8 @@ class Robot(Job):
     def change(self, add: Path | None, remove: str | None, *, learns: bool) -> list[dict[str, Any]]:
         """Add the questions of a file and remove those that match a pattern; return the changes, as in snapshots.
 
-        If `learns`, theta of the new questions is learned from the recording; w and traces start at 0.
-
-        Raises:
-            BadInput: If the file is invalid, no name matches the pattern, or the behaviour follows a removed one.
+        If `learns`, theta of the new ones is learned from the recording; w and traces start at 0. Raise BadInput if the
+        file is invalid, no name matches, or the behaviour follows a removed question.
         """
         life, run, before = self.life, self.run, list(self.life.horde.names)
         changes = new_changes(run.folder, before, add, remove, len(self.snapshot_writer.changes))

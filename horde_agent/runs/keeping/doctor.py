@@ -36,11 +36,7 @@ class Finding(NamedTuple):
 
 
 def examine(path: Path) -> list[Finding]:
-    """Check the files of a run, repair what can be repaired, and return the results.
-
-    Raises:
-        BadInput: If the folder contains no run.
-    """
+    """Check the files of a run, repair what can be repaired, and return the results; raise BadInput without a run."""
     folder = RunFolder(path)
     if not folder.config.is_file() and not folder.log.is_dir():
         raise BadInput(f"{path} contains no run: it has neither config.toml nor log/")

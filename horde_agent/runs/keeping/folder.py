@@ -84,11 +84,7 @@ class RunFolder:
 
     @classmethod
     def create(cls, config: LearnConfig) -> RunFolder:
-        """Create the folder of a new run with its config.toml; without a name, the next free runs/BACKEND-N.
-
-        Raises:
-            BadInput: If the folder contains a run or cannot be written.
-        """
+        """Create a new run's folder and config.toml, by default runs/BACKEND-N; raise BadInput if that fails."""
         questions, known, made, is_claimed = _question_file(config), versions(), list[Path](), False
         place = config.out or Path("runs")
         try:
@@ -116,11 +112,7 @@ class RunFolder:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Lock the folder for this process in this context.
-
-        Raises:
-            BadInput: If another process has locked it, or it cannot be written.
-        """
+        """Lock the folder in this context; raise BadInput if another process has it, or it cannot be written."""
         try:
             file = self.lock.open("a+")
         except OSError as error:
@@ -246,11 +238,7 @@ def unwritable(path: Path, error: OSError) -> str:
 
 
 def writable(path: Path) -> Path:
-    """Create a folder if it does not exist, test that it is writable, and return it.
-
-    Raises:
-        BadInput: If it is not.
-    """
+    """Create a folder if it does not exist, test that it is writable, and return it; raise BadInput if it is not."""
     probe = path / ".tried"
     try:
         path.mkdir(parents=True, exist_ok=True)
@@ -262,11 +250,7 @@ def writable(path: Path) -> Path:
 
 
 def write_whole(path: Path, text: str) -> None:
-    """Write a file atomically.
-
-    Raises:
-        OSError: If it cannot be written, with its name.
-    """
+    """Write a file atomically; raise OSError if it cannot be written, with its name."""
     part = path.with_name(f".{path.name}.part")
     try:
         part.write_text(text, encoding="utf-8", newline="")
@@ -300,11 +284,7 @@ def read_csv(path: Path) -> list[dict[str, str]]:
 
 
 def read_json(file: Path) -> dict[str, Any]:
-    """Read a JSON object.
-
-    Raises:
-        ValueError: If the file contains something else.
-    """
+    """Read a JSON object; raise ValueError if the file contains something else."""
     found = json.loads(file.read_text(encoding="utf-8"))
     if not isinstance(found, dict):
         raise ValueError(f"expected a JSON object, found {str(found)[:40]!r}")
@@ -312,12 +292,7 @@ def read_json(file: Path) -> dict[str, Any]:
 
 
 def read_lines(file: Path) -> list[dict[str, str]]:
-    """Return the lines of a CSV with a header; a truncated last line is omitted.
-
-    Raises:
-        FileNotFoundError: If there is no such file.
-        ValueError: If another line does not fit the header.
-    """
+    """Return the lines of a CSV but a truncated last one; raise ValueError if another does not fit the header."""
     if not file.is_file():
         raise FileNotFoundError(file)
     found = read_csv(file)

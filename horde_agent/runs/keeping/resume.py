@@ -57,11 +57,7 @@ class Resumption(NamedTuple):
 
 
 def settings(folder: RunFolder, steps: int | None) -> LearnConfig:
-    """Return the settings of a run to resume.
-
-    Raises:
-        BadInput: As in `recorded_config`, or if the run replayed a log or has no recording.
-    """
+    """Return the settings of a run to resume; raise BadInput if it replayed a log or has no recording."""
     config = recorded_config(folder)
     if config.backend == "replay":
         raise BadInput(f"{folder.path} replayed a log and cannot be resumed; run `horde learn` again")
@@ -73,12 +69,7 @@ def settings(folder: RunFolder, steps: int | None) -> LearnConfig:
 
 
 def recorded_config(folder: RunFolder) -> LearnConfig:
-    """Return the settings of a run.
-
-    Raises:
-        BadInput: If they are missing or truncated (a missing setting would silently get its default), or the run's data
-            set was not imported as a whole.
-    """
+    """Return the settings of a run; raise BadInput if they or its data set are not whole."""
     if not folder.config.is_file():
         raise BadInput(f"{folder.path} contains no run: config.toml is missing")
     config = read_config(folder.config)
@@ -98,11 +89,7 @@ def refuse_part(folder: RunFolder) -> None:
 
 
 def resumption(folder: RunFolder) -> Resumption:
-    """Return the newest intact snapshot of a run, with a note for each damaged one.
-
-    Raises:
-        BadInput: If its format is unknown to this version, or the questions or settings have changed since.
-    """
+    """Return the newest intact snapshot; raise BadInput if its format, the questions or the settings are others."""
     notes: list[str] = []
     for path in snapshots.found(folder.checkpoint):
         try:
@@ -122,13 +109,7 @@ def resumption(folder: RunFolder) -> Resumption:
 
 
 def refuse_over(folder: RunFolder, resumed: Resumption, steps: int | None) -> None:
-    """Check that a run has steps left, before any of its files is changed.
-
-    A run that was killed before its tables were written can be resumed.
-
-    Raises:
-        BadInput: If it has taken all its steps.
-    """
+    """Raise BadInput if a run has taken all its steps, before any of its files is changed."""
     written = lived_steps(folder) or 0
     if steps is not None and (written >= steps or resumed.step > steps):
         raise BadInput(
@@ -138,13 +119,7 @@ def refuse_over(folder: RunFolder, resumed: Resumption, steps: int | None) -> No
 
 
 def refuse_other_ranges(folder: RunFolder, recorded: Mapping[str, Any], now: Mapping[str, Any]) -> None:
-    """Check that the recording and the current environment have the same ranges: otherwise the weights do not fit.
-
-    Both are given by headers (`record_header`).
-
-    Raises:
-        BadInput: If a range differs; the first channel is named.
-    """
+    """Raise BadInput if two headers (`record_header`) have other ranges: the weights would not fit."""
     again = (
         f"its weights do not fit; start a new run, or learn from its recording: --backend replay --log {folder.path}"
     )
@@ -190,10 +165,9 @@ def change(life: Life, interface: Interface, folder: RunFolder, changes: list[di
 def new_changes(
     folder: RunFolder, names: list[str], add: Path | None, remove: str | None, n_before: int
 ) -> list[dict[str, Any]]:
-    """Return the changes requested by a question file, which is copied into the folder, and by a pattern of `names`.
+    """Return the changes requested by a question file, which is copied into the folder, and a pattern of `names`.
 
-    Raises:
-        BadInput: If the file cannot be read, or no name matches the pattern.
+    Raise BadInput if the file cannot be read, or no name matches the pattern.
     """
     changes: list[dict[str, Any]] = []
     if remove is not None:

@@ -75,17 +75,9 @@ def make_run(
 ) -> Run:
     """Build the Horde for resolved settings and a robot, or its description in a recording (`HeaderEnv`).
 
-    Args:
-        env: The robot.
-        config: The settings.
-        folder: For the results.
-        file: The question file instead of the one in `config`.
-        lived: Settings of the recorded run to learn from: its action probabilities are known, and its mode is used.
-        own: Questions instead of those in the settings, or a function that returns them for an interface.
-
-    Raises:
-        BadInput: If the action probabilities are unknown, and a question is about another policy than the behaviour.
-        ValueError: If the question file is invalid, or does not fit the environment.
+    `file` is the question file instead of that in `config`; `own` replaces the questions. `lived` are the settings of
+    the recorded run to learn from: its action probabilities are known, and its mode is used. Raise BadInput if they are
+    unknown, and a question is about another policy than the behaviour; ValueError if the questions do not fit.
     """
     interface = Interface.of(env)
     file = file or Path(str(config.questions))
@@ -168,11 +160,7 @@ def record_header(env: gymnasium.Env[Any, Any], interface: Interface) -> dict[st
 
 
 class HeaderEnv(gymnasium.Env[Any, Any]):
-    """An environment described by the header of a recording; it has spaces and metadata, but no `step` or `reset`.
-
-    Raises:
-        KeyError: If the header does not describe a robot.
-    """
+    """An environment without steps, described by a recording's header; raise KeyError if that lacks a part."""
 
     def __init__(self, header: Mapping[str, Any]) -> None:
         low = np.array([-np.inf if bound is None else bound for bound in header["low"]], dtype=np.float32)
@@ -209,11 +197,7 @@ def new_life(envs: Sequence[gymnasium.Env[Any, Any]], run: Run) -> tuple[Life, S
 
 
 def _behaviour_of(run: Run) -> BehaviourPolicy:
-    """Return the behaviour of a run's settings.
-
-    Raises:
-        BadInput: If it is greedy in the action values of a question that finds no policy.
-    """
+    """Return the behaviour of a run's settings; raise BadInput if no question finds the policy that it names."""
     config, horde, n_actions = run.config, run.horde, len(run.interface.actions)
     if config.behaviour == "random":
         return StickyRandom(n_actions, config.repeat)
@@ -228,11 +212,7 @@ def _behaviour_of(run: Run) -> BehaviourPolicy:
 
 
 def restore(life: Life, run: Run, sampler: Sampler, state: dict[str, Any]) -> None:
-    """Restore a life and its observers from a snapshot; without the robot's own state if only its rows are there.
-
-    Raises:
-        ValueError: If they do not fit the snapshot.
-    """
+    """Restore a life and its observers; without the robot's own state if the robot kept moving."""
     if not life.body.is_restorable:
         state = {k: v for k, v in state.items() if not _OF_WORLD.match(k)}
     sampler.restore(inner(state, "sampler"))
@@ -241,13 +221,7 @@ def restore(life: Life, run: Run, sampler: Sampler, state: dict[str, Any]) -> No
 
 
 def new_recorder(run: Run, env: gymnasium.Env[Any, Any], *, has_tests: bool, **segments: Any) -> Recorder:
-    """Create the recording of a run, with a description of its robot, `env`, in the header.
-
-    `segments` are `Recorder`'s `segment_s` or `segment_bytes`.
-
-    Raises:
-        BadInput: If the disk has too little free space, or the folder cannot be written.
-    """
+    """Create the recording of a run of the robot `env`; raise BadInput if the disk is full or cannot be written."""
     config, interface, folder = run.config, run.interface, run.folder
     needed = _TABLES_BYTES + (config.steps or 0) * row_dtype(len(interface.channels), config.robots).itemsize
     if (free := shutil.disk_usage(folder.path).free) < needed:

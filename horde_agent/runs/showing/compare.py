@@ -53,11 +53,7 @@ class FinishedRun(NamedTuple):
 
 
 def write_comparison(paths: Sequence[Path]) -> Path:
-    """Write a page that compares runs with the first one, the next free comparison-N.html here, and return its path.
-
-    Raises:
-        BadInput: If a folder contains no finished run or is named twice, or the page cannot be written.
-    """
+    """Write the next free comparison-N.html here, against the first run; raise BadInput if a run is not finished."""
     places = [path.resolve() for path in paths]
     if twice := next((path for path in places if places.count(path) > 1), None):
         raise BadInput(f"{twice} is named twice; name each run once")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,6 @@ from horde_agent.record import Stream
 from horde_agent.runs.jobs.holdout import shown_demons
 from horde_agent.runs.keeping.folder import RunFolder, read_csv
 from horde_agent.runs.showing.html import figure
-from horde_agent.runs.showing.notes import Notes
 from horde_agent.types import Bools, Floats
 
 # The pen of White, Modayil & Sutton (2012) is 2 m wide; the body's radius keeps its centre off the walls.
@@ -63,14 +62,14 @@ def save(canvas: Figure, place: Path | io.BytesIO) -> None:
 
 def figures(
     folder: RunFolder,
-    noted: Notes,
+    drawn: Callable[[str, Sequence[Path], Callable[[], str]], str],
     tested: Tested | None,
     questions: _Lines,
     stream: Stream | None,
     details: dict[str, Any],
 ) -> list[str]:
-    """Draw all pictures and return their sections; a picture that cannot be drawn is noted."""
-    drawn, known, known_details = noted.drawn, [folder.excursions], [folder.excursions, folder.details]
+    """Return a section for each picture; `drawn` calls the function that draws it from files, and notes errors."""
+    known, known_details = [folder.excursions], [folder.excursions, folder.details]
     curve, facts = [folder.mspbe_curve, folder.life, folder.details], details.get("mspbe")
     return [
         drawn("The picture of the return errors", known, lambda: _nmsre_section(folder, tested, questions)),

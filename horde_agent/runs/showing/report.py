@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import os
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean, median
-from typing import Any
+from typing import Any, TypeVar
 
 from rich.console import Console
 
@@ -19,13 +19,14 @@ from horde_agent.life.timing import duration
 from horde_agent.measures.excursion_table import ExcursionTable
 from horde_agent.measures.nmsre import nmsre_text
 from horde_agent.measures.passes import PolicyScores, policy_scores
-from horde_agent.record import A_DAY, read
+from horde_agent.record import A_DAY, Stream, read
 from horde_agent.runs.config import BadInput
 from horde_agent.runs.jobs.relearn import complete, has_gone_on, missing_tables
 from horde_agent.runs.keeping.folder import RunFolder, read_json, read_lines, write_whole
 from horde_agent.runs.showing import html
 from horde_agent.runs.showing.html import section
-from horde_agent.runs.showing.notes import Notes
+
+T = TypeVar("T")
 
 NO_PICTURES = "Pictures need matplotlib: pip install -e '.[viz]', then run `horde report` again."
 N_WORST = 12
@@ -41,11 +42,7 @@ NEARLY_CONSTANT_IS = (
 
 
 def write_report(path: Path) -> Path:
-    """Write the report of a run and its pictures; return the path of report.html.
-
-    Raises:
-        BadInput: If the folder contains no run, its summary is damaged, or it cannot be written.
-    """
+    """Write the report of a run and its pictures, and return its path; raise BadInput without a readable run."""
     folder, noted = RunFolder(path), Notes()
     _check_folder(folder)
     if missing_tables(folder):
@@ -64,7 +61,7 @@ def write_report(path: Path) -> Path:
     results, asked = [folder.summary, folder.details], [folder.questions]
     sections = [
         noted.drawn("The headline", results, lambda: _headline(summary, details)),
-        *_pictures(folder, noted, tested, questions or [], stream, details),
+        *_pictures(folder, noted.drawn, tested, questions or [], stream, details),
         noted.drawn("The table of means", asked, lambda: _means_section(questions or [])),
         noted.drawn("The table of the worst questions", asked, lambda: _worst_section(questions or [])),
         noted.drawn("The table of time and health", results, lambda: _timing_section(summary, details)),
@@ -138,6 +135,64 @@ def _pictures(*files: Any) -> list[str]:
     except ImportError:  # matplotlib is an extra
         return [section("", html.notes([NO_PICTURES]))]
     return figures(*files)
+
+
+# ---- missing and damaged files ---------------------------------------------------------------------------------------
+
+
+class Notes:
+    """Collects warnings, `sentences`, while files are read and sections are written."""
+
+    def __init__(self) -> None:
+        self.sentences: list[str] = []
+
+    def read(self, file: Path, reader: Callable[[Path], T]) -> T | None:
+        """Return the contents of a file; if it is missing or damaged, add a warning and return None."""
+        try:
+            return reader(file)
+        except FileNotFoundError:
+            self.sentences.append(f"{file.name} is missing.")
+        except Exception as error:  # a damaged file can raise anything, and the other files are still of use
+            self.sentences.append(f"{file.name} is damaged: {_short(error)}.")
+        return None
+
+    def drawn(self, what: str, files: Sequence[Path], draw: Callable[[], str]) -> str:
+        """Return a section; if it cannot be made from its files, add a warning and return an empty string."""
+        try:
+            return draw()
+        except Exception as error:  # as above
+            names = " and ".join(file.name for file in files)
+            self.sentences.append(f"{what} cannot be made from {names}: {_short(error)}.")
+        return ""
+
+    def compare(
+        self,
+        folder: RunFolder,
+        summary: Mapping[str, Any],
+        stream: Stream | None,
+        found: int | None,
+        questions: Sequence[Mapping[str, str]] | None,
+    ) -> None:
+        """Add a warning for each file that contains less than the summary says; None is an unreadable file."""
+        steps, n_tests, n_questions = (summary.get(key) for key in ("steps", "n_excursions", "n_questions"))
+        if stream is not None:
+            last = int(stream.rows["step"][-1]) if len(stream) else 0
+            if isinstance(steps, int) and last < steps:
+                self.sentences.append(f"{folder.life.name} is cut off: it ends at step {last:,} of {steps:,}.")
+            self.sentences += [f"{fault}." for fault in stream.faults]
+        n_lines = None if questions is None else len(questions)
+        of_excursions, of_questions = (folder.excursions, found, n_tests), (folder.questions, n_lines, n_questions)
+        for (file, there, expected), unit in ((of_excursions, "excursions"), (of_questions, "questions")):
+            if isinstance(expected, int) and there is not None and there < expected:
+                self.sentences.append(f"{file.name} is cut off: it contains {there:,} of {expected:,} {unit}.")
+
+
+def _short(error: Exception) -> str:
+    """Return an error's message on one line of at most 200 characters, or its class name if it has none."""
+    said = " ".join(str(error).split()).rstrip(".")
+    if isinstance(error, KeyError):
+        said = f"it lacks {said}"
+    return (said if len(said) <= 200 else said[:200] + "...") or type(error).__name__
 
 
 # ---- tables ---------------------------------------------------------------------------------------------------------

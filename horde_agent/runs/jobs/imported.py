@@ -1,27 +1,35 @@
-"""Data sets as the source of a run: imported into its recording, then learned from in one or more passes.
+"""Data sets and logs as the source of a run: imported into its recording first, then learned from.
 
-The import comes first, so that a run of a data set is reported, resumed and exported as a life is.
+So a run of a data set is reported, resumed and exported as a life is. A log has no actions: it is learned from in
+several passes over its first part, and scored on the rest.
 """
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
+from typing import Any
 
+import gymnasium
 from rich.console import Console
 
 from horde_agent.life.feed import Feed
 from horde_agent.life.observers import Progress
+from horde_agent.life.student import Student
+from horde_agent.measures.return_errors import ReturnErrors
 from horde_agent.record import Recorder
-from horde_agent.runs.config import BadInput, LearnConfig
+from horde_agent.runs.config import LOG_PASSES, BadInput, LearnConfig
 from horde_agent.runs.data.behaviour import act_by
 from horde_agent.runs.data.columns import ESTIMATE, Columns
 from horde_agent.runs.data.files import open_table
 from horde_agent.runs.data.lerobot import is_lerobot, open_lerobot
 from horde_agent.runs.data.minari import open_minari
 from horde_agent.runs.data.tables import Table
-from horde_agent.runs.ending import Cause, SignalHandler
+from horde_agent.runs.ending import Cause, End, SignalHandler
+from horde_agent.runs.jobs import holdout
+from horde_agent.runs.jobs.job import Job, Stopped
 from horde_agent.runs.jobs.recorded import Recording, Replay, rebuilt_run, recorded_facts
-from horde_agent.runs.jobs.tables import Outcome
+from horde_agent.runs.jobs.tables import NOT_RECORDED, Outcome
 from horde_agent.runs.keeping.folder import IMPORTED, RunFolder
 from horde_agent.runs.keeping.resume import Resumption, resumption
 from horde_agent.runs.keeping.run import HeaderEnv, Questions, Run, make_run, new_recorder, restore
@@ -37,12 +45,7 @@ _ESTIMATED = (
 
 
 class DataSet(Replay):
-    """A data set that was imported; from the snapshot `resumed`, or from its first row when None.
-
-    Raises:
-        BadInput: If the folder cannot be written.
-        ValueError: If the snapshot does not fit.
-    """
+    """A data set that was imported; from the snapshot `resumed`, or from its first row when None."""
 
     def __init__(
         self, run: Run, console: Console, signals: SignalHandler | None = None, resumed: Resumption | None = None
@@ -93,11 +96,7 @@ class DataSet(Replay):
 
 
 def open_data(config: LearnConfig) -> Table:
-    """Return the table of `--data`, of `--minari`, or of `--log` with `--columns`.
-
-    Raises:
-        BadInput: If it cannot be read.
-    """
+    """Return the table of --data, --minari, or --log with --columns; raise BadInput if it cannot be read."""
     file = config.data or config.log
     if config.minari is not None:
         table = open_minari(config.minari, config.columns)
@@ -118,12 +117,7 @@ def open_data(config: LearnConfig) -> Table:
 
 
 def import_table(table: Table, run: Run) -> None:
-    """Write the rows of a table, up to the requested step, to the recording of a run, before it learns from any.
-
-    Raises:
-        BadInput: If a row is invalid, the disk has too little free space, or the folder cannot be written.
-        RecordLost: If the disk is full.
-    """
+    """Write the rows of a table, up to the requested step, to the recording of a run, before it learns from any."""
     up_to, has_tests = run.config.steps, bool(table.header["tests_excursions"])
     with new_recorder(run, HeaderEnv(table.header), has_tests=has_tests, segment_s=_ANY_DURATION) as recorder:
         for part in table:
@@ -143,12 +137,7 @@ def learning_from(
     signals: SignalHandler | None = None,
     questions: Questions | None = None,
 ) -> DataSet:
-    """Import a data set, and return a job that learns from it; `questions` replace those in the settings.
-
-    Raises:
-        BadInput: If the folder cannot be written, or the questions need unknown action probabilities.
-        ValueError: If the questions do not fit the data set.
-    """
+    """Import a data set, and return a job that learns from it; `questions` replace those in the settings."""
     run = make_run(HeaderEnv(table.header), config, folder, own=questions)
     try:
         import_table(table, run)
@@ -159,11 +148,7 @@ def learning_from(
 
 
 def resuming_data(config: LearnConfig, folder: RunFolder, console: Console, signals: SignalHandler) -> DataSet:
-    """Return a job that continues to learn from a data set, from its snapshot or from the first row.
-
-    Raises:
-        BadInput: If the run is complete, or its files cannot be read.
-    """
+    """Return a job that continues from its snapshot or from the first row; raise BadInput if the run is complete."""
     header, n_rows, _ = recorded_facts(folder)
     resumed = resumption(folder)
     n_left = n_rows * (config.passes or 1) - resumed.n_rows
@@ -173,3 +158,60 @@ def resuming_data(config: LearnConfig, folder: RunFolder, console: Console, sign
     for note in (*resumed.notes, f"resumed at row {resumed.n_rows:,}; {n_left:,} rows follow"):
         console.print(note, highlight=False, soft_wrap=True)
     return DataSet(run, console, signals, resumed)
+
+
+# ---- logs ------------------------------------------------------------------------------------------------------------
+
+
+class _NoScores(ReturnErrors):
+    """Drops the student's own tests: a log is scored on its held-out part, and there are several passes."""
+
+    def add(self, *_: Any) -> None:
+        """Drop a test."""
+
+
+def play_log(env: gymnasium.Env[Any, Any], run: Run) -> None:
+    """Write the log that an environment plays, up to the requested step, to the recording of a run."""
+    with new_recorder(run, env, has_tests=False) as recorder:
+        holdout.read_log(env, recorder, run.config.steps)
+
+
+class Log(Job):
+    """A log in the run's recording; raise ValueError if the return of a question cannot be computed from it."""
+
+    def __init__(self, run: Run, console: Console, signals: SignalHandler | None = None) -> None:
+        holdout.known_returns(run.horde)
+        student = Student(run.horde, run.interface)
+        student.errors = _NoScores(student.errors.policies, run.horde.n_demons)
+        student.errors.record_to(run.folder.excursions)
+        super().__init__(run, student, console, signals)
+        self._rows, self._n_learned = Recording(run.folder.life), 0
+        Feed(run.folder.path, run.interface, run.horde).close()  # the live page does not show a replay
+
+    def _learn(self, progress: Progress) -> None:
+        """Learn from the first part in several passes."""
+
+        def observe(student: Student, _: int) -> None:
+            self._n_learned += 1
+            if progress.is_due(self.run.horde):
+                progress.show(student.learning_steps, self.run.horde)
+            if self.stopped_by is not None:
+                raise Stopped
+
+        with suppress(Stopped):
+            holdout.learn(self._rows, self.student, self.run.config.passes or LOG_PASSES, observe)
+
+    def _finish(self, fault: BaseException | None) -> Outcome:
+        """Score the predictions of the held-out part."""
+        if fault is not None:
+            raise fault
+        score = holdout.score(self._rows, self.student)
+        asked = self.run.config.steps
+        end = Cause.LOG_END if asked is None or score.n_steps < asked else Cause.STEPS
+        return Outcome(
+            steps=score.n_steps,
+            end=End.of(Cause.CUT_OFF if self.is_rebuilt else self.stopped_by or end),
+            robot=NOT_RECORDED | {"gaps": score.n_gaps},
+            score=score,
+            passes=self._n_learned / score.n_learned,
+        )
