@@ -32,6 +32,7 @@ class EmergencyLatch:
     def reason(self) -> str:
         """Why the robot must not move, in one line; "" if it may. An empty or unreadable file is a stop, too."""
         try:
+            os.stat(self.path)  # first, because it needs no descriptor: without a stop nothing can fail
             with open(self.path, encoding="utf-8", errors="replace") as file:
                 return " ".join(file.read(1000).split()) or "no reason was given"
         except FileNotFoundError:

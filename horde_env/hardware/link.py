@@ -60,7 +60,7 @@ class KeepAlive:
     """Repeats the last command every `repeat_s` for at most `hold_s`, then the stop, until the next command.
 
     It has neither a thread nor a port: the link calls `due` and sends the result. A stop is `halt`, which brakes for
-    `ramp_s`, and `coast` from then on. `lapsed` says whether the last command became too old; `n_lapses` counts those.
+    `ramp_s`, and `coast` from then on. `lapsed` says whether the last command became too old.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class KeepAlive:
         self._monotonic = monotonic
         self._command, self._renewed_t = halt, monotonic()
         self._sent_t = self._halted_t = self._renewed_t
-        self.lapsed, self.n_lapses = False, 0
+        self.lapsed = False
 
     @property
     def ramp_left_s(self) -> float:
@@ -98,7 +98,6 @@ class KeepAlive:
         if self._command != self._halt and now - self._renewed_t > self._hold_s:
             self._take(self._halt)
             self.lapsed = True
-            self.n_lapses += 1
         elif now - self._sent_t < self._repeat_s:
             return b""
         self._sent_t = now
@@ -309,9 +308,8 @@ class Link:
         """Counts since the link was opened."""
         with self._lock:
             seen = self._before if self._port is None else self._before.plus(self._port.counts)
-            reconnects, lapses = max(self.epoch - 1, 0), self._keep_alive.n_lapses
-            lost_s = self._lost_s + self._absence_s
-        return LinkStats(seen.packets, seen.crc_errors, seen.skipped_bytes, self.losses, reconnects, lapses, lost_s)
+            reconnects, lost_s = max(self.epoch - 1, 0), self._lost_s + self._absence_s
+        return LinkStats(seen.packets, seen.crc_errors, seen.skipped_bytes, self.losses, reconnects, lost_s)
 
     @property
     def _absence_s(self) -> float:

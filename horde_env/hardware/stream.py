@@ -49,7 +49,6 @@ class LinkStats(NamedTuple):
     skipped_bytes: int = 0  # outside valid packets
     losses: int = 0
     reconnects: int = 0
-    lapses: int = 0  # commands that expired and were replaced by the stop
     lost_s: float = 0.0  # total time without a link, including a loss in progress
 
 

@@ -54,7 +54,7 @@ def test_a_program_that_hangs_is_not_driven_on(robot: VirtualRobot) -> None:
         clock.begin()
         asked_t = robot.now
         body.exchange(FORWARD)
-    until(lambda: body.stats.lapses == 1)
+    until(lambda: body._link is not None and body._link._keep_alive.lapsed)
     rest = stood_still_at(robot, robot.now)
     heard = [t for t, control in robot.received if control == ASKED]
 

@@ -65,7 +65,7 @@ def test_a_place_that_cannot_be_looked_at_is_a_stop(tmp_path: Path, monkeypatch:
     (tmp_path / "file").write_text("")
     assert "counts as a stop" in EmergencyLatch(tmp_path / "file" / "critterbot.stop").reason
     latch = EmergencyLatch(tmp_path / "critterbot.stop")
-    monkeypatch.setattr("builtins.open", refuse_writing)
+    monkeypatch.setattr(os, "stat", refuse_writing)
     assert "Permission denied" in latch.reason
 
 
