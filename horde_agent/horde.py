@@ -17,33 +17,24 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import replace
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from horde_agent.gvf import GVF, named
 from horde_agent.kernels.checks import Signals
-from horde_agent.learning.demons import Demons
+from horde_agent.learning.demons import Demons, Mode
 from horde_agent.learning.engine import check_weights
-from horde_agent.learning.layout import NEWCOMER, ShardContext
+from horde_agent.learning.layout import NEWCOMER
 from horde_agent.learning.plain import PlainEngine
-from horde_agent.learning.rules import (
-    PAPER_CONFIG,
-    LearnerConfig,
-)
+from horde_agent.learning.rules import LearnerConfig
 from horde_agent.learning.span import SpanEngine
 from horde_agent.learning.values import refuse_misfits
 from horde_agent.measures.online import RUPEE, rupee_config
 from horde_agent.types import Floats, Integers, Tiles, whole_number
 
 __all__ = ["Horde", "LearnerConfig", "Mode"]
-
-Mode = Literal["eager", "deferred"]
-
-
-_BATCHES = {"eager": 1, "deferred": 64}  # steps
 
 
 class Horde(Demons):
@@ -85,28 +76,6 @@ class Horde(Demons):
         >>> predictions.round(2)
         array([1.])
     """
-
-    def __init__(
-        self,
-        questions: Sequence[GVF],
-        *,
-        n_features: int,
-        n_active: int,
-        config: LearnerConfig = PAPER_CONFIG,
-        mode: Mode = "eager",
-        channels: Sequence[str] = (),
-        real_valued: bool = False,
-        share: ShardContext | None = None,
-    ) -> None:
-        if real_valued and config.engine == "span":
-            raise ValueError('engine="span" does not support real-valued features: omit engine, or choose "plain"')
-        config = replace(config, engine="plain") if real_valued else config
-        if mode not in ("eager", "deferred"):
-            raise ValueError(f'mode must be "eager" or "deferred", not {mode!r}')
-        if not 1 <= n_active <= n_features:
-            raise ValueError(f"n_active must be in 1..n_features, not {n_active} of {n_features}")
-        args = questions, n_features, n_active, config, _BATCHES[mode], channels
-        super().__init__(*args, real_valued=real_valued, share=share)
 
     def new_rupee(self, beta0: float, step: float = 5.0) -> RUPEE:
         """Return a RUPEE of these demons with alpha_h = `step` alpha, which the caller updates on each step.

@@ -147,11 +147,7 @@ class Behaviour:
     n_actions: int = 0
 
     def probabilities(self, observation: NDArray[Any], tiles: Tiles) -> Floats:  # noqa: ARG002
-        """Raise TypeError for arguments of any shape: only the behaviour policy itself has probabilities.
-
-        Raises:
-            TypeError: Always.
-        """
+        """Raise TypeError for arguments of any shape: only the behaviour policy itself has probabilities."""
         raise TypeError("Behaviour() stands for the behaviour policy, with rho = 1; it has no probabilities")
 
 
@@ -216,18 +212,14 @@ class Gaussian:
 
     def __post_init__(self) -> None:
         std, channels = np.array(self.std, dtype=np.float64), np.array(self.channels, dtype=np.int64)
-        if not callable(self.mean):
-            object.__setattr__(self, "mean", np.array(self.mean, dtype=np.float64))
-        if (
-            std.ndim != 1
-            or std.shape != channels.shape
-            or not (callable(self.mean) or np.shape(self.mean) == std.shape)
-        ):
+        mean = self.mean if callable(self.mean) else np.array(self.mean, dtype=np.float64)
+        shapes = {std.shape, channels.shape, std.shape if callable(mean) else mean.shape}
+        if std.ndim != 1 or len(shapes) > 1:
             raise ValueError("mean, std and channels must have the same shape (n,), with n numbers of the action")
         if not ((std > 0.0) & np.isfinite(std)).all():
             raise ValueError(f"std must be > 0, not {std}")
-        object.__setattr__(self, "std", std)
-        object.__setattr__(self, "channels", channels)
+        for name, value in (("mean", mean), ("std", std), ("channels", channels)):
+            object.__setattr__(self, name, value)
 
     def ratio(self, observation: NDArray[Any], tiles: Tiles) -> float:
         """Return pi(a|s) / b of the action in an observation, shape (n_channels,); NaN if b is not > 0."""
@@ -348,10 +340,7 @@ class StickyRandom:
         observation: NDArray[Any] | None = None,  # noqa: ARG002  unused, and therefore optional
         tiles: Tiles | None = None,  # noqa: ARG002
     ) -> tuple[int, float]:
-        """Draw and store the next action, and return it with its probability.
-
-        The state is not used: neither `observation`, shape (n_channels,), nor `tiles`, shape (n_active,).
-        """
+        """Draw and store the next action, and return it with its probability; a state, of any shape, is not used."""
         last = self.last_action
         if last is not None and rng.random() < self.repeat:
             return last, self._other + self.repeat
@@ -412,12 +401,7 @@ class Follow:
         self.policy, self.n_actions = policy, policy.n_actions
 
     def draw(self, rng: np.random.Generator, observation: Floats, tiles: Tiles) -> tuple[int, float]:
-        """Draw an action, and return it with its probability.
-
-        Args:
-            rng: Source of the draw.
-            observation: In the environment's own units, shape (n_channels,).
-            tiles: Its active features, shape (n_active,).
+        """Draw an action from `rng` at an observation, (n_channels,), and its tiles, (n_active,).
 
         Raises:
             ValueError: If the policy returns invalid probabilities.

@@ -28,6 +28,7 @@ from horde_agent.cluster.shard import (
 from horde_agent.cluster.shards import Link, Shards, ShardStatus
 from horde_agent.gvf import GVF, Prediction, named
 from horde_agent.horde import Mode
+from horde_agent.learning.demons import check_size
 from horde_agent.learning.engine import check_weights
 from horde_agent.learning.inputs import InputChecker
 from horde_agent.learning.mixed import DIFFERENT_WEIGHTS
@@ -85,10 +86,7 @@ class ShardedHorde(ShardQueries):
     ) -> None:
         if real_valued:
             raise ClusterError("ShardedHorde supports tile features only; use Horde for real-valued features")
-        if mode not in _BATCHES:
-            raise ValueError(f'mode must be "eager" or "deferred", not {mode!r}')
-        if not 1 <= n_active <= n_features:
-            raise ValueError(f"n_active must be in 1..n_features, not {n_active} of {n_features}")
+        check_size(n_features, n_active, mode)
         self.config, self.n_features, self.n_active, self.mode = config, n_features, n_active, mode
         self._channels = tuple(channels)
         self._set_questions(self._checked(named(questions, self._channels)))

@@ -275,19 +275,6 @@ def any_true(typing_context: Any, mask: Any) -> Any:  # noqa: ARG001, D103
     return types.boolean(mask), generate
 
 
-@_intrinsic
-def popcount(typing_context: Any, word: Any) -> Any:  # noqa: ARG001, D103
-    return types.int64(word), lambda _context, builder, _signature, arguments: builder.ctpop(arguments[0])
-
-
-@_intrinsic
-def lowest_bit(typing_context: Any, word: Any) -> Any:  # noqa: ARG001, D103
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:  # noqa: ARG001
-        return builder.cttz(arguments[0], ir.IntType(1)(1))  # 1: the result for 0 is undefined
-
-    return types.int64(word), generate
-
-
 # ---- held arrays ----------------------------------------------------------------------------------------------------
 
 

@@ -95,23 +95,6 @@ def any_true(mask: Any) -> bool:
     return bool(mask)
 
 
-@inner_kernel
-def popcount(word: np.uint64) -> int:
-    """Return the number of set bits of a word, summed over pairs, nibbles, bytes, then the word."""
-    word = word - ((word >> np.uint64(1)) & np.uint64(0x5555555555555555))
-    word = (word & np.uint64(0x3333333333333333)) + ((word >> np.uint64(2)) & np.uint64(0x3333333333333333))
-    word = (word + (word >> np.uint64(4))) & np.uint64(0x0F0F0F0F0F0F0F0F)
-    word = word + (word >> np.uint64(8))
-    word = word + (word >> np.uint64(16))
-    return int((word + (word >> np.uint64(32))) & np.uint64(127))
-
-
-@inner_kernel
-def lowest_bit(word: np.uint64) -> int:
-    """Return the place of the lowest set bit of a word that is not 0."""
-    return int(popcount(~word & (word - np.uint64(1))))
-
-
 @functools.cache
 def _compiled(function: Any) -> Any:
     return inner_kernel(function)

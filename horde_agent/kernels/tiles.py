@@ -52,46 +52,32 @@ def switched(
 ) -> tuple[int, int]:
     """Write the features that switched on, and those that switched off, between two lists of active tiles.
 
-    The lists are first compared place by place: a tile coder keeps each tiling's place, and most tiles do not change. A
-    feature with two more entries counts twice; one that only changed its place does not count.
+    A feature that only changed its place does not count.
 
     Args:
         before: Earlier active tiles, in any order, shape (n_active,).
-        after: Later active tiles.
+        after: Later active tiles, all different, shape (n_active,).
         balance: Scratch, zero for each feature before and afterwards.
-        gained: Output, at least as long as `after`.
-        lost: Output, at least as long as `before`.
+        gained: Output, shape (n_active,).
+        lost: Output, shape (n_active,).
 
     Returns:
         The numbers of features in `gained` and in `lost`.
     """
-    shared = min(before.shape[0], after.shape[0])
-    n_gained = n_lost = 0
-    for k in range(shared):  # without a branch, which the processor could not predict
-        gained[n_gained], lost[n_gained] = after[k], before[k]
-        n_gained += after[k] != before[k]
-    n_lost = n_gained
-    for k in range(shared, after.shape[0]):
-        gained[n_gained] = after[k]
-        n_gained += 1
-    for k in range(shared, before.shape[0]):
-        lost[n_lost] = before[k]
-        n_lost += 1
-    for k in range(n_gained):
-        balance[gained[k]] += 1
-    for k in range(n_lost):
-        balance[lost[k]] -= 1
-    return _keep_unbalanced(balance, gained, n_gained, 1), _keep_unbalanced(balance, lost, n_lost, -1)
-
-
-@kernel
-def _keep_unbalanced(balance: NDArray[np.int64], features: NDArray[np.int64], n: int, sign: int) -> int:
-    """Keep each feature as often as its balance with this sign says, clear the balance, and return the number kept."""
-    n_kept = 0
+    n = n_gained = n_lost = 0
+    for k in range(after.shape[0]):  # most tiles do not change; no branch, which the processor could not predict
+        gained[n], lost[n] = after[k], before[k]
+        n += after[k] != before[k]
     for k in range(n):
-        f = features[k]
-        if sign * balance[f] > 0:
-            balance[f] -= sign
-            features[n_kept] = f
-            n_kept += 1
-    return n_kept
+        balance[gained[k]] += 1
+        balance[lost[k]] -= 1
+    for k in range(n):
+        on, off = gained[k], lost[k]
+        gained[n_gained], lost[n_lost] = on, off
+        n_gained += balance[on] > 0
+        n_lost += balance[off] < 0
+    for k in range(n_gained):
+        balance[gained[k]] = 0
+    for k in range(n_lost):
+        balance[lost[k]] = 0
+    return n_gained, n_lost

@@ -19,5 +19,5 @@ absolute, any_true, choose, multiply_add = _of.absolute, _of.any_true, _of.choos
 square_root = _of.square_root
 narrow_zeros, wide_zeros, wider_zeros, row_zeros = _of.narrow_zeros, _of.wide_zeros, _of.wider_zeros, _of.row_zeros
 load, store, prefetch = _of.load, _of.store, _of.prefetch
-limited, lanes_of, popcount, lowest_bit = _of.limited, _of.lanes_of, _of.popcount, _of.lowest_bit
+limited, lanes_of = _of.limited, _of.lanes_of
 hold, bind, entry_of, on_threads = _of.hold, _of.bind, _of.entry_of, _of.on_threads

@@ -6,7 +6,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from typing import Any
+from dataclasses import replace
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +18,7 @@ from horde_agent.kernels.checks import TAIL_TOO_LONG
 from horde_agent.learning.engine import restored_streams, streams_state
 from horde_agent.learning.layout import NEWCOMER, DemonMapping, ShardContext
 from horde_agent.learning.mixed import Engine, MixedEngine
-from horde_agent.learning.rules import LearnerConfig, rules_of, with_rules
+from horde_agent.learning.rules import PAPER_CONFIG, LearnerConfig, rules_of, with_rules
 from horde_agent.learning.signals import SignalMaker
 from horde_agent.learning.soundness import Soundness
 from horde_agent.learning.values import largest_decay
@@ -25,9 +26,12 @@ from horde_agent.policies import Greedy
 from horde_agent.saving import State, inner, nested, text, untext
 from horde_agent.types import Floats, Integers, Tiles
 
+Mode = Literal["eager", "deferred"]
+_BATCHES = {"eager": 1, "deferred": 64}  # steps that are queued before they are processed
+
 
 class Demons:
-    """The demons of a Horde; arguments as there, `batch` steps are queued before they are processed.
+    """The demons of a Horde; arguments as there.
 
     Attributes:
         questions, names, n_demons: The questions, their names, their number.
@@ -37,17 +41,21 @@ class Demons:
     def __init__(
         self,
         questions: Sequence[GVF],
+        *,
         n_features: int,
         n_active: int,
-        config: LearnerConfig,
-        batch: int,
-        channels: Sequence[str],
-        *,
-        real_valued: bool,
-        share: ShardContext | None,
+        config: LearnerConfig = PAPER_CONFIG,
+        mode: Mode = "eager",
+        channels: Sequence[str] = (),
+        real_valued: bool = False,
+        share: ShardContext | None = None,
     ) -> None:
-        self.config, self.n_features, self.n_active = config, n_features, n_active
-        self._channels, self._batch, self._share, self._real_valued = tuple(channels), batch, share, real_valued
+        if real_valued and config.engine == "span":
+            raise ValueError('engine="span" does not support real-valued features: omit engine, or choose "plain"')
+        check_size(n_features, n_active, mode)
+        self.config = replace(config, engine="plain") if real_valued else config
+        self.n_features, self.n_active, self._batch = n_features, n_active, _BATCHES[mode]
+        self._channels, self._share, self._real_valued = tuple(channels), share, real_valued
         resolved = named(questions, self._channels)
         self._set_questions(resolved, np.zeros(len(resolved), dtype=np.int64))
         self._state: tuple[NDArray[Any], Tiles] | None = None  # the state that the next transition starts from
@@ -207,6 +215,14 @@ class Demons:
         self._maker.share_bounds([horde._maker for horde in others])
         for horde in alike:
             horde._engine.set_bounds(horde._maker.bound)
+
+
+def check_size(n_features: int, n_active: int, mode: str) -> None:
+    """Raise ValueError if these arguments of a Horde are invalid."""
+    if mode not in _BATCHES:
+        raise ValueError(f'mode must be "eager" or "deferred", not {mode!r}')
+    if not 1 <= n_active <= n_features:
+        raise ValueError(f"n_active must be in 1..n_features, not {n_active} of {n_features}")
 
 
 def _named_state(state: tuple[NDArray[Any], Tiles] | None) -> State:

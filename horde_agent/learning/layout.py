@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, NamedTuple, TypedDict
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -131,22 +131,6 @@ class ShardLayout(NamedTuple):
     groups: Integers
     n_groups: int
     may_idle: bool
-
-
-class BatchOptions(TypedDict, total=False):
-    """Batching options of the span engine; results differ only by rounding.
-
-    Attributes:
-        batch: Steps that are queued before they are processed; default 1, at once.
-        period: Steps K between two flushes, at least `batch`; default 64, or 128 with batches.
-        widest: Largest number of lanes of a block; by default chosen from the number of demons.
-        share: Layout as in the whole Horde, if these demons are a shard of it.
-    """
-
-    batch: int
-    period: int
-    widest: int
-    share: ShardLayout | None
 
 
 class ShardContext(NamedTuple):

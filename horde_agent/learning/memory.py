@@ -35,10 +35,10 @@ from horde_agent.learning.engine import (
 from horde_agent.learning.layout import (
     LANE_UNIT,
     WIDEST,
-    BatchOptions,
     DemonMapping,
     Layout,
     Move,
+    ShardLayout,
     aligned_zeros,
     assign_lanes,
     moves,
@@ -78,7 +78,7 @@ class SpanMemory:
     Args:
         demons: Trace group of each demon, policy of each group, cumulant of each demon, as in `SpanEngine`.
         n_features: Length n of the weight vectors.
-        config, largest_decay, options: As in `SpanEngine`.
+        config, largest_decay, batch, period, widest, share: As in `SpanEngine`.
 
     Attributes:
         span: The arrays that the kernels read and write.
@@ -96,12 +96,14 @@ class SpanMemory:
         n_features: int,
         config: LearnerConfig,
         largest_decay: float,
-        options: BatchOptions,
+        batch: int,
+        period: int,
+        widest: int,
+        share: ShardLayout | None,
     ) -> None:
         self.config, self.n_features, self.dtype = config, n_features, np.dtype(config.dtype)
-        self.batch = options.get("batch", 1)
-        self.period = max(options.get("period", _PERIODS[self.batch > 1]), self.batch)
-        self._widest, self._share = options.get("widest", 0), options.get("share")
+        self.batch, self.period = batch, max(period or _PERIODS[batch > 1], batch)
+        self._widest, self._share = widest, share
         self._tail = self._tail_for(largest_decay)
         self.n_threads = int(numba.config.NUMBA_NUM_THREADS)  # type: ignore[attr-defined]
         self.row_of, self.feature_of = np.full(n_features, -1), np.zeros(n_features, dtype=np.int64)

@@ -15,7 +15,7 @@ import numpy as np
 
 from horde_agent.kernels.checks import TAIL_TOO_LONG, Signals
 from horde_agent.kernels.rules import rule
-from horde_agent.learning.layout import NEWCOMER, BatchOptions, DemonMapping, ShardLayout
+from horde_agent.learning.layout import NEWCOMER, DemonMapping, ShardLayout
 from horde_agent.learning.plain import PlainEngine
 from horde_agent.learning.rules import (
     LARGEST_TAIL,
@@ -83,7 +83,7 @@ class MixedEngine:
         if is_long or config.needs_plain_engine or algorithm in self.made_plain:
             n_actions = mapping.n_actions if rule(config.algorithm).FINDS_POLICY else 1
             return PlainEngine(*args, **of, n_actions=n_actions)
-        return SpanEngine(*args, **of, largest_decay=decay, **BatchOptions(batch=self._batch, share=layout))
+        return SpanEngine(*args, **of, largest_decay=decay, batch=self._batch, share=layout)
 
     def rearrange(
         self, mapping: DemonMapping, tiles: Mapping[int, Tiles], layouts: Mapping[str, ShardLayout] | None = None

@@ -129,19 +129,14 @@ class PlainEngine:
 
     # ---- the stream -------------------------------------------------------------------------------------------------
 
-    def begin(self, tiles: NDArray[Any], gamma: Any = None, lam: Any = None) -> Floats:
+    def begin(self, tiles: NDArray[Any]) -> Floats:
         """Begin a stream: clear all traces, keep the weights, and return the predictions.
 
         Args:
             tiles: Active features, all different, int64, shape (n_active,), with a fixed n_active; or all feature
                 values, float, shape (n_features,).
-            gamma: Continuation there, (n_groups,); it enters the running means of some rules.
-            lam: Trace decay there, likewise.
         """
         demons = self._demons
-        for numbers, given in ((demons.gamma_t, gamma), (demons.lam_t, lam)):
-            if given is not None:
-                numbers[:] = given[self._group]
         demons.vectors[demons.n_weights :], demons.numbers[demons.n_numbers :] = 0, 0
         demons.alive[:] = False
         return self._move_to(self._features(tiles))
@@ -242,10 +237,6 @@ class PlainEngine:
         theta = self._demons.theta.copy()
         w = self._vector("w") if "w" in self._rule.vectors else np.zeros_like(theta)
         return (theta, w) if demons is None else (theta[demons], w[demons])
-
-    def traces(self) -> Reals:
-        """Return a copy of every demon's e, shape (n_demons, n_features)."""
-        return self._vector("e")
 
     def step_sizes(self) -> Reals:
         """Return a copy of every weight's step size, (n_demons, n_features); raise ValueError if the rule has none."""

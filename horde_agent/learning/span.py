@@ -10,7 +10,7 @@ less work. The algebra is in `kernels/span/step.py`, the arrays in `memory.py`. 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Unpack
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +21,7 @@ from horde_agent.kernels.span import transition
 from horde_agent.kernels.span.arrays import IS_KNOWN, NOW, SpanArrays
 from horde_agent.kernels.vectors import bind, hold
 from horde_agent.learning.engine import SMALLEST_SCALE, FlaggedDemon, check_weights, max_finite
-from horde_agent.learning.layout import BatchOptions, DemonMapping, Layout
+from horde_agent.learning.layout import DemonMapping, Layout, ShardLayout
 from horde_agent.learning.memory import ROWS, SpanMemory
 from horde_agent.learning.plain import PlainEngine
 from horde_agent.learning.rules import PAPER_CONFIG, LearnerConfig
@@ -39,7 +39,10 @@ class SpanEngine:
         group, n_features, alpha, alpha_w, config, policy, cumulant: As of `PlainEngine`. Groups of one policy have the
             same rho on every step and adjacent lanes.
         largest_decay: Upper bound of gamma lambda; it determines the largest trace length.
-        options: Batching, see `BatchOptions`.
+        batch: Steps that are queued before they are processed; 1: each at once.
+        period: Steps K between two flushes, at least `batch`; 0: 64, or 128 with batches.
+        widest: Largest number of lanes of a block; 0: chosen from the number of demons.
+        share: Layout as in the whole Horde, if these demons are a shard of it.
 
     Attributes:
         latest: Predictions at the latest completed step, float64, shape (n_demons,).
@@ -62,7 +65,10 @@ class SpanEngine:
         policy: Integers | None = None,
         cumulant: Integers | None = None,
         largest_decay: float = 1.0,
-        **options: Unpack[BatchOptions],
+        batch: int = 1,
+        period: int = 0,
+        widest: int = 0,
+        share: ShardLayout | None = None,
     ) -> None:
         if config.trace_rule == "capped":
             raise ValueError('SpanEngine does not support trace_rule="capped": use PlainEngine')
@@ -71,7 +77,7 @@ class SpanEngine:
         self.config, self.n_features, self.n_demons, self.dtype = config, n_features, len(group), np.dtype(config.dtype)
         policy = np.arange(int(np.max(group)) + 1) if policy is None else policy
         demons = np.asarray(group, dtype=np.int64), policy, np.arange(len(group)) if cumulant is None else cumulant
-        self.memory = SpanMemory(demons, n_features, config, largest_decay, options)
+        self.memory = SpanMemory(demons, n_features, config, largest_decay, batch, period, widest, share)
         self.memory.set_step_sizes(self.layout.lane, alpha, alpha_w)
         self._m_scale, self._m_decay = 1.0, 1.0 - 1.0 / config.mspbe_tau
         self.flags = self.n_waiting = 0
@@ -110,7 +116,7 @@ class SpanEngine:
 
     # ---- the stream -------------------------------------------------------------------------------------------------
 
-    def begin(self, tiles: Integers, gamma: Any = None, lam: Any = None) -> Floats:  # noqa: ARG002 - decay nothing
+    def begin(self, tiles: Integers) -> Floats:
         """Begin a stream at `tiles`, (n_active,), with all traces at zero: `PlainEngine.begin`."""
         self.catch_up()
         self.memory.set_n_active(tiles.size)

@@ -115,7 +115,7 @@ class MspbeWatch(LifeHooks):
     """Determine which MSPBE estimates are valid: those after `updates_needed` updates of w with rho > 0, from now on.
 
     Raises:
-        RuntimeError: In `update`, if demons were added or removed, but not by `Life.add` or `Life.remove`.
+        RuntimeError: When it is read, if demons were added or removed, but not by `Life.add` or `Life.remove`.
     """
 
     def __init__(self, horde: AnyHorde) -> None:
@@ -123,16 +123,13 @@ class MspbeWatch(LifeHooks):
         self._before = horde.ratio_totals()
         self.updates_needed = updates_until_valid(horde.config)
 
-    def after_step(self, event: StepEvent) -> None:
-        """Check the demons."""
-        self.update(event.life.student)
-
-    def update(self, student: Student, step: int = 0) -> None:  # noqa: ARG002  the arguments of a `RowObserver`
-        """Check that the demons are unchanged; the Horde counts their updates itself."""
+    def _totals(self) -> Floats:
+        """Return `ratio_totals` since the watch began, shape (3, n_demons)."""
         if self._horde.questions is not self._questions:
             raise RuntimeError(
                 "demons were added or removed: use Life.add and Life.remove, or make a new MspbeWatch for this Horde"
             )
+        return self._horde.ratio_totals() - self._before
 
     def rearrange(self, old_index: Integers) -> None:
         """Continue after demons were added or removed; the counts of new ones begin at 0.
@@ -154,7 +151,7 @@ class MspbeWatch(LifeHooks):
     @property
     def n_updates(self) -> np.ndarray:
         """Updates with rho > 0, int64 of shape (n_demons,)."""
-        return np.asarray(self._horde.ratio_totals()[0] - self._before[0], dtype=np.int64)
+        return np.asarray(self._totals()[0], dtype=np.int64)
 
     @property
     def is_valid(self) -> np.ndarray:
@@ -163,7 +160,7 @@ class MspbeWatch(LifeHooks):
 
     def effective_sample_size(self) -> np.ndarray:
         """Return the effective number of on-policy steps, shape (n_demons,)."""
-        return effective_sample_size(*(self._horde.ratio_totals() - self._before)[1:])
+        return effective_sample_size(*self._totals()[1:])
 
     def facts(self) -> dict[str, float | int | None]:
         """Return the MSPBE entries of a run's details.json."""

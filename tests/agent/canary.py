@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from horde_agent.kernels import native
@@ -28,18 +27,13 @@ def work(held: Any, thread: int, task: int) -> int:
     return 0
 
 
-@njit
-def bits(word: Any) -> Any:
-    return native.popcount(word), native.lowest_bit(word)
-
-
 def main() -> None:
     """Compare with NumPy."""
     x = np.arange(-32, 32, dtype=np.float32)
     held = native.hold(parts := Parts(x, 0.5, np.zeros(64, np.float32)))
     native.on_threads(native.entry_of(work, held), held, 4, 3)
     right = (parts.out == 0.5 * x + np.where(np.abs(x) > 20, x, 1) + 3).all()
-    print("correct" if right and bits(np.uint64(0b10100)) == (2, 2) else f"wrong: {parts.out}")
+    print("correct" if right else f"wrong: {parts.out}")
 
 
 if __name__ == "__main__":

@@ -36,13 +36,6 @@ def test_cached_kernels_round_as_the_process_that_compiled_them() -> None:
 
 @compiled
 @pytest.mark.slow
-def test_the_first_and_a_later_process_have_the_same_weights(tmp_path: Path) -> None:
-    first, later = (lived(NUMBA_CACHE_DIR=str(tmp_path)) for _ in range(2))
-    assert first == later
-
-
-@compiled
-@pytest.mark.slow
 def test_a_processor_without_wide_vectors_has_the_same_weights(tmp_path: Path) -> None:
     plain = lived(NUMBA_CACHE_DIR=str(tmp_path), NUMBA_CPU_NAME="generic", NUMBA_CPU_FEATURES="")
     assert plain == hashes()

@@ -35,7 +35,7 @@ class ControlDemon(OneDemon):
         """Take a step; pi is greedy in the weights before it."""
         phi, phi_tp1 = self.phi(step.tiles_t), self.phi(step.tiles_tp1)
         if self.is_first:
-            self.engine.begin(phi, np.full(1, step.gamma_t), np.full(1, step.lam_t))
+            self.engine.begin(phi)
             self.is_first = False
         is_best = (q := self.engine.action_values(0, phi)) == q.max()
         rho = is_best[step.action] / is_best.sum() / step.b

@@ -75,23 +75,8 @@ def test_it_learns_the_same_as_from_the_record(tmp_path: Path) -> None:
     assert follower.n_left_out == 0
 
 
-def test_the_life_does_not_wait_for_it() -> None:
-    """The follower's Horde learns its first step after the life has ended."""
-    face = Interface.of(ToyBody())
-    slow = horde("age saw last", face, Slow)
-    follower = Follower(Student(slow, face, EXCURSIONS))
-    life = lived(follower, 300)
-    assert slow.has_begun.wait(60.0)
-    assert follower.n_waiting > 200
-    assert follower.student.learning_steps == 0 < life.student.learning_steps
-    slow.may_learn.set()
-    follower.close()
-    assert follower.n_waiting == 0
-    assert follower.student.learning_steps == life.student.learning_steps
-
-
 def test_rows_that_exceed_the_queue_are_counted_and_leave_a_gap() -> None:
-    """Fifty rows wait while nothing is learned; the stream then continues after a gap."""
+    """Fifty rows wait while the life runs and nothing is learned; the stream then continues after a gap."""
     face = Interface.of(ToyBody())
     slow = horde("saw", face, Slow)
     follower = Follower(Student(slow, face, ExcursionConfig(0.0)), most_waiting=50)

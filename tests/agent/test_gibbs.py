@@ -11,8 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from horde_agent.gvf import GVF, Channel
-from horde_agent.horde import Horde, LearnerConfig
 from horde_agent.kernels import checks
 from horde_agent.kernels.policies import UNIT
 from horde_agent.kernels.tiles import switched
@@ -33,19 +31,14 @@ def policies(n: int, seed: int = 0, scale: float = 1.0) -> list[Gibbs]:
     return [Gibbs(N_ACTIONS, N_FEATURES, p.index, scale * p.value) for p in drawn]
 
 
-def change(now: Tiles, n_changed: int, rng: np.random.Generator) -> Tiles:
-    """Return shuffled tiles, `n_changed` of them new."""
-    stays = rng.choice(now, N_ACTIVE - n_changed, replace=False)
-    others = np.setdiff1d(np.arange(N_FEATURES), stays)
-    return rng.permutation(np.r_[stays, rng.choice(others, n_changed, replace=False)])
-
-
 def walk(n_steps: int, n_changed: int, seed: int = 0) -> Tiles:
-    """Return tiles with `n_changed` new ones on each step; features may return."""
+    """Return shuffled tiles with `n_changed` new ones on each step; features may return."""
     rng, tiles = np.random.default_rng(seed), []
     now = rng.choice(N_FEATURES, N_ACTIVE, replace=False)
     for _ in range(n_steps):
-        now = change(now, n_changed, rng)
+        stays = rng.choice(now, N_ACTIVE - n_changed, replace=False)
+        others = np.setdiff1d(np.arange(N_FEATURES), stays)
+        now = rng.permutation(np.r_[stays, rng.choice(others, n_changed, replace=False)])
         tiles.append(now)
     return np.array(tiles)
 
@@ -182,91 +175,12 @@ def test_a_table_of_every_kind_of_policy() -> None:
     assert len(calls) == 1
 
 
-lists = st.lists(st.integers(0, 8), max_size=8)
-
-
 @pytest.mark.kernels
-@given(lists, lists)
-def test_switched_features_are_the_difference_of_two_lists(before: list[int], after: list[int]) -> None:
-    """As multisets: a feature on three times, then once, goes off twice; order and place do not matter."""
+@given(st.permutations(range(9)), st.permutations(range(9)), st.integers(0, 8))
+def test_switched_features_are_the_difference_of_two_lists(before: list[int], after: list[int], n: int) -> None:
+    """Order and place do not matter."""
     balance, gained, lost = np.zeros(9, np.int64), np.zeros(8, np.int64), np.zeros(8, np.int64)
-    n_gained, n_lost = switched(np.array(before, np.int64), np.array(after, np.int64), balance, gained, lost)
-    want = np.bincount(np.array(after, np.int64), minlength=9) - np.bincount(np.array(before, np.int64), minlength=9)
-    np.testing.assert_array_equal(np.bincount(gained[:n_gained], minlength=9), np.maximum(want, 0))
-    np.testing.assert_array_equal(np.bincount(lost[:n_lost], minlength=9), np.maximum(-want, 0))
+    n_gained, n_lost = switched(np.array(before[:n], np.int64), np.array(after[:n], np.int64), balance, gained, lost)
+    assert sorted(gained[:n_gained]) == sorted(set(after[:n]) - set(before[:n]))
+    assert sorted(lost[:n_lost]) == sorted(set(before[:n]) - set(after[:n]))
     assert not balance.any()
-
-
-# ---- through the Horde ----------------------------------------------------------------------------------------------
-
-MODES = pytest.mark.parametrize(("engine", "mode"), [("span", "eager"), ("span", "deferred"), ("plain", "eager")])
-N_CHANNELS = 3
-
-
-def ask(asked: list[Gibbs], prefix: str = "") -> list[GVF]:
-    """Return two questions about each policy, and between them one about an action, so that places differ."""
-    out = []
-    for i, policy in enumerate(asked):
-        for k, gamma in enumerate((0.0, 0.8)):
-            out.append(GVF(f"{prefix}{i}.{k}", policy, Channel(i % N_CHANNELS), gamma))
-        if i % 10 == 3:
-            out.append(GVF(f"{prefix}action {i}", ConstantAction(i % N_ACTIONS, N_ACTIONS), Channel(0), 0.5))
-    return out
-
-
-class RandomStream:
-    """A stream in which few tiles change, or sometimes all of them, with gaps and ends; and its true ratios."""
-
-    def __init__(self, horde: Horde) -> None:
-        self.horde, self.rng, self.t, self.ended = horde, np.random.default_rng(0), 0, True
-        self.tiles, self.want = walk(1, 0)[0], np.zeros(0)
-        self.sums = np.zeros((3, horde.n_demons))
-
-    def step(self) -> bool:
-        """Take a step, and return whether it was a transition."""
-        horde, rng, before, self.t = self.horde, self.rng, self.tiles, self.t + 1
-        self.tiles = change(before, N_ACTIVE if self.t % 17 == 5 else 2, rng)
-        observation, action, b = (
-            rng.normal(size=N_CHANNELS),
-            int(rng.integers(N_ACTIONS)),
-            float(rng.choice([0.2, 0.6])),
-        )
-        if self.ended or self.t % 23 == 7:
-            horde.begin(observation, self.tiles)
-            self.ended = False
-            return False
-        self.ended = self.t % 29 == 11
-        horde.learn(action, b, observation, self.tiles, terminated=self.ended)
-        self.want = np.array([self._ratio(q.target_policy, before, action, b) for q in horde.questions])
-        self.sums += self.want > 0, self.want, self.want**2
-        return True
-
-    def _ratio(self, policy: Any, tiles: Tiles, action: int, b: float) -> float:
-        if isinstance(policy, Gibbs):
-            return float(gibbs_ratios([policy], binary(tiles, N_FEATURES), action, b)[0])
-        return float(policy.action == action) / b
-
-
-def horde_of(questions: list[GVF], engine: Any, mode: Any) -> Horde:
-    config = LearnerConfig(dtype="float64", w_rule="importance-weighted", engine=engine)
-    return Horde(questions, n_features=N_FEATURES, n_active=N_ACTIVE, config=config, mode=mode)
-
-
-@MODES
-def test_policies_may_be_added_and_removed(engine: str, mode: str) -> None:
-    """After demons are removed and added there is a new table; the others keep their last ratios and totals."""
-    first, second = ask(policies(40)), ask(policies(40, seed=1), "new ")
-    horde = horde_of(first, engine, mode)
-    life = RandomStream(horde)
-    while life.t < 50 or not life.step():
-        life.step()
-    gone = [q.name for q in first[5:40:3]]
-    stays = [i for i, q in enumerate(first) if q.name not in gone]
-    horde.remove(gone)
-    horde.add(second)
-    np.testing.assert_allclose(horde.rho[: len(stays)], life.want[stays], atol=5e-6)
-    life.sums = np.concatenate([life.sums[:, stays], np.zeros((3, len(second)))], axis=1)
-    for _ in range(40):
-        if life.step():
-            np.testing.assert_allclose(horde.rho, life.want, atol=5e-6)
-    np.testing.assert_allclose(horde.ratio_totals(), life.sums, rtol=1e-5, atol=1e-5)

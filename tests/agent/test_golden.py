@@ -63,10 +63,10 @@ def test_the_golden_arrays(name: str, dtype: Any, engine: str) -> None:
     )
     alpha, active = float(stream["alpha_v"]), stream["active"].astype(np.int64)
     learner = ENGINES[engine](np.arange(12), 40, alpha, variant.alpha_w, config)
-    learner.begin(active[0], stream["gamma"][0], stream["lam"])
+    learner.begin(active[0])
     for t in range(500):
         if t == variant.gap_at:
-            learner.begin(active[t], stream["gamma"][t], stream["lam"])
+            learner.begin(active[t])
         if t == variant.reset_at:
             learner.reset_weights()
         is_compared = t + 1 in stream["checkpoints"]
@@ -90,7 +90,7 @@ def test_the_golden_arrays(name: str, dtype: Any, engine: str) -> None:
                 "vecpre_A": (m.astype(np.float64) * w_before).sum(axis=1),
             }
             if engine == "plain":
-                got["e"] = learner.traces()
+                got["e"] = learner._vector("e")
             for key, value in got.items():
                 assert_close(value, want[f"{name}/{key}"][k], TOLERANCE[dtype], f"{key} after {t + 1}")
 
@@ -114,7 +114,7 @@ def test_the_golden_chain(gamma: float) -> None:
     step, worst = 0, 0.0
     for episode, end in enumerate(ends):
         for learner in learners.values():
-            learner.begin(tiles[states[step]], np.array([gamma]), np.zeros(1))
+            learner.begin(tiles[states[step]])
         while step < end:
             state, right = int(states[step]), int(actions[step])
             reached = state + 2 * right - 1
@@ -129,7 +129,7 @@ def test_the_golden_chain(gamma: float) -> None:
             )
             for tau, learner in learners.items():
                 learner.learn(tiles[0 if over else reached], signals)
-                samples[tau].update(chain["Phi"][state], learner.td_error[0], learner.traces()[0] / 2)
+                samples[tau].update(chain["Phi"][state], learner.td_error[0], learner._vector("e")[0] / 2)
             step += 1
         theta = 2 * learners[10].weights()[0][0]
         row = [true_mspbe(theta, chain[f"A_{gamma}"], chain[f"b_{gamma}"], chain["C"])]

@@ -30,7 +30,7 @@ def test_the_trace_decays_with_the_gamma_of_the_state_it_left(rule: str, theta_0
     """
     learner = PlainEngine(ALONE, 3, 0.1, 0.0, config(trace_rule=rule))
     lam = 0.8 * ONE
-    learner.begin(np.array([0]), 0.0 * ONE, lam)
+    learner.begin(np.array([0]))
     learner.learn(np.array([1]), Signals(2.0 * ONE, 0.5 * ONE, lam, 0.0 * ONE, 0.0 * ONE))
     learner.learn(np.array([2]), Signals(0.5 * ONE, 0.0 * ONE, lam, 1.0 * ONE, 0.0 * ONE))
     assert learner.weights()[0][0, 0] == pytest.approx(theta_0, abs=1e-15)
@@ -44,7 +44,7 @@ def test_rho_reaches_the_learner(lam: float) -> None:
     """
     learner = PlainEngine(ALONE, 1, 0.1, 0.02, config(trace_rule="clipped"))
     state = np.array([0])
-    learner.begin(state, 0.5 * ONE, lam * ONE)
+    learner.begin(state)
     for pays in np.random.default_rng(0).random(2_000) < 0.5:
         learner.learn(state, Signals(2.0 * pays * ONE, 0.5 * ONE, lam * ONE, float(pays) * ONE, 0.0 * ONE))
     assert learner.predict(state)[0] == pytest.approx(2.0, rel=1e-6)
@@ -54,7 +54,7 @@ def test_an_outcome_is_received_at_termination() -> None:
     """One state, cumulant 1, continuation .5, outcome 4: V = 1 + .5 x 4 + .5 V = 6. An outcome ignored gives 2."""
     learner = PlainEngine(ALONE, 1, 0.1, 0.0, config())
     state = np.array([0])
-    learner.begin(state, 0.5 * ONE, 0.0 * ONE)
+    learner.begin(state)
     for _ in range(600):
         learner.learn(state, Signals(ONE, 0.5 * ONE, 0.0 * ONE, ONE, 4.0 * ONE))
     assert learner.predict(state)[0] == pytest.approx(6.0, rel=1e-9)
@@ -80,7 +80,7 @@ def test_the_off_policy_random_walk(pi_left: float, b_left: float) -> None:
     nearest = np.full(3, np.inf)
     for episode in range(10_000):
         state = 2
-        learner.begin(np.array([state]), gamma, lam)
+        learner.begin(np.array([state]))
         while 0 <= state < 5:
             left = rng.random() < b_left
             rho = pi_left / b_left if left else (1 - pi_left) / (1 - b_left)
@@ -109,7 +109,7 @@ def baird_mspbe(alpha: float, alpha_w: float, checkpoints: tuple[int, ...], n_ru
     for run in range(n_runs):
         rng = np.random.default_rng(run)
         learner = PlainEngine(ALONE, 8, alpha, alpha_w, config())
-        learner.begin(tiles[rng.integers(7)], 0.99 * ONE, 0.0 * ONE)
+        learner.begin(tiles[rng.integers(7)])
         learner.reset_weights(start)
         for t in range(1, checkpoints[-1] + 1):
             solid = rng.random() < 1 / 7
@@ -141,7 +141,7 @@ def test_the_online_estimates_settle_at_the_true_mspbe() -> None:
     tiles = [np.flatnonzero(row) for row in mdp["Phi"]]
     learner = PlainEngine(ALONE, 4, 0.0, 0.005, config(mspbe_tau=5_000.0))
     gamma, state, n_steps = 0.9 * ONE, 0, 30_000
-    learner.begin(tiles[0], gamma, 0 * ONE)
+    learner.begin(tiles[0])
     vector, scalar = [], []
     for t in range(n_steps):
         action = rng.choice(3, p=mdp["b"][state])

@@ -84,12 +84,6 @@ def test_turns_are_in_order_and_never_cut_an_excursion() -> None:
     assert life.steps_of.min() > 150
 
 
-def test_one_robot_in_turns_learns_the_same_bits_as_a_life() -> None:
-    one, alone = robots([7], horde()), live(700, ToyBody(FAULTS), horde(), seed=7, excursions=OFTEN)
-    assert one.horde.weights_sha256() == alone.horde.weights_sha256()
-    assert one.student.errors.n_excursions == alone.student.errors.n_excursions > 5
-
-
 def test_learning_from_the_recording_gives_the_same_bits() -> None:
     """Weights and scores: the recording has the transitions in the order in which they were learned from."""
     life = robots([0, 1, 2], horde())

@@ -63,7 +63,8 @@ class OneDemon:
     def learn(self, step: Any) -> None:
         """Take a step; a trace rule changes lambda_{t+1} as the setting already did."""
         if self.is_first:
-            self.engine.begin(self.phi(step.tiles_t), np.full(1, step.gamma_t), np.full(1, step.lam_t))
+            self.engine.begin(self.phi(step.tiles_t))
+            self.engine._demons.gamma_t[:], self.engine._demons.lam_t[:] = step.gamma_t, step.lam_t  # of running means
             self.is_first = False
         interest = step.interest_t if self.entry == "etd_interest" else 1.0
         numbers = (step.rho, step.gamma_tp1, step.lam_tp1, step.c_tp1, step.z_tp1, step.b)
@@ -407,7 +408,7 @@ class SmallMDP:
             weight = m["d_b"][s] * m["b"][s, a] * m["P"][a, s, s1]
             for sums, before, after in zip(total, (theta, w), engine.weights(), strict=True):
                 sums += weight * (after[0] - before)
-            later[s1] += weight * of.gamma_t[0] * of.lam_t[0] * engine.traces()[0]
+            later[s1] += weight * of.gamma_t[0] * of.lam_t[0] * engine._vector("e")[0]
         return total[0], total[1], later
 
 

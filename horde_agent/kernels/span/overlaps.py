@@ -26,10 +26,24 @@ from horde_agent.kernels.span.arrays import (
     Places,
     SpanArrays,
 )
-from horde_agent.kernels.vectors import lowest_bit, popcount
 from horde_agent.types import Integers, Reals
 
 _ONE = np.uint64(1)
+
+
+@inner_kernel
+def popcount(word: np.uint64) -> int:
+    """Return the number of set bits of a word: of pairs, nibbles, bytes, all. LLVM makes one instruction of it."""
+    word = word - ((word >> _ONE) & np.uint64(0x5555555555555555))
+    word = (word & np.uint64(0x3333333333333333)) + ((word >> np.uint64(2)) & np.uint64(0x3333333333333333))
+    word = (word + (word >> np.uint64(4))) & np.uint64(0x0F0F0F0F0F0F0F0F)
+    return int((word * np.uint64(0x0101010101010101)) >> np.uint64(56))
+
+
+@inner_kernel
+def lowest_bit(word: np.uint64) -> int:
+    """Return the place of the lowest set bit of a word that is not 0."""
+    return int(popcount(~word & (word - _ONE)))
 
 
 @inner_kernel

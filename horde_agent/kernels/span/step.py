@@ -219,6 +219,7 @@ def learn(span: SpanArrays, b: int, lane: int, now: int, overlap: Reals, zero: A
     cleared, its weights do not change, and its TD error is 0.
     """
     g, oldest, norm = span.flush_group[b], span.clock[OLDEST], float(span.n_active)
+    ring, at = ring_at(span, b, lane, now), pending_at(span, b, lane, now)
     kind, common = span.kind[g, now & (span.bits.shape[0] - 1)], overlap[now - oldest]
     rho, gamma, lam = load(span.rho, lane, zero), load(span.gamma_tp1, lane, zero), load(span.lam_tp1, lane, zero)
     c_tp1, alpha, alpha_w = load(span.c_tp1, lane, zero), load(span.alpha, lane, zero), load(span.alpha_w, lane, zero)
@@ -307,11 +308,15 @@ def learn(span: SpanArrays, b: int, lane: int, now: int, overlap: Reals, zero: A
         store(span.mspbe, lane, estimate)
         flag(span, lane, is_small, zero)
         flag(span, lane, absolute(v + estimate + e_w) <= span.max_finite, zero)
-        store_step(span, b, lane, now, rho * (gamma * lam), rho * delta, h, q)
-        if span.has_difference:
-            store_second(span, b, lane, now, gamma * lam, gamma)
-        if span.has_dutch:
-            store_second(span, b, lane, now, y_factor, at_phi)
+        store(span.c, ring, rho * (gamma * lam))
+        store(span.d, at, rho * delta)
+        if span.has_w:
+            store(span.h, at, h)
+        if span.has_w + span.adds_phi:
+            store(span.q, at, q)
+        if span.has_second:
+            store(span.second, ring, gamma * lam if span.has_difference else y_factor)
+            store(span.extra, at, gamma if span.has_difference else at_phi)
     else:
         end_trace(span, lane, zero)
         store(span.td_error, lane, choose(absolute(delta) <= span.max_finite, delta, zero))
@@ -320,7 +325,7 @@ def learn(span: SpanArrays, b: int, lane: int, now: int, overlap: Reals, zero: A
         if kind == IDLE:
             q = zero
         else:
-            store_q(span, b, lane, now, q)
+            store(span.q, at, q)
             if span.follows_w:
                 v = v + alpha * (q * common)
             if span.shrinks_w:
@@ -337,7 +342,7 @@ def learn(span: SpanArrays, b: int, lane: int, now: int, overlap: Reals, zero: A
     else:
         store(span.q_sum, lane, multiply_add(q, common, q_sum))
     if span.has_source + span.shrinks_w + span.has_dutch:
-        store_factor(span, b, lane, now, factor)
+        store(span.factor, ring, factor)
     store(span.gamma_t, lane, gamma)
     store(span.lam_t, lane, lam)
 
@@ -349,43 +354,17 @@ def flag(span: SpanArrays, lane: int, is_sound: Any, zero: Any) -> None:
 
 
 @inner_kernel
-def store_step(span: SpanArrays, b: int, lane: int, now: int, c: Any, d: Any, h: Any, q: Any) -> None:
-    """Store d, h and q of a step until they are written, and c as long as a trace includes the step."""
-    start, n_lanes = span.start[b], span.policy.shape[0]
-    width, c_places, places = span.start[b + 1] - start, span.c.shape[0] // n_lanes, span.d.shape[0] // n_lanes
-    at = places * start + lane - start + (now - span.flushed_at[span.flush_group[b]]) * width
-    store(span.c, c_places * start + lane - start + (now & (c_places - 1)) * width, c)
-    store(span.d, at, d)
-    if span.has_w:
-        store(span.h, at, h)
-    if span.has_w + span.adds_phi:
-        store(span.q, at, q)
+def ring_at(span: SpanArrays, b: int, lane: int, time: int) -> int:
+    """Return the index of a lane's number of a time in `c`, `factor` and `second`."""
+    start, places = span.start[b], span.c.shape[0] // span.policy.shape[0]
+    return int(places * start + lane - start + (time & (places - 1)) * (span.start[b + 1] - start))
 
 
 @inner_kernel
-def store_second(span: SpanArrays, b: int, lane: int, now: int, of_y: Any, extra: Any) -> None:
-    """Store a step's numbers of a rule with a second trace: `second`, as long as c, and `extra`, as long as d."""
-    start, n_lanes = span.start[b], span.policy.shape[0]
-    width, c_places, places = span.start[b + 1] - start, span.c.shape[0] // n_lanes, span.d.shape[0] // n_lanes
-    at = places * start + lane - start + (now - span.flushed_at[span.flush_group[b]]) * width
-    store(span.second, c_places * start + lane - start + (now & (c_places - 1)) * width, of_y)
-    store(span.extra, at, extra)
-
-
-@inner_kernel
-def store_q(span: SpanArrays, b: int, lane: int, now: int, q: Any) -> None:
-    """Store q of a step in which only w decayed."""
-    start, places = span.start[b], span.d.shape[0] // span.policy.shape[0]
-    width = span.start[b + 1] - start
-    store(span.q, places * start + lane - start + (now - span.flushed_at[span.flush_group[b]]) * width, q)
-
-
-@inner_kernel
-def store_factor(span: SpanArrays, b: int, lane: int, now: int, factor: Any) -> None:
-    """Store the factor of phi in the trace, or of w in a step, for as long as c."""
-    start, c_places = span.start[b], span.factor.shape[0] // span.policy.shape[0]
-    width = span.start[b + 1] - start
-    store(span.factor, c_places * start + lane - start + (now & (c_places - 1)) * width, factor)
+def pending_at(span: SpanArrays, b: int, lane: int, time: int) -> int:
+    """Return the index of a lane's number of a pending step in `d`, `h`, `q` and `extra`."""
+    start, places, since = span.start[b], span.d.shape[0] // span.policy.shape[0], span.flushed_at[span.flush_group[b]]
+    return int(places * start + lane - start + (time - since) * (span.start[b + 1] - start))
 
 
 @inner_kernel
