@@ -23,7 +23,6 @@ from horde_agent.bench import KEYS, BenchConfig, workload
 from horde_agent.bench.competitors import Learning, of_constant_actions, of_own_policies, ratios
 from horde_agent.bench.measure import QUICK, THOROUGH, Effort, Step, Times, measure, timed
 from horde_agent.bench.workload import SIMULATOR, Stream, recorded
-from horde_agent.cluster import ShardedHorde
 from horde_agent.gvf import GVF
 from horde_agent.horde import Mode
 from horde_agent.policies import StickyRandom
@@ -44,48 +43,20 @@ class Turns(NamedTuple):
     n_steps: int
 
 
-class Sharded(Learning):
-    """Learns as `Learning` does, in shards.
-
-    Args:
-        questions: All of them.
-        stream: The transitions.
-        mode: As in `Horde`.
-        ask: Names of the demons to return predictions of, on every step.
-    """
-
-    def __init__(self, questions: Sequence[GVF], stream: Stream, mode: Mode = "eager", ask: Sequence[str] = ()) -> None:
-        self.stream, self._ask = stream, list(ask)
-        size: dict[str, Any] = {"n_features": stream.n_features, "n_active": stream.n_active}
-        self.sharded = ShardedHorde(questions, **size, config=Learning.config(), mode=mode, shards=N_SHARDS)
-        self.sharded.begin(stream.sensors[0], stream.tiles[0])
-
-    def __call__(self, t: int) -> None:
-        """Learn from the transition from state t to state t + 1."""
-        s = self.stream
-        action, probability = int(s.actions[t]), float(s.probabilities[t])
-        self.sharded.learn(action, probability, s.sensors[t + 1], s.tiles[t + 1], ask=self._ask)
-
-
 def against_one(questions: Sequence[GVF], stream: Stream, turns: Turns) -> tuple[float, float]:
     """Return the ms per step, eager, of one Horde, and of shards of the same demons until every one has come as far."""
-    one, many = Learning(questions, stream), Sharded(questions, stream)
-    with many.sharded:
-        spent: list[tuple[float, float]] = []
+    one, many = Learning(questions, stream), Learning(questions, stream, shards=N_SHARDS)
+    ends: dict[Learning, Callable[[], None]] = {one: one.horde.catch_up, many: many.horde.wait}
+    spent: dict[Learning, list[float]] = {learning: [] for learning in ends}
+    with many.horde:
         for k in range(turns.n_rounds + 1):
-            steps = range(k * turns.n_steps, (k + 1) * turns.n_steps)
-            spent.append((_timed(one, steps, lambda: None), _timed(many, steps, many.sharded.wait)))
-    alone, together = np.median(np.array(spent[1:]), axis=0).tolist()
-    return 1e3 * alone / turns.n_steps, 1e3 * together / turns.n_steps
-
-
-def _timed(step: Callable[[int], None], steps: range, finish: Callable[[], None]) -> float:
-    """Return the seconds that some steps take, all that was put off included."""
-    began = time.perf_counter()
-    for t in steps:
-        step(t)
-    finish()
-    return time.perf_counter() - began
+            for learning, finish in ends.items():
+                began = time.perf_counter()
+                for t in range(k * turns.n_steps, (k + 1) * turns.n_steps):
+                    learning(t)
+                finish()
+                spent[learning].append(time.perf_counter() - began)
+    return 1e3 * np.median(spent[one][1:]) / turns.n_steps, 1e3 * np.median(spent[many][1:]) / turns.n_steps
 
 
 def small_shards_ms(
@@ -93,10 +64,10 @@ def small_shards_ms(
 ) -> list[float]:
     """Return the driver's ms of each step with four small shards, with or without a requested prediction."""
     few = questions(N_SHARDS * N_FEW)
-    many = Sharded(few, stream, mode, ask=[few[-1].name] if has_request else [])
-    with many.sharded:
+    many = Learning(few, stream, mode, shards=N_SHARDS, asked={"ask": [few[-1].name]} if has_request else None)
+    with many.horde:
         spent = [1e3 * timed(many, t) for t in range((turns.n_rounds + 1) * turns.n_steps)]
-        many.sharded.wait()
+        many.horde.wait()
     return spent[turns.n_steps :]
 
 

@@ -9,7 +9,7 @@ and step, read and written, in float32.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 import numba
@@ -18,6 +18,7 @@ from numba import prange
 
 from horde_agent.bench.measure import Step
 from horde_agent.bench.workload import N_SENSORS, Stream
+from horde_agent.cluster import ShardedHorde
 from horde_agent.gvf import GVF, Channel
 from horde_agent.horde import Horde, Mode
 from horde_agent.kernels._jit import parallel_kernel
@@ -214,29 +215,32 @@ class DenseFused:
 class Learning:
     """A Horde that learns from transition t when it is called with t: policies, checks and predictions included.
 
-    The w rule is "importance-weighted" and no vector MSPBE is kept, unless `config` says otherwise.
+    The w rule is "importance-weighted" and no vector MSPBE is kept, unless `config` says otherwise. With `shards` it is
+    a `ShardedHorde`, and `asked` are the arguments of its `learn` for a requested prediction.
     """
 
-    def __init__(self, questions: Sequence[GVF], stream: Stream, mode: Mode = "eager", **config: Any) -> None:
-        self.stream = stream
-        self.horde = Horde(
-            questions,
-            n_features=stream.n_features,
-            n_active=stream.n_active,
-            config=self.config(**config),
-            mode=mode,
-        )
+    def __init__(
+        self,
+        questions: Sequence[GVF],
+        stream: Stream,
+        mode: Mode = "eager",
+        *,
+        shards: int = 0,
+        asked: Mapping[str, Any] | None = None,
+        **config: Any,
+    ) -> None:
+        self.stream, self._asked = stream, asked or {}
+        rules = LearnerConfig(**{"w_rule": "importance-weighted", "vector_mspbe": False, **config})
+        size: dict[str, Any] = {"n_features": stream.n_features, "n_active": stream.n_active}
+        more: dict[str, Any] = {"shards": shards} if shards else {}
+        self.horde: Any = (ShardedHorde if shards else Horde)(questions, **size, config=rules, mode=mode, **more)
         self.horde.begin(stream.sensors[0], stream.tiles[0])
-
-    @staticmethod
-    def config(**config: Any) -> LearnerConfig:
-        """Return how it learns, unless `config` says otherwise."""
-        return LearnerConfig(**{"w_rule": "importance-weighted", "vector_mspbe": False, **config})
 
     def __call__(self, t: int) -> None:
         """Learn from the transition from state t to state t + 1."""
         s = self.stream
-        self.horde.learn(int(s.actions[t]), float(s.probabilities[t]), s.sensors[t + 1], s.tiles[t + 1])
+        step = int(s.actions[t]), float(s.probabilities[t]), s.sensors[t + 1], s.tiles[t + 1]
+        self.horde.learn(*step, **self._asked)
 
 
 def ratios(questions: Sequence[GVF], stream: Stream, n_steps: int) -> Any:

@@ -156,7 +156,7 @@ class SpanMemory:
         lanes, signals, shared = self._lane_arrays(), self._signal_arrays(), self._shared_arrays(n_active)
         self.span = SpanArrays(**lanes, **self._history_arrays(), **signals, **self._settings(), **shared)
         self.span.bound[:] = max_finite(self.dtype)
-        self._n_ready = self._n_touched = 0  # pre-faulted rows, and numbers of the next chunk of rows
+        self._n_touched = 0  # numbers of theta that are pre-faulted, and of w and m
         self._held = None
         self._prefault_first()
 
@@ -299,27 +299,27 @@ class SpanMemory:
         prefault(span.c, *parts, n_threads=self.n_threads)
         self._prefault_rows(min(self.n_features, max(int(self.clock[N_ROWS]), _FIRST_ROWS)))
 
-    def _prefault_rows(self, n_rows: int) -> None:
-        while self._n_ready < n_rows:
-            self._prefault_chunk(CHUNK * self.layout.n_lanes)
+    @property
+    def _n_ready(self) -> int:
+        """Number of rows that are pre-faulted."""
+        return self._n_touched // (CHUNK * self.layout.n_lanes) * CHUNK
 
-    def _prefault_chunk(self, n: int) -> None:
-        """Pre-fault `n` more numbers of the next chunk of theta, w and m."""
-        chunk, span = CHUNK * self.layout.n_lanes, self.span
-        first = self._n_ready // CHUNK * chunk + self._n_touched
-        self._n_touched = min(self._n_touched + n, chunk)
-        last = self._n_ready // CHUNK * chunk + self._n_touched
+    def _prefault_rows(self, n_rows: int) -> None:
+        self._prefault(-(-n_rows // CHUNK) * CHUNK * self.layout.n_lanes - self._n_touched)
+
+    def _prefault(self, n: int) -> None:
+        """Pre-fault `n` more numbers of theta, w and m."""
+        first, last, span = self._n_touched, self._n_touched + max(n, 0), self.span
         prefault(*(a[first:last] for a in (span.theta, span.w, span.m)), n_threads=self.n_threads)
-        if self._n_touched == chunk:
-            self._n_ready, self._n_touched = self._n_ready + CHUNK, 0
+        self._n_touched = last
 
     def prefault_ahead(self, n_active: int) -> None:
         """Pre-fault a part of the next chunk on each step, or all rows that this step may need."""
-        needed = min(self.n_features, int(self.clock[N_ROWS]) + n_active)
+        needed, chunk = min(self.n_features, int(self.clock[N_ROWS]) + n_active), CHUNK * self.layout.n_lanes
         if self._n_ready < needed:
             self._prefault_rows(needed)
         elif self._n_ready < min(self.n_features, needed + CHUNK):
-            self._prefault_chunk(max(_LEAST_TOUCHED, CHUNK * self.layout.n_lanes // _PARTS))
+            self._prefault(min(max(_LEAST_TOUCHED, chunk // _PARTS), chunk - self._n_touched % chunk))
 
     # ---- rows, lanes, streams ---------------------------------------------------------------------------------------
 
@@ -355,18 +355,14 @@ class SpanMemory:
         here = lane - layout.start[b]
         for name in ROWS:
             self.rows(name, b)[..., here] = 0
-        history = [getattr(span, name) for name in OF_STEPS]
-        history += [of_stream[name] for of_stream in self.others.values() for name in _RINGS_OF_STREAM]
-        for numbers in history:
-            if numbers.size:
-                self.ring(numbers, b)[:, here] = 0
-        for name in set(OF_LANES) - {"bound", "max_trace"}:
-            getattr(span, name)[lane] = 0
-        for of_stream in self.others.values():
-            for name in _LANES_OF_STREAM:
-                of_stream[name][lane] = 0
-        for numbers in (span.numbers, *(of_stream["numbers"] for of_stream in self.others.values())):
-            numbers[lane :: layout.n_lanes] = 0
+        own = {name: getattr(span, name) for name in (*OF_STEPS, *OF_LANES, "numbers")}
+        for arrays in (own, *self.others.values()):
+            for name in arrays.keys() & set(OF_STEPS):
+                if arrays[name].size:
+                    self.ring(arrays[name], b)[:, here] = 0
+            for name in arrays.keys() & set(OF_LANES) - {"bound", "max_trace"}:
+                arrays[name][lane] = 0
+            arrays["numbers"][lane :: layout.n_lanes] = 0
         self.is_aside[lane], span.predictions[demon] = True, 0.0
         self._disconnect()
 

@@ -86,14 +86,14 @@ class LearnerConfig:
         for name, default in (("step_size", rule.STEP_SIZE), ("secondary_ratio", rule.SECONDARY_RATIO)):
             if math.isnan(getattr(self, name)):
                 object.__setattr__(self, name, default)
-        if not (np.isfinite(self.step_size) and self.step_size > 0):
-            raise ValueError(f"step_size must be positive, not {self.step_size!r}")
-        if not (np.isfinite(self.secondary_ratio) and self.secondary_ratio >= 0):
-            raise ValueError(f"secondary_ratio must be at least 0, not {self.secondary_ratio!r}")
-        if not (np.isfinite(self.mspbe_tau) and self.mspbe_tau > 1):
-            raise ValueError(f"mspbe_tau must be above 1 step, not {self.mspbe_tau!r}")
-        if self.check_every < 1:
-            raise ValueError(f"check_every must be at least 1 step, not {self.check_every!r}")
+        for name, range_of, must in (
+            ("step_size", "(0, inf)", "positive"),
+            ("secondary_ratio", "[0, inf)", "at least 0"),
+            ("mspbe_tau", "(1, inf)", "above 1 step"),
+            ("check_every", "[1, inf)", "at least 1 step"),
+        ):
+            if not rules.is_in(range_of, getattr(self, name)):
+                raise ValueError(f"{name} must be {must}, not {getattr(self, name)!r}")
         self._check_rule(rule)
 
     def _check_rule(self, rule: rules.Rule) -> None:

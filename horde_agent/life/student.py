@@ -129,15 +129,15 @@ class Student:
 
     def rearrange(self, old_index: Integers) -> None:
         """Continue after demons were added or removed; `old_index`, (n_demons,), is as in `DemonMapping`."""
-        for name in ("_test", "_on_policy_test"):
-            test: TestExcursion | None = getattr(self, name)
+        positions = new_positions(old_index, self.errors.n_demons)
+
+        def rearranged(test: TestExcursion | None) -> TestExcursion | None:
             if test is not None:
-                test.rearrange(new_positions(old_index, self.errors.n_demons))
-                setattr(self, name, test if len(test.demons) else None)
-        for k, (phase, action, b, test) in self._others.items():
-            if test is not None:
-                test.rearrange(new_positions(old_index, self.errors.n_demons))
-                self._others[k] = phase, action, b, test if len(test.demons) else None
+                test.rearrange(positions)
+            return test if test is not None and len(test.demons) else None
+
+        self._test, self._on_policy_test = rearranged(self._test), rearranged(self._on_policy_test)
+        self._others = {k: (phase, a, b, rearranged(test)) for k, (phase, a, b, test) in self._others.items()}
         self._predicted = np.where(old_index >= 0, self._predicted[old_index], 0.0)
         self.errors.rearrange(old_index, self._policies_under_test())
         self._index_demons()

@@ -1,12 +1,16 @@
-"""Two short lives, eager and deferred; run by `python -m`, it prints hashes of their weights."""
+"""Two short lives, eager and deferred: `python -m` prints hashes of their weights; with a file, it saves weights."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from horde_agent import GVF, Horde, LearnerConfig
 from horde_agent.bench import workload
+from horde_agent.kernels import vectors
 
 
 class Recorded:
@@ -35,5 +39,21 @@ def hashes() -> list[str]:
     return lives
 
 
+def weights() -> list[np.ndarray]:
+    """Return theta, w and the vector estimates of other such lives, in float64."""
+    stream, found = workload.stream(151), []
+    questions = [*workload.gibbs_questions(40), *workload.constant_action_questions()[:120]]
+    for mode in ("eager", "deferred"):
+        learning = Recorded(questions, stream, mode, dtype="float64", secondary_ratio=0.1)
+        for t in range(150):
+            learning(t)
+        found += [*learning.horde.weights(), learning.horde.mspbe_vector()]
+    return found
+
+
 if __name__ == "__main__":
-    print(*hashes(), sep="\n")
+    if sys.argv[1:]:
+        np.savez(sys.argv[1], *weights())
+        print(vectors.hold.__module__.split(".")[-1])
+    else:
+        print(*hashes(), sep="\n")

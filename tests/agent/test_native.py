@@ -15,7 +15,7 @@ import numba
 import numpy as np
 import pytest
 
-from tests.agent.plain_kernels_life import weights
+from tests.agent.short_lives import weights
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -44,7 +44,7 @@ def test_native_kernels_work_with_the_installed_numba() -> None:
 
 @pytest.mark.slow  # compiles all kernels again: 90 s
 def test_a_life_without_native_kernels_learns_the_same(tmp_path: Path) -> None:
-    done = run("tests.agent.plain_kernels_life", str(tmp_path / "found.npz"), HORDE_PLAIN_KERNELS="1")
+    done = run("tests.agent.short_lives", str(tmp_path / "found.npz"), HORDE_PLAIN_KERNELS="1")
     assert done.stdout == "portable\n", done.stderr
     with np.load(tmp_path / "found.npz") as found:
         for got, want in zip(found.values(), weights(), strict=True):

@@ -467,9 +467,18 @@ def test_fixed_points_with_traces(name: str, settings: dict[str, Any], entry: st
         ({"algorithm": "intentional_td", "parameters": {"eta": 1.5}}, "eta"),
         ({"algorithm": "swift_td", "engine": "span"}, "swift_td.*engine"),
         ({"trace_rule": "capped", "engine": "span"}, "capped.*engine"),
+        ({"step_size": 0.0}, "step_size"),
+        ({"secondary_ratio": -1.0}, "secondary_ratio"),
+        ({"trace_rule": "clip"}, "trace_rule .*clipped, capped, plain"),
+        ({"w_rule": "never"}, "w_rule"),
+        ({"dtype": "float16"}, "dtype"),
+        ({"mspbe_tau": 1.0}, "mspbe_tau"),
+        ({"check_every": 0}, "check_every"),
+        ({"engine": "fast"}, "engine .*span, plain"),
+        ({"algorithm": "sarsa"}, "algorithm .*gtd.*'sarsa'"),
     ],
 )
-def test_a_rule_refuses_what_it_cannot_do(settings: dict[str, Any], words: str) -> None:
+def test_a_setting_that_does_not_fit_is_refused_by_name(settings: dict[str, Any], words: str) -> None:
     with pytest.raises(ValueError, match=words):
         LearnerConfig(**settings)
 

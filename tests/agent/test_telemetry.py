@@ -12,7 +12,7 @@ from rich.console import Console
 
 from horde_agent.interface import Interface
 from horde_agent.learning import LearnerConfig
-from horde_agent.life.observers import MspbeWatch, Progress, Sampler, sample
+from horde_agent.life.observers import MspbeWatch, Progress, sample
 from horde_agent.life.student import Student
 from horde_agent.life.timing import Durations
 from horde_agent.measures.return_errors import ReturnErrors
@@ -35,14 +35,6 @@ def test_the_memory_of_durations_is_bounded() -> None:
         durations.add(0.004)
     assert len(pickle.dumps(durations)) == pytest.approx(n_bytes, abs=5_000)
     assert durations.summary_ms() == pytest.approx({"p50": 4.0, "p99": 90.5, "max": 2500.0}, rel=0.02)
-
-
-def test_measures_are_sampled_at_an_interval() -> None:
-    sampler = Sampler(every=10)
-    horde = SpyHorde(toy_questions())
-    live(35, ToyBody(), horde, observers=[sampler])
-
-    assert [s.step for s in sampler.samples] == [10, 20, 30]
 
 
 def test_a_diverged_demon_is_left_out_of_the_mean() -> None:
