@@ -1,7 +1,7 @@
 """`horde reproduce`: reproduce White, Modayil & Sutton (2012) and compare each claim with the measurement.
 
-An experiment is a folder (see `experiment.run_experiment`): `problem.py` measures, `claims.py` judges, `figure.py`
-draws. To add one, add a folder and its name here, in `EXPERIMENTS` or `LATER`.
+An experiment is a folder: `problem.py` measures, `claims.py` judges, `figure.py` draws; or, if it is short, one module
+(see `experiment.run_experiment`). To add one, add its name here, in `EXPERIMENTS` or `LATER`.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ import tyro
 from horde_agent.life.bodies import ONE_AT_A_TIME
 from horde_agent.runs.config import WHOLE, BadInput, is_file
 
-__all__ = ["EXPERIMENTS", "FURTHER", "GROUPS", "LATER", "SCALES", "ReproduceConfig", "resolve"]
+__all__ = ["EXPERIMENTS", "FURTHER", "GROUPS", "LATER", "SCALES", "TUNING_SEED", "ReproduceConfig", "resolve"]
 
 EXPERIMENTS = ("chain", "excursions", "reset", "policies", "loop")
-"""The experiments' folders, in the order of the paper; `loop` is the feedback of its first figure."""
+"""The experiments, in the order of the paper; `loop` is the feedback of its first figure."""
 
 LATER: tuple[str, ...] = (
     *("tdrc", "nexting", "collision", "rooms", "curiosity", "conditioning", "swifttd", "measures"),
@@ -36,6 +36,8 @@ GROUPS = ("all", "later")
 SCALES = ("quick", "paper")
 BACKENDS = ("simulator", "serial", "drops", "emulated")
 DEFAULT_SEEDS = {"quick": 1, "paper": 3}
+TUNING_SEED = 100
+"""Seed of the runs on which step sizes, rules and limits are chosen; no claim is judged on them."""
 
 
 @dataclass(frozen=True)
@@ -90,6 +92,8 @@ def resolve(config: ReproduceConfig, experiments: tuple[str, ...]) -> ReproduceC
     n_seeds = DEFAULT_SEEDS[config.scale] if config.seeds is None else config.seeds
     if n_seeds < 1:
         raise BadInput(f"--seeds must be at least 1, got {n_seeds}")
+    if n_seeds > TUNING_SEED:
+        raise BadInput(f"--seeds must be at most {TUNING_SEED}, got {n_seeds}: settings are chosen on later seeds")
     out = Path("runs") / f"reproduce-{config.scale}" if config.out is None else config.out
     if is_file(out):
         raise BadInput(f"--out {out} is a file; name a folder")

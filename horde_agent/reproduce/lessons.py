@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -20,8 +20,11 @@ from horde_agent.life.excursions import ExcursionConfig
 from horde_agent.life.flags import are_broken, are_learned
 from horde_agent.life.student import encoder
 from horde_agent.measures.nmsre import Outcomes
+from horde_agent.measures.online import rupee_beta0
 from horde_agent.measures.returns import TruncatedReturn, policies_under_test
+from horde_agent.questions import PAPER_LAMBDA
 from horde_agent.record import DRIVES, Flag, Phase, Stream
+from horde_agent.runs.jobs.warm import warm_up
 from horde_agent.types import Floats, Integers
 
 NOTHING, BEGIN, LEARN = 0, 1, 2
@@ -99,10 +102,11 @@ def learn(
 
     Args:
         lessons: The life.
-        horde: A fresh Horde.
+        horde: A Horde; its kernels are compiled first.
         interface: The body's, for its tile coder.
         after: Called after each update with the number of updates so far.
     """
+    warm_up(horde, interface)
     encode, rows = encoder(interface), lessons.stream.rows
     observation, action, b = rows["observation"], rows["action"].tolist(), rows["b"].tolist()
     does, before, flags = lessons.does.tolist(), lessons.before.tolist(), rows["flags"].tolist()
@@ -172,3 +176,24 @@ def latest_nmsre(lessons: TrainingData, questions: Sequence[GVF], predictions: F
         latest = np.searchsorted(tested_at, at, side="right") - 1
         nmsre[np.ix_(latest >= 0, test.policy.demons)] = errors[latest[latest >= 0]]
     return nmsre
+
+
+class MeasuredHorde(Horde):
+    """A Horde that measures the time of its updates and updates its RUPEE."""
+
+    seconds = 0.0
+
+    def begin(self, observation: Any, tiles: Any) -> Any:
+        """Begin a stream, for the RUPEE too."""
+        if not hasattr(self, "rupee"):
+            self.rupee = self.new_rupee(rupee_beta0(self.config.step_size, PAPER_LAMBDA))
+        self.rupee.begin(np.asarray(tiles))
+        return super().begin(observation, tiles)
+
+    def learn(self, action: int, probability: float, observation: Any, tiles: Any, *, terminated: bool = False) -> Any:
+        """Learn from a transition."""
+        began = time.perf_counter()
+        predictions = super().learn(action, probability, observation, tiles, terminated=terminated)
+        self.seconds += time.perf_counter() - began
+        self.rupee.learn(np.asarray(tiles), self.signals, self.td_error, is_last=terminated)
+        return predictions

@@ -21,7 +21,8 @@ from horde_agent.gvf import GVF
 from horde_agent.horde import Horde
 from horde_agent.interface import Interface
 from horde_agent.life.bodies import ONE_AT_A_TIME, LampMove, make_body
-from horde_agent.life.life import Life
+from horde_agent.life.excursions import ExcursionConfig
+from horde_agent.life.life import Life, LifeHooks
 from horde_agent.life.worker import InPlace
 from horde_agent.policies import BehaviourPolicy, StickyRandom
 from horde_agent.questions import excursions, nexting
@@ -62,6 +63,15 @@ def new_horde(interface: Interface, questions: Sequence[GVF], **options: Any) ->
     return Horde(questions, n_features=interface.coder.n_features, n_active=interface.coder.n_active, **options)
 
 
+def watched_life(
+    env: Any, horde: Horde, behaviour: Any, seed: int | np.random.Generator, interface: Interface, hook: LifeHooks
+) -> Life:
+    """Return a life without test excursions that learns in this thread; `hook` watches it."""
+    rng, tests = np.random.default_rng(seed), ExcursionConfig(0.0)
+    options: dict[str, Any] = {"interface": interface, "excursions": tests, "worker": InPlace()}
+    return Life(env, horde, behaviour, rng, observers=[hook], **options)
+
+
 def simulate_lives(study: Study, wanted: Sequence[LifeSpec]) -> dict[int, Path]:
     """Return the paths of the lives' recordings (`horde_agent.record`) by seed.
 
@@ -88,9 +98,7 @@ def simulate_life(study: Study, wanted: LifeSpec) -> Path:
     others = [] if behaviour is sticky_random else [behaviour.__name__]
     others += [physics] if physics else []
     words = ["life", kind, *others, *map(str, moves), f"{steps}-steps", str(seed)]
-    name = re.sub(r"[^\w.]+", "-", "-".join(words)) + ".rec"
-    settings = {"behaviour": behaviour.__name__, "physics": physics}
-    return study.cached(name, make, seed=seed, steps=steps, kind=kind, lamp_moves=repr(moves), **settings)
+    return study.cached(re.sub(r"[^\w.]+", "-", "-".join(words)) + ".rec", make)
 
 
 _NO_SEGMENTS_S = 1e9
@@ -100,20 +108,15 @@ def _record(env: gymnasium.Env[Any, Any], path: Path, wanted: LifeSpec) -> None:
     interface = Interface.of(env)
     horde = new_horde(interface, _few_questions(interface, wanted.kind))
     behaviour, rng = wanted.behaviour(interface), np.random.default_rng(wanted.seed)
-    recorder = open_recorder(interface, path, wanted.seed)
-    with Life(env, horde, behaviour, rng, interface=interface, recorder=recorder, worker=InPlace()) as life:
-        life.run(wanted.steps)
-
-
-def open_recorder(interface: Interface, path: Path, seed: int) -> Recorder:
-    """Return a recorder into a single file: `Study.cached` renames that one alone."""
     facts = {
         "channels": [channel._asdict() for channel in interface.channels],
         "actions": list(interface.actions),
         "period_s": interface.period_s,
-        "seed": seed,
+        "seed": wanted.seed,
     }
-    return Recorder(len(interface.channels), path, facts, segment_s=_NO_SEGMENTS_S, segment_bytes=1 << 62)
+    recorder = Recorder(len(interface.channels), path, facts, segment_s=_NO_SEGMENTS_S, segment_bytes=1 << 62)
+    with Life(env, horde, behaviour, rng, interface=interface, recorder=recorder, worker=InPlace()) as life:
+        life.run(wanted.steps)
 
 
 def _few_questions(interface: Interface, kind: Kind) -> list[GVF]:

@@ -27,8 +27,8 @@ from horde_agent.interface import Interface
 from horde_agent.life.student import encoder
 from horde_agent.measures.nmsre import nmsre_at_rest
 from horde_agent.measures.returns import PolicyUnderTest, policies_under_test, returns_along
-from horde_agent.record import Flag, Phase
-from horde_agent.reproduce.lessons import HORIZON, LEARN, NOTHING, TrainingData
+from horde_agent.record import Flag
+from horde_agent.reproduce.lessons import HORIZON, LEARN, TrainingData
 from horde_agent.types import Bools, Floats, Integers
 
 Singles = NDArray[np.float32]
@@ -128,24 +128,14 @@ _BLOCK = 2_000
 
 
 class LifeRows:
-    """A life's states as active features, and the problems made from them."""
+    """A life's states as active features, `tiles`, uint16 of shape (n_rows, n_active), and problems made from them."""
 
     def __init__(self, lessons: TrainingData, interface: Interface) -> None:
-        self.lessons = lessons
-        self.n_features = interface.coder.n_features
-        rows = lessons.stream.rows
-        self._observation = rows["observation"]
-        needed = np.flatnonzero((lessons.does != NOTHING) | np.isin(rows["phase"], [Phase.BEHAVE, Phase.EXCURSION]))
-        self._place = np.full(len(rows), -1, dtype=np.int64)
-        self._place[needed] = np.arange(len(needed))
-        encode = encoder(interface)
-        self._tiles = np.empty((len(needed), interface.coder.n_active), dtype=np.uint16)
-        for k, row in enumerate(needed.tolist()):
-            self._tiles[k] = encode(self._observation[row])
-
-    def tiles(self, rows: Integers) -> NDArray[np.uint16]:
-        """Return the active features at some rows of the life, shape (n_rows, n_active)."""
-        return self._tiles[self._place[rows]]
+        self.lessons, self.n_features = lessons, interface.coder.n_features
+        self._observation, encode = lessons.stream.rows["observation"], encoder(interface)
+        self.tiles = np.empty((len(self._observation), interface.coder.n_active), dtype=np.uint16)
+        for k, observation in enumerate(self._observation):
+            self.tiles[k] = encode(observation)
 
     def regression(self, starts: Integers, channel: Integers, gamma: float) -> Problem:
         """Return the problem of predicting the returns measured in excursions.
@@ -158,7 +148,7 @@ class LifeRows:
         n_used = HORIZON - terms_needed(gamma) + 1
         rows = (starts[:, None] + np.arange(n_used)).ravel()
         returns = self._remaining_returns(starts, channel, gamma)[:, :n_used].reshape(len(rows), -1)
-        tiles, mean = self.tiles(rows), returns.mean(axis=0)
+        tiles, mean = self.tiles[rows], returns.mean(axis=0)
         problem = Problem(LiveFeatures(tiles, self.n_features), mean, len(rows))
         for block in blocks(len(rows)):
             phi = problem.live.dense(tiles[block])
@@ -193,7 +183,7 @@ class LifeRows:
         decay = np.where(follows, gamma * clipped, 0.0)
         reward = self._observation[arrived][:, channel].astype(np.float64)
         mean = (rho[:, None] * reward).sum(axis=0) / rho.sum()
-        at, to = self.tiles(left), self.tiles(arrived)
+        at, to = self.tiles[left], self.tiles[arrived]
         live = LiveFeatures(np.concatenate([at, to]), self.n_features)
         problem, trace = Problem(live, mean / (1.0 - gamma), len(left)), np.zeros(live.n, dtype=np.float32)
         for block in blocks(len(left)):
@@ -306,7 +296,7 @@ def _system(
     channel, lessons = policy.channel[asked], life.lessons
     row = lessons.test_row[lessons.test_action == policy.action]
     returns = lessons.returns(channel, np.full(len(channel), gamma), row)
-    tests = Tests(row, life.tiles(row), returns, part)
+    tests = Tests(row, life.tiles[row], returns, part)
     ridge = _regress(life, channel, gamma, tests)
     lstd, _ = _choose(life.lstd(policy.action, channel, gamma, lam), tests, ~part.is_held_out)
     mean = np.broadcast_to(returns[~part.is_held_out].mean(axis=0), returns.shape)

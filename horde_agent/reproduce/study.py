@@ -15,11 +15,9 @@ from __future__ import annotations
 
 import functools
 import gc
-import json
 import multiprocessing
 import os
 import re
-import shutil
 import signal
 import threading
 import time
@@ -36,7 +34,6 @@ import numba
 import numpy as np
 
 from horde_agent.life.timing import duration
-from horde_agent.runs.keeping.folder import git_commit, own_version
 
 Scale = Literal["quick", "paper"]
 Arrays = TypeVar("Arrays", bound=Any)
@@ -75,31 +72,23 @@ class Study:
         path.mkdir(parents=True, exist_ok=True)
         return path
 
-    def cached(self, name: str, make: Callable[[Path], None], **settings: object) -> Path:
-        """Return a cached file or folder; make it first if it is missing or was made with other settings.
+    def cached(self, name: str, make: Callable[[Path], None]) -> Path:
+        """Return a cached file; make it first if it is missing. Several processes may do this for different names.
 
-        It is moved into place when complete. The key is the settings, scale, backend and version. Different processes
-        may call this at once, for different names.
+        A folder belongs to one scale, backend and version (see `command`): all else that a file depends on is in its
+        name.
 
         Args:
-            name: Of the file or folder, under `out`/kept; the seed belongs to it.
-            make: Writes the file or folder at the path it is given, which does not exist yet.
-            settings: Further inputs that it depends on.
+            name: Of the file, in `out`/kept.
+            make: Writes the file at the path it is given; it is moved into place when complete.
         """
         path = self.out / "kept" / name
-        note = path.with_name(path.name + ".made-with.json")
-        key = {"scale": self.scale, "backend": self.backend, "version": own_version(), **settings}
-        if path.exists() and _key_of(note) == key:
-            return path
-        note.unlink(missing_ok=True)
-        part = path.with_name(f".{path.name}.part")
-        for stale in (path, part):
-            _remove(stale)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        make(part)
-        # In this order: a note without its file is ignored, a file without its note is replaced.
-        os.replace(part, path)
-        note.write_text(json.dumps({"key": key, "git_commit": git_commit()}, indent=1) + "\n", encoding="utf-8")
+        if not path.exists():
+            part = path.with_name(f".{name}.part")
+            part.parent.mkdir(parents=True, exist_ok=True)
+            part.unlink(missing_ok=True)
+            make(part)
+            os.replace(part, path)
         return path
 
     def in_parallel(self, jobs: Mapping[Key, Job]) -> dict[Key, Any]:
@@ -109,7 +98,7 @@ class Study:
         processes, which load all kernels again, takes longer.
         """
         do = run_here if self.is_quick else run_jobs
-        return dict(zip(jobs, do(list(jobs.values()), self.say), strict=True)) if jobs else {}
+        return dict(zip(jobs, do(list(jobs.values()), self.say), strict=True))
 
 
 Work = Callable[Concatenate[Study, Arguments], Arrays]
@@ -142,20 +131,6 @@ def cached(kind: type[Arrays]) -> Callable[[Work[Arguments, Arrays]], Work[Argum
         return read_or_work
 
     return decorate
-
-
-def _key_of(note: Path) -> object:
-    try:
-        return json.loads(note.read_text(encoding="utf-8"))["key"]
-    except (OSError, ValueError, KeyError):
-        return None
-
-
-def _remove(path: Path) -> None:
-    if path.is_dir():
-        shutil.rmtree(path)
-    else:
-        path.unlink(missing_ok=True)
 
 
 # ---- jobs -----------------------------------------------------------------------------------------------------------

@@ -7,14 +7,12 @@ from typing import NamedTuple
 
 import numpy as np
 
+from horde_agent.reproduce import TUNING_SEED
 from horde_agent.reproduce.claims import mean_ci
 from horde_agent.reproduce.experiment import Cell, Table
 from horde_agent.reproduce.small_runs import Batch, Runs, Scores, Variant, score
 from horde_agent.reproduce.study import Job, Study
 from horde_agent.types import Floats
-
-TUNING_SEED = 100
-"""Seed of the runs on which step sizes and trace decays are chosen; no claim is judged on them."""
 
 
 class Grid(NamedTuple):

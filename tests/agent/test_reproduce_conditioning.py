@@ -7,7 +7,10 @@ import numpy as np
 import pytest
 from gymnasium.utils.env_checker import check_env
 
+from horde_agent.gvf import GVF, Channel
+from horde_agent.interface import Interface
 from horde_agent.measures.returns import returns_along
+from horde_agent.policies import Behaviour
 from horde_agent.problems.conditioning import Patterning, TraceConditioning
 from horde_agent.reproduce.conditioning import problem as conditioning
 from horde_agent.reproduce.conditioning.claims import CLAIMS
@@ -25,10 +28,8 @@ from horde_agent.reproduce.conditioning.problem import (
     Representation,
     Size,
     features_of,
-    interface_of,
     learn_by_adam,
     predict,
-    questions,
     steps_since_onset,
 )
 from tests.agent.shared import binary
@@ -118,9 +119,14 @@ def test_the_loop_predicts_as_its_slow_twin() -> None:
     env = TraceConditioning(isi=10)
     learned, scored = (env.draw(np.random.default_rng(seed), 5) for seed in (5, 6))
     made = predict(env, (learned, scored), CLOSED)
-    interface, asked = interface_of(env, CLOSED), questions()
-    alpha, gamma = conditioning.STEP_SIZE / interface.coder.n_active, np.array([q.continuation for q in asked])
-    channel = [q.cumulant.index for q in asked]
+    gamma, channel = np.tile([0.0, 0.8, 0.9, 1 - 1 / 30], 2), np.repeat([0, 1], 4)
+    asked = [
+        GVF(f"{k}", Behaviour(), Channel(int(c)), float(g)) for k, (c, g) in enumerate(zip(channel, gamma, strict=True))
+    ]
+    largest = [sum(g**k for k in range(4 if c else 2)) for c, g in zip(channel, gamma, strict=True)]
+    tables = [{"questions": [f"{k}"], "range": [0, y], "intervals": [8], "tilings": 8} for k, y in enumerate(largest)]
+    interface = Interface.of(env).feeding_back(asked, tables)
+    alpha = conditioning.STEP_SIZE / interface.coder.n_active
     theta, e = np.zeros((2, len(asked), interface.coder.n_features))
 
     def features(row: np.ndarray, y: np.ndarray | None) -> np.ndarray:

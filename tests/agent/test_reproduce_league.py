@@ -7,10 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from horde_agent.reproduce.league import claims as league_claims
-from horde_agent.reproduce.league import figure as league_figure
-from horde_agent.reproduce.league import problem as league
-from horde_agent.reproduce.league.problem import RULES, Data, Entry, Score, Size, grid
+from horde_agent.reproduce import league
+from horde_agent.reproduce.league import RULES, Data, Entry, Score, Size, grid
 from tests.agent.reproducing import toy_study
 
 
@@ -45,7 +43,7 @@ def test_every_rule_that_predicts_takes_part_with_its_defaults_first() -> None:
 )
 def test_a_rule_is_better_in_every_life_clearly_and_without_divergence(scores: list[Score], is_better: bool) -> None:
     """The default has 0.5, 0.6 and 0.7."""
-    assert list(league_claims.better_rules(data_of(tdrc=scores))) == ["tdrc"] * is_better
+    assert list(league.better_rules(data_of(tdrc=scores))) == ["tdrc"] * is_better
 
 
 def test_a_rule_on_fewer_questions_is_compared_with_the_default_on_the_same_ones() -> None:
@@ -56,7 +54,7 @@ def test_a_rule_on_fewer_questions_is_compared_with_the_default_on_the_same_ones
     data.defaults.update({"gtd": [both] * 3, "swift_td": [first] * 3})
     assert [score.error for score in data.default_beside("swift_td")] == [0.1] * 3
     assert [score.error for score in data.default_beside("td")] == [0.5] * 3
-    assert not league_claims.better_rules(data)
+    assert not league.better_rules(data)
 
 
 def test_the_league_chooses_on_one_life_and_scores_on_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -69,7 +67,7 @@ def test_the_league_chooses_on_one_life_and_scores_on_others(tmp_path: Path, mon
     for name in ("gtd", "tidbd"):
         assert data.chosen[name] in grid(name)
         assert all(0.0 < found.error <= 1.0 and found.megabytes > 0 for found in data.best[name])
-    rows = league_figure.tables(data)[0].rows
+    rows = league.tables(data)[0].rows
     assert [row[0] for row in rows] == ["gtd", "tidbd"]
     again = league.gather(study)
     np.testing.assert_array_equal(again.best["tidbd"][1].rupee, data.best["tidbd"][1].rupee)

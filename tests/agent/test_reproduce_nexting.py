@@ -11,6 +11,7 @@ from horde_agent.horde import LearnerConfig
 from horde_agent.interface import Interface
 from horde_agent.life.bodies import make_body
 from horde_agent.record import Stream, read
+from horde_agent.reproduce import TUNING_SEED
 from horde_agent.reproduce.lives import LifeSpec, simulate_life
 from horde_agent.reproduce.nexting import claims as nexting_claims
 from horde_agent.reproduce.nexting import life
@@ -42,7 +43,7 @@ def test_returns_have_every_term_up_to_a_thousandth(toy: Stream, asked: Asked) -
     [(rows, returns)] = of.chunks(range(50, 60))
     observation = toy.rows["observation"].astype(np.float64)
     is_active = np.zeros((len(toy), asked.interface.coder.n_features))
-    np.put_along_axis(is_active, of.rows.tiles(np.arange(len(toy))).astype(np.int64), 1.0, axis=1)
+    np.put_along_axis(is_active, of.rows.tiles.astype(np.int64), 1.0, axis=1)
     targets = np.column_stack([observation, is_active[:, asked.bits]])
     t = 53
     terms = {0.0: 1, 0.8: 31}
@@ -66,9 +67,9 @@ def test_no_return_crosses_a_gap_or_the_end(toy: Stream, asked: Asked) -> None:
 def test_windows_score_the_predictions_as_they_were_made(toy: Stream, asked: Asked) -> None:
     """Weights move within a window; frozen weights are those after its first update."""
     of, config = NextingLife(toy, asked), LearnerConfig(vector_mspbe=False)
-    found = learn_life(of, config, 150, n_windows=2)
+    found = learn_life(of, asked.horde(config), 150, n_windows=2)
     horde = asked.horde(config)
-    observation, tiles = toy.rows["observation"], of.rows.tiles(np.arange(len(toy))).astype(np.int64)
+    observation, tiles = toy.rows["observation"], of.rows.tiles.astype(np.int64)
     made = [horde.begin(observation[0], tiles[0])]
     for t in range(1, 301):
         made.append(horde.learn(toy.rows["action"][t - 1], toy.rows["b"][t - 1], observation[t], tiles[t]))
@@ -80,7 +81,7 @@ def test_windows_score_the_predictions_as_they_were_made(toy: Stream, asked: Ask
     np.testing.assert_allclose(found.frozen[1], ((frozen - returns[::4]) ** 2).mean(axis=0), rtol=1e-3, atol=1e-9)
     np.testing.assert_allclose(found.zero[1], (returns**2).mean(axis=0), rtol=1e-12)
     assert found.sound.all()
-    assert found.ms.shape == (400,)
+    assert found.ms.shape == (399,)
 
 
 def test_autoregression_finds_what_the_past_of_a_sensor_determines(toy: Stream, asked: Asked) -> None:
@@ -95,8 +96,8 @@ def test_the_wall_follower_circles_the_pen() -> None:
     """In 70 s on the tuning seed: at least one and a half laps, with the wall on the left."""
     env = make_body("simulator", physics="planar")
     interface = Interface.of(env)
-    behaviour, rng, seen = wall_follower(interface), np.random.default_rng(life.TUNING_SEED), []
-    observation, _ = env.reset(seed=life.TUNING_SEED)
+    behaviour, rng, seen = wall_follower(interface), np.random.default_rng(TUNING_SEED), []
+    observation, _ = env.reset(seed=TUNING_SEED)
     for _ in range(700):
         action, b = behaviour.draw(rng, observation, np.zeros(0, dtype=np.int64))
         assert 0.01 <= b <= 0.97

@@ -57,6 +57,7 @@ def two_experiments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ("first --scale papr", "unknown scale 'papr'"),
         ("first --seeds 0", "--seeds must be at least 1, got 0"),
         ("first --seeds -2", "--seeds must be at least 1, got -2"),
+        ("first --seeds 101", "--seeds must be at most 100, got 101"),
         ("first --seeds many", "--seeds"),
         ("first --backend replay", "unknown backend 'replay'"),
         ("first --port /dev/null", "--port belongs to a real robot"),

@@ -45,27 +45,6 @@ def study(out: Path, **other: object) -> Study:
 # ---- cache ---------------------------------------------------------------------------------------------------------
 
 
-class Maker:
-    """Writes a file, and counts how often."""
-
-    def __init__(self) -> None:
-        self.n = 0
-
-    def __call__(self, path: Path) -> None:
-        self.n += 1
-        assert not path.exists()
-        path.write_text(f"{self.n}")
-
-
-def test_what_is_kept_is_made_once_for_the_same_settings(tmp_path: Path) -> None:
-    make = Maker()
-    for _ in range(2):
-        assert study(tmp_path).cached("life-0", make, steps=10).read_text() == "1"
-    assert study(tmp_path).cached("life-0", make, steps=20).read_text() == "2"
-    assert study(tmp_path, scale="paper").cached("life-0", make, steps=20).read_text() == "3"
-    assert study(tmp_path, backend="emulated").cached("life-0", make, steps=20).read_text() == "4"
-
-
 class Sums(NamedTuple):
     """A result of a cached job."""
 
@@ -91,20 +70,20 @@ def test_a_cached_job_is_done_once_for_the_same_arguments(tmp_path: Path) -> Non
 
 
 def test_what_was_broken_off_is_not_believed(tmp_path: Path) -> None:
-    """A folder half made is not there; the next one begins with an empty place, and so does one without its note."""
+    """A file half made is not there; the next one begins with an empty place."""
 
     def breaks(path: Path) -> None:
-        path.mkdir()
-        (path / "half").touch()
+        path.write_text("half")
         raise KeyboardInterrupt
+
+    def makes(path: Path) -> None:
+        assert not path.exists()
+        path.touch()
 
     with pytest.raises(KeyboardInterrupt):
         study(tmp_path).cached("life-0", breaks)
     assert not (tmp_path / "kept" / "life-0").exists()
-    assert study(tmp_path).cached("life-0", lambda path: path.mkdir()).is_dir()
-    assert not list((tmp_path / "kept" / "life-0").iterdir())
-    (tmp_path / "kept" / "life-0.made-with.json").unlink()
-    assert study(tmp_path).cached("life-0", Maker()).is_file()
+    assert study(tmp_path).cached("life-0", makes).is_file()
 
 
 # ---- jobs -----------------------------------------------------------------------------------------------------------
@@ -156,10 +135,6 @@ def test_at_the_quick_scale_all_jobs_stay_in_this_process(tmp_path: Path) -> Non
     with pytest.raises(ValueError, match="wheels"):
         study(tmp_path).in_parallel({"odd": Job("odd", fails)})
     assert numba.get_num_threads() == before
-
-
-def test_nothing_to_do_is_done() -> None:
-    assert study(Path("unused")).in_parallel({}) == {}
 
 
 @pytest.mark.parametrize(

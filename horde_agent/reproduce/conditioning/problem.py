@@ -6,13 +6,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from horde_agent.gvf import GVF, Channel
 from horde_agent.interface import Interface
 from horde_agent.kernels._jit import inner_kernel, kernel
 from horde_agent.kernels.tiles import Tilings, encode
 from horde_agent.measures.nmsre import nmsre_at_rest
 from horde_agent.measures.returns import returns_along
-from horde_agent.policies import Behaviour
 from horde_agent.problems.conditioning import (
     CS_STEPS,
     SHORTEST_PAUSE,
@@ -79,11 +77,8 @@ def steps_since_onset(signals: Signals) -> Floats:
 def features_of(signals: Signals, since: Floats, of: Representation, gamma: float) -> Floats:
     """Return a bias, the stimuli and their traces, shape (n_steps, n_features).
 
-    Args:
-        signals: Stimuli, shape (n_steps, n_stimuli).
-        since: `steps_since_onset` of the whole stream, at the same steps.
-        of: The representation.
-        gamma: Continuation.
+    `signals` are the stimuli, and `since` is `steps_since_onset` of the whole stream at the same steps, both of shape
+    (n_steps, n_stimuli).
     """
     parts: list[Floats] = [np.ones((len(signals), 1)), signals.astype(np.float64)]
     parts += [decay**since for decay in of.decays]
@@ -105,14 +100,9 @@ class AdamLearner(NamedTuple):
 
 @kernel
 def learn_by_adam(phi: Floats, cumulant: Floats, gamma: float, step_size: float, learner: AdamLearner) -> None:
-    """Learn by TD(lambda) from the steps of a stream, with Adam's step sizes.
+    """Learn in place by TD(lambda) with Adam's step sizes from features, (n_steps, n), and cumulants, (n_steps,).
 
-    Args:
-        phi: Features, shape (n_steps, n).
-        cumulant: On reaching each step, shape (n_steps,); the first is not used.
-        gamma: Continuation.
-        step_size: Adam's.
-        learner: Changed in place.
+    A cumulant is that on reaching its step; the first is not used.
 
     Source: Rafiee et al. (2023), their program; Kingma & Ba (2015).
     """
@@ -157,6 +147,10 @@ def error_over_variance(predicted: Floats, actual: Floats) -> float:
 # ---- predictions fed back, in tiles, with constant steps ------------------------------------------------------------
 
 GAMMAS = (0.0, 0.8, 1.0 - 1.0 / SHORT, 1.0 - 1.0 / LONG)
+"""Of the demons about the US, and of those about the CS."""
+CHANNEL, GAMMA = np.repeat([0, 1], len(GAMMAS)), np.tile(GAMMAS, 2)
+LARGEST: Floats = np.array([sum(g**k for k in range(n)) for n in (US_STEPS, CS_STEPS) for g in GAMMAS])
+"""Each demon's return at the onset of its stimulus: the prediction that is coded as 1."""
 SMALLEST_TRACE = 1e-30  # denormal numbers would be slow
 TILINGS = {"intervals": [8], "tilings": 8}
 ALONE, CLOSED, OPEN, FOREIGN = "presence alone", "loop closed", "loop open", "predictions of another stream"
@@ -165,29 +159,6 @@ LOOPS = (ALONE, CLOSED, OPEN, FOREIGN)
 stimuli; those of a closed loop in another stream."""
 STEP_SIZE = 0.01
 """alpha times active features; .01 and .03 were tried for each on the seeds `TUNED_ON`."""
-
-
-def questions() -> list[GVF]:
-    """Return the questions about US and CS, the second channel, at each gamma."""
-    channels = {"US": 0, "CS": 1}
-    return [GVF(f"{n}/g{g:.3g}", Behaviour(), Channel(c), g, lam=LAM) for n, c in channels.items() for g in GAMMAS]
-
-
-def largest_return(question: GVF) -> float:
-    """Return the return at the onset of the question's stimulus, which is on for 2 or 4 steps."""
-    n_steps = CS_STEPS if question.name.startswith("CS") else US_STEPS
-    gamma = float(question.continuation)  # type: ignore[arg-type]
-    return sum(gamma**k for k in range(n_steps))
-
-
-def interface_of(env: Conditioning, variant: str) -> Interface:
-    """Return a stream's interface: the stimuli as tiles and, unless they are alone, predictions."""
-    interface = Interface.of(env)
-    if variant == ALONE:
-        return interface
-    asked = questions()
-    tables = [{"questions": [q.name], "range": [0.0, largest_return(q)], **TILINGS} for q in asked]
-    return interface.feeding_back(asked, tables)
 
 
 class LoopLearner(NamedTuple):
@@ -211,12 +182,11 @@ def run_loop(
 
     Args:
         signals: Stimuli, shape (n_steps, n_stimuli).
-        fed: Predictions as the tile coder reads them, in [0, 1], shape (n_steps, D), or (n_steps, 0) for none; with
-            `is_closed` written here from the predictions made.
+        fed: Predictions as the tile coder reads them, in [0, 1], shape (n_steps, D), or (n_steps, 0) for none.
         made: Receives the predictions, shape (n_steps, D).
         tilings: Of the stimuli, followed by those of `fed`.
         alpha: Step size; 0 to predict with fixed weights.
-        is_closed: Whether `fed` are the demons' own predictions.
+        is_closed: Whether `fed` are the demons' own predictions, and written here.
         learner: Changed in place.
     """
     theta, e, gamma, largest, channel, coded, before, tiles = learner
@@ -271,30 +241,28 @@ Streams = tuple[Signals, Signals]
 
 
 def predict(env: Conditioning, streams: Streams, variant: str, others: Predictions | None = None) -> Predictions:
-    """Learn along one stream and predict along another with fixed weights.
+    """Learn along one stream of an environment and predict along another with fixed weights, by one of `LOOPS`.
 
-    Args:
-        env: Describes the stimuli.
-        streams: Their stimuli.
-        variant: One of `LOOPS`.
-        others: Predictions that are coded with the loop open, made one step before; None for the demons' own.
+    `others` are the predictions that are coded with the loop open, made one step before.
     """
-    coder, asked = interface_of(env, variant).coder, questions()
+    coder, n = Interface.of(env).coder, len(GAMMA)
+    if variant != ALONE:
+        coder = coder.extended([{"group": "fed back", **TILINGS}], ["fed back"] * n)
     learner = LoopLearner(
-        theta=np.zeros((len(asked), coder.n_features)),
-        e=np.zeros((len(asked), coder.n_features)),
-        gamma=np.array([q.continuation for q in asked], dtype=np.float64),
-        largest=np.array([largest_return(q) for q in asked]),
-        channel=np.array([q.cumulant.index for q in asked], dtype=np.int64),  # type: ignore[union-attr]
+        theta=np.zeros((n, coder.n_features)),
+        e=np.zeros((n, coder.n_features)),
+        gamma=GAMMA,
+        largest=LARGEST,
+        channel=CHANNEL,
         coded=np.zeros(coder.n_inputs),
         before=np.zeros(coder.n_active, dtype=np.int64),
         tiles=np.full(coder.n_active, coder.n_features - 1, dtype=np.int64),
     )
-    made = Predictions(*(np.zeros((len(signals), len(asked))) for signals in streams))
+    made = Predictions(*(np.zeros((len(signals), n)) for signals in streams))
     for k, rate in enumerate((STEP_SIZE / coder.n_active, 0.0)):
-        fed = np.zeros((len(streams[k]), 0 if variant == ALONE else len(asked)))
+        fed = np.zeros((len(streams[k]), 0 if variant == ALONE else n))
         if others is not None:
-            fed[1:] = np.clip(others[k][:-1] / learner.largest, 0.0, 1.0)
+            fed[1:] = np.clip(others[k][:-1] / LARGEST, 0.0, 1.0)
         run_loop(streams[k], fed, made[k], coder.tilings, rate, variant == CLOSED, learner)
     return made
 
@@ -330,24 +298,21 @@ WITH_DISTRACTORS = " and distractors"
 PATTERNING_GAMMA = 0.75
 
 
-class Scores(NamedTuple):
-    """What was measured on one stream.
-
-    Attributes:
-        errors: Error over variance by name.
-        around_cs: Mean prediction, and mean return ("return"), by the steps after the onset of the CS, from `BEFORE_CS`
-            steps before it on, shape (`BEFORE_CS` + 2 m,).
-    """
-
-    errors: dict[str, float]
-    around_cs: dict[str, Floats]
-
-
 BEFORE_CS = 5
 
 
+class Scores(NamedTuple):
+    """What was measured on one stream, by name."""
+
+    errors: dict[str, float]  # mean squared error over variance
+    around_cs: dict[str, Floats]  # `mean_around_cs` of the predictions, and of the return ("return")
+
+
 def mean_around_cs(values: Floats, signals: Signals, isi: int) -> Floats:
-    """Return the mean over the trials of values, (n,), aligned to the onset of the CS; see `Scores`."""
+    """Return the mean over the trials of values, (n,), by the steps after the onset of the CS, shape (5 + 2 m,).
+
+    It begins `BEFORE_CS` steps before it.
+    """
     onsets = np.flatnonzero(np.diff(signals[:, 1], prepend=0.0) > 0)
     places = onsets[:, np.newaxis] + np.arange(-BEFORE_CS, 2 * isi)
     return np.asarray(values[places[(places[:, 0] >= 0) & (places[:, -1] < len(values))]].mean(axis=0))

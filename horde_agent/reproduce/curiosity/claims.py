@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from horde_agent.reproduce.claims import Claims, Finding, Part, at_least, at_most, join, mean_ci
-from horde_agent.reproduce.curiosity.problem import CHANGED, MINUTE, TEST_EVERY, THRESHOLD, Data, Kind, Record
+from horde_agent.reproduce.curiosity.problem import CHANGED, MINUTE, TEST_EVERY, THRESHOLD, Data, Record
 from horde_agent.types import Bools, Floats
 
 RECOVERED, WITHIN = 1.5, 10 * MINUTE
@@ -116,7 +116,7 @@ def _learns_faster(data: Data) -> Finding:
     )
 
 
-def shares_drawn(data: Data, kind: Kind) -> list[float]:
+def shares_drawn(data: Data, kind: str) -> list[float]:
     """Return the share of phase B at the policy of the question about noise, in each life of a kind."""
     return [float((record.followed[data.size.before :] == CHANGED).mean()) for record in data.lives[kind]]
 

@@ -46,7 +46,7 @@ def _draw_surprise(axes: Axes, data: Data) -> None:
 
 def _draw_errors(axes: Axes, data: Data) -> None:
     for kind, colour in (("twin", COLOURS[0]), ("curious", COLOURS[1])):
-        records = data.lives[kind]  # type: ignore[index]
+        records = data.lives[kind]
         t = (records[0].tested - data.size.before) / MINUTE
         error, is_shown = np.median([record.error for record in records], axis=0), (t >= -1) & (t < 4)
         axes.plot(t[is_shown], error[is_shown], color=colour, linewidth=1.3, label=kind)
@@ -55,7 +55,7 @@ def _draw_errors(axes: Axes, data: Data) -> None:
 
 def _draw_noise(axes: Axes, data: Data) -> None:
     for x, kind in enumerate(("noise, UDE", "noise, |delta|")):
-        shares = shares_drawn(data, kind)  # type: ignore[arg-type]
+        shares = shares_drawn(data, kind)
         axes.plot(np.full(len(shares), x), shares, "o", color=COLOURS[2], alpha=0.6)
     axes.set_xticks([0, 1], ["by UDE", "by |delta|"])
     style_axes(axes, "time spent on noise", ylabel="share of phase B", ylim=(-0.03, 1.03), xlim=(-0.5, 1.5))

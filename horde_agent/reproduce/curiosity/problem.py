@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from copy import deepcopy
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -11,19 +11,17 @@ from horde_agent.gvf import GVF, StateFunction
 from horde_agent.horde import Horde, LearnerConfig
 from horde_agent.interface import Interface
 from horde_agent.life.bodies import make_body
-from horde_agent.life.excursions import ExcursionConfig
 from horde_agent.life.life import Life, LifeHooks, StepEvent
-from horde_agent.life.worker import InPlace
 from horde_agent.measures.online import UDE, UnbiasedTrace
 from horde_agent.measures.returns import returns_along
 from horde_agent.policies import ConstantAction
 from horde_agent.record import Phase
 from horde_agent.reproduce.claims import join
 from horde_agent.reproduce.experiment import Cell
-from horde_agent.reproduce.lives import new_horde
+from horde_agent.reproduce.lives import new_horde, watched_life
 from horde_agent.reproduce.study import Job, Study, cached
 from horde_agent.saving import State
-from horde_agent.types import Floats, Integers, Tiles
+from horde_agent.types import Floats, Integers
 
 TITLE = "Surprise and curiosity: UDE drives the behaviour"
 MINUTE = 600  # steps
@@ -46,11 +44,9 @@ CHANGED, OTHER, NORMAL = 0, 1, -1
 FOLLOW = 0.9  # probability of the followed policy's action; otherwise the robot stops
 ROTATE_STEPS, STOP_STEPS = 20, 15
 
-Kind = Literal["curious", "twin", "noise, UDE", "noise, |delta|"]
-"""Curious or not about the changed robot; curious by UDE or by |delta|, with white noise as the first cumulant and no
-change."""
-PAIRS: tuple[tuple[Kind, Kind], ...] = (("curious", "twin"), ("noise, UDE", "noise, |delta|"))
-"""Lives that are one life in phase A."""
+PAIRS = (("curious", "twin"), ("noise, UDE", "noise, |delta|"))
+"""Kinds of lives, two of which are one life in phase A: curious or not about the changed robot; curious by UDE or by
+|delta|, with white noise as the first cumulant and no change."""
 
 
 class Size(NamedTuple):
@@ -74,8 +70,8 @@ class Bouts:
         self._rotations, self.stop = rotations, stop
         self._action, self._left = stop, STOP_STEPS
 
-    def draw(self, rng: np.random.Generator, observation: Floats, tiles: Tiles) -> tuple[int, float]:  # noqa: ARG002
-        """Return the next action and its probability; `observation` of shape (n_channels,), `tiles` (n_active,)."""
+    def draw(self, rng: np.random.Generator, *_state: Any) -> tuple[int, float]:
+        """Return the next action and its probability, whatever the state."""
         b = 1.0
         if self._left == 0 and self._action == self.stop:
             self._action, self._left = self._rotations[int(rng.integers(2))], ROTATE_STEPS
@@ -94,27 +90,24 @@ class Curious:
     """Follow the target policy of the question with the largest drive, if it is above a threshold; else be normal.
 
     Attributes:
+        actions: Of the questions' policies.
         drive: Of each question, shape (2,), set from outside.
         threshold: Of the drive.
         followed: Question of the last followed policy, or `NORMAL`.
     """
 
     def __init__(self, normal: Bouts, actions: tuple[int, ...], threshold: float = np.inf) -> None:
-        self._normal, self._actions, self.threshold = normal, actions, threshold
+        self._normal, self.actions, self.threshold = normal, actions, threshold
         self.drive, self.followed = np.zeros(2), NORMAL
 
-    def draw(self, rng: np.random.Generator, observation: Floats, tiles: Tiles) -> tuple[int, float]:
-        """Return the next action and its probability; `observation` of shape (n_channels,), `tiles` (n_active,)."""
+    def draw(self, rng: np.random.Generator, *_state: Any) -> tuple[int, float]:
+        """Return the next action and its probability, whatever the state."""
         first = int(self.drive.argmax())
         self.followed = first if self.drive[first] > self.threshold else NORMAL
         if self.followed == NORMAL:
-            return self._normal.draw(rng, observation, tiles)
+            return self._normal.draw(rng)
         self._normal.forget()
-        return (self._actions[first], FOLLOW) if rng.random() < FOLLOW else (self._normal.stop, 1.0 - FOLLOW)
-
-    def question_of(self, action: int) -> int:
-        """Return the question with the policy that takes an action, or `NORMAL`."""
-        return self._actions.index(action) if action in self._actions else NORMAL
+        return (self.actions[first], FOLLOW) if rng.random() < FOLLOW else (self._normal.stop, 1.0 - FOLLOW)
 
     def forget(self) -> None:
         """Begin with a stop."""
@@ -167,7 +160,8 @@ class Watch(LifeHooks):
             self._ude.update(life.horde.td_error, life.horde.rho)
             self._mean.update(np.abs(life.horde.td_error * life.horde.rho))
         self._drive[k] = self._behaviour.drive = self._ude.value() if self.by_ude else self._mean.value.copy()
-        self._chosen[k] = self._behaviour.question_of(event.row.action), self._behaviour.followed
+        actions, action = self._behaviour.actions, event.row.action
+        self._chosen[k] = actions.index(action) if action in actions else NORMAL, self._behaviour.followed
 
     def record(self) -> Record:
         """Return the life."""
@@ -192,7 +186,7 @@ def measure_error(life: Life) -> float:
     return float(((predicted - returns_along(cumulants, GAMMA))[SCORED] ** 2).mean())
 
 
-def live(seed: int, kinds: tuple[Kind, Kind], size: Size) -> list[Record]:
+def live(seed: int, kinds: tuple[str, str], size: Size) -> list[Record]:
     """Live two lives that are one in phase A.
 
     The planar simulator is used; its friction and motors are the same as PyBullet's.
@@ -205,9 +199,7 @@ def live(seed: int, kinds: tuple[Kind, Kind], size: Size) -> list[Record]:
         if behaviour is None or watch is None:
             behaviour = Curious(Bouts(actions, interface.actions.index("stop")), actions)
             watch = Watch(behaviour, size, is_tested=kind == "curious")
-        rng, tests = np.random.default_rng(seed), ExcursionConfig(0.0)
-        options: dict[str, Any] = {"interface": interface, "excursions": tests, "worker": InPlace()}
-        with Life(env, horde, behaviour, rng, observers=[watch], **options) as life:
+        with watched_life(env, horde, behaviour, seed, interface, watch) as life:
             if state:
                 life.restore(state)
             else:
@@ -251,12 +243,12 @@ def white_noise(seed: int) -> StateFunction:
 class Data(NamedTuple):
     """The lives by kind, one per seed, and their length."""
 
-    lives: dict[Kind, list[Record]]
+    lives: dict[str, list[Record]]
     size: Size
 
 
 @cached(Record)
-def records_of(_study: Study, seed: int, kinds: tuple[Kind, Kind], size: Size) -> Record:
+def records_of(_study: Study, seed: int, kinds: tuple[str, str], size: Size) -> Record:
     """Return two lives, with a first axis for them."""
     return Record(*map(np.stack, zip(*live(seed, kinds, size), strict=True)))
 

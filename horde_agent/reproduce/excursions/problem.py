@@ -23,7 +23,6 @@ from horde_agent.reproduce.lessons import LEARN, TrainingData, learn, outcomes, 
 from horde_agent.reproduce.lives import LifeSpec, interface_of, new_horde, simulate_lives
 from horde_agent.reproduce.offline import Offline, offline
 from horde_agent.reproduce.study import Job, Study, cached
-from horde_agent.runs.jobs.warm import warm_up
 from horde_agent.types import Bools, Floats, Integers
 
 TITLE = "795 predictions about five policies, tested by excursions"
@@ -68,7 +67,6 @@ def learn_variant(study: Study, life: Path, variant: Variant) -> Lesson:
     """Learn from a life under a variant."""
     interface, lessons = interface_of(study), TrainingData(read(life))
     horde = new_horde(interface, excursions(interface), config=variant.config(), mode="deferred")
-    warm_up(horde, interface)
     learned = learn(lessons, horde, interface)
     last = predict_at_tests(lessons, horde, interface)
     return Lesson(learned.predictions, last, sound_demons(horde), horde.max_trace, learned.seconds, learned.n_updates)

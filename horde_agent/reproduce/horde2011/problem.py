@@ -6,21 +6,18 @@ import time
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from horde_agent.gvf import GVF, Channel, StateFunction
 from horde_agent.horde import Horde, LearnerConfig
 from horde_agent.interface import Interface
 from horde_agent.life.bodies import make_body
-from horde_agent.life.excursions import ExcursionConfig
-from horde_agent.life.life import Life, LifeHooks, StepEvent
+from horde_agent.life.life import LifeHooks, StepEvent
 from horde_agent.life.robot import RobotBody
-from horde_agent.life.worker import InPlace
 from horde_agent.policies import ConstantAction, Greedy, Policy, PolicyFunction, StickyRandom, Uniform, draw_from
 from horde_agent.record import Phase
 from horde_agent.reproduce.claims import join
 from horde_agent.reproduce.experiment import Cell
-from horde_agent.reproduce.lives import new_horde
+from horde_agent.reproduce.lives import new_horde, watched_life
 from horde_agent.reproduce.offline import RIDGES
 from horde_agent.reproduce.study import Job, Study, cached
 from horde_agent.types import Floats, Integers, Tiles
@@ -62,13 +59,8 @@ class Wanderer(StickyRandom):
 
     _n = 0
 
-    def draw(
-        self,
-        rng: np.random.Generator,
-        observation: NDArray[Any] | None = None,  # noqa: ARG002
-        tiles: Tiles | None = None,  # noqa: ARG002
-    ) -> tuple[int, float]:
-        """Return the next action and its probability; `observation` of shape (n_channels,), `tiles` (n_active,)."""
+    def draw(self, rng: np.random.Generator, *_state: Any) -> tuple[int, float]:
+        """Return the next action and its probability, whatever the state."""
         p, last = self.probabilities(), self.last_action
         if last is not None and self._n >= LONGEST_BOUT:
             p[last] = 0.0
@@ -104,8 +96,6 @@ def light_seeker(interface: Interface) -> PolicyFunction:
 
 
 ACTIONS = ("forward", "rotate_counterclockwise", "rotate_clockwise", "stop")
-
-
 SEEKERS = ("found", "by hand", "random")
 
 
@@ -213,7 +203,8 @@ def wander(_study: Study, seed: int, size: Size) -> Wandering:
     ]
     horde = new_horde(interface, asked, config=LearnerConfig(step_size=STEP_SIZE))
     cost, rng = Stretches(horde, forward, size.block), np.random.default_rng(seed)
-    _live(env, horde, Wanderer(n), rng, interface, cost, size.life)
+    with watched_life(env, horde, Wanderer(n), rng, interface, cost) as life:
+        life.run(size.life)
     tester = Tester(env, horde, interface, rng)
     approaches = [tester.approach() for _ in range(size.tests)]
     policies = [horde.questions[1].target_policy, light_seeker(interface), Uniform(n)]
@@ -239,16 +230,6 @@ def regression_nmse(tiles: Tiles, times: Integers) -> float:
     inverses = [np.linalg.inv(shared + ridge * tiles.shape[1] * np.eye(len(tiles))) for ridge in RIDGES]
     errors = [inverse @ (times - times.mean()) / np.diag(inverse) for inverse in inverses]
     return float(min((error**2).mean() for error in errors) / times.var())
-
-
-def _live(
-    env: Any, horde: Horde, behaviour: Any, rng: np.random.Generator, interface: Interface, hook: LifeHooks, steps: int
-) -> None:
-    tests = ExcursionConfig(0.0)
-    with Life(
-        env, horde, behaviour, rng, interface=interface, excursions=tests, observers=[hook], worker=InPlace()
-    ) as life:
-        life.run(steps)
 
 
 # ---- the life that spins and stops ----------------------------------------------------------------------------------
@@ -337,7 +318,8 @@ def spin(_study: Study, seed: int, size: Size) -> Stops:
     asked = [GVF("rest", policy, one_per_step, until_rest(interface), lam=LAM)]
     horde = new_horde(interface, asked, config=LearnerConfig(step_size=STOP_STEP_SIZE))
     watch = StopWatch(behaviour, interface, per_floor)
-    _live(env, horde, behaviour, np.random.default_rng(seed), interface, watch, size.life)
+    with watched_life(env, horde, behaviour, seed, interface, watch) as life:
+        life.run(size.life)
     env.close()
     predicted, times, floors = np.array(watch.stops).reshape(-1, 3).T
     return Stops(predicted, times.astype(np.int64), floors.astype(np.int64), watch.longest)

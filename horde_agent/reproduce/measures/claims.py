@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from horde_agent.reproduce import TUNING_SEED
 from horde_agent.reproduce.chain.problem import CHANGED, SETTLED
 from horde_agent.reproduce.claims import (
     Claims,
@@ -19,7 +20,7 @@ from horde_agent.reproduce.claims import (
     rank_correlation,
     within,
 )
-from horde_agent.reproduce.measures.problem import BETA0, DEVIATIONS, TIMES, TUNING_SEED, ChainCurves, Data, Tracking
+from horde_agent.reproduce.measures.problem import BETA0, DEVIATIONS, TIMES, ChainCurves, Data, Tracking
 
 CLAIMS = Claims("chapter 7")
 

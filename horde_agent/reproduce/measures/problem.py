@@ -13,20 +13,17 @@ from horde_agent.measures.online import UDE, UnbiasedTrace, rupee_beta0
 from horde_agent.problems.classics import baird as star_problem
 from horde_agent.questions import PAPER_LAMBDA, excursions
 from horde_agent.record import read
+from horde_agent.reproduce import TUNING_SEED
 from horde_agent.reproduce.chain import problem as chain
 from horde_agent.reproduce.chain.problem import BEHAVIOUR_RIGHT, CHANGE_AFTER, MIDDLE, N_STATES, TARGET_RIGHT, dot
 from horde_agent.reproduce.experiment import Cell
-from horde_agent.reproduce.league.problem import MeasuredHorde
-from horde_agent.reproduce.lessons import TrainingData, latest_nmsre, learn, outcomes
+from horde_agent.reproduce.lessons import MeasuredHorde, TrainingData, latest_nmsre, learn, outcomes
 from horde_agent.reproduce.lives import LifeSpec, interface_of, simulate_lives
 from horde_agent.reproduce.study import Job, Study, cached
-from horde_agent.runs.jobs.warm import warm_up
 from horde_agent.types import Bools, Floats, Integers
 
 TITLE = "RUPEE and UDE"
 GAMMA = 0.9
-TUNING_SEED = 100
-"""Seed on which the threshold of the UDE and the rules without a published limit were chosen."""
 
 
 class Runs(chain.Runs):
@@ -190,7 +187,6 @@ def track(study: Study, life: Path, size: Size) -> Tracking:
     coder, asked = interface.coder, excursions(interface)[:: size.stride]
     config = LearnerConfig(vector_mspbe=False)
     horde = MeasuredHorde(asked, n_features=coder.n_features, n_active=coder.n_active, config=config)
-    warm_up(horde, interface)
     looks: list[tuple[int, Floats]] = []
 
     def look(n: int) -> None:

@@ -26,14 +26,13 @@ from horde_agent.reproduce.lessons import LEARN, TrainingData, learn
 from horde_agent.reproduce.lives import new_horde
 from horde_agent.reproduce.offline import LifeRows, LiveFeatures, terms_needed
 from horde_agent.runs.jobs.holdout import Moments
-from horde_agent.runs.jobs.warm import warm_up
 from horde_agent.types import Bools, Floats, Integers
 
 TIME_SCALES_S = (0.1, 0.5, 2.0, 8.0)
 N_WINDOWS = 20
 """Windows of a life, ten minutes each at the paper's scale."""
-BITS_SEED, TUNING_SEED = 2014, 100
-"""Seeds of the drawn feature bits, and of the life on which the wall follower and the events were chosen."""
+BITS_SEED = 2014
+"""Seed of the drawn feature bits; the wall follower and the events were chosen on the life of `TUNING_SEED`."""
 FROZEN_EVERY = 4
 """Predictions of frozen weights are made at one of so many rows."""
 
@@ -196,7 +195,7 @@ class NextingLife:
     def __init__(self, stream: Stream, asked: Asked) -> None:
         self.asked, self.lessons = asked, TrainingData(stream)
         self.rows = LifeRows(self.lessons, asked.interface)
-        self.live = LiveFeatures(self.rows.tiles(np.arange(len(stream))), asked.interface.coder.n_features)
+        self.live = LiveFeatures(self.rows.tiles, asked.interface.coder.n_features)
         self._follows = are_followed(stream.rows["flags"])
         self._n_broken = np.concatenate([[0], np.cumsum(~self._follows)])
 
@@ -206,7 +205,7 @@ class NextingLife:
             rows = np.arange(first, min(first + CHUNK, part.stop))
             reached = np.arange(first, min(rows[-1] + 1 + self.asked.horizon, len(self._follows)))
             observation = self.lessons.stream.rows["observation"][reached].astype(np.float64)
-            returns = self.asked.returns(observation, self.rows.tiles(reached), self._follows[reached])
+            returns = self.asked.returns(observation, self.rows.tiles[reached], self._follows[reached])
             rows = rows[: len(returns)]
             is_whole = self._n_broken[rows + self.asked.horizon] == self._n_broken[rows]
             yield rows[is_whole], returns[: len(rows)][is_whole]
@@ -232,81 +231,59 @@ class Learned(NamedTuple):
     frozen: Floats  # the same with the weights of the start of the window
     zero: Floats  # mean squared return: the error of weights 0
     variance: Floats  # of the returns in the whole life, shape (n_questions,)
-    ms: Floats  # duration of each step in milliseconds, features and predictions included, shape (n_steps,)
+    ms: Floats  # duration of each later step in milliseconds, features and predictions included, (n_steps - 1,)
     sound: Bools  # which demons did not diverge, shape (n_questions,)
 
 
-class StepTimes:
-    """Measures the steps between its calls, as `after` of `lessons.learn`."""
-
-    def __init__(self) -> None:
-        self.ms: list[float] = []
-        self._began = time.perf_counter()
-
-    def __call__(self, n: int) -> None:  # noqa: ARG002
-        """End a step and begin the next one."""
-        self.ms.append(1e3 * (time.perf_counter() - self._began))
-        self._began = time.perf_counter()
-
-
-class WindowScores(StepTimes):
-    """Scores the predictions of a life that is learned from, as `after` of `lessons.learn`, in windows of `size` rows.
+def learn_life(
+    life: NextingLife, horde: Horde, size: int, n_windows: int = N_WINDOWS, *, freezes: bool = True
+) -> Learned:
+    """Let a new Horde learn from a life once, and score its predictions in windows of `size` rows.
 
     If it `freezes`, it scores the weights of a window's start as well.
     """
+    row, n_demons = np.flatnonzero(life.lessons.does == LEARN), horde.n_demons
+    made, is_made, moments = np.zeros((size, n_demons), np.float32), np.zeros(size, np.bool_), Moments(n_demons)
+    errors: list[Floats] = []
+    ms: list[float] = []
 
-    def __init__(self, life: NextingLife, horde: Horde, size: int, n_windows: int, *, freezes: bool = True) -> None:
-        self._life, self._horde, self._size, self._n_windows = life, horde, size, n_windows
-        self._row = np.flatnonzero(life.lessons.does == LEARN)
-        self._made = np.full((size, horde.n_demons), np.nan, np.float32)
-        self._is_made = np.zeros(size, np.bool_)
-        self._moments, self._freezes, self._number = Moments(horde.n_demons), freezes, 0
-        self.errors: list[list[Floats]] = []
-        self._theta = self._weights()
-        super().__init__()
+    def weights() -> Any:
+        return horde.weights()[0][:, life.live.index].T if freezes else None
 
-    def _weights(self) -> Any:
-        return self._horde.weights()[0][:, self._life.live.index].T if self._freezes else None
+    theta, began = weights(), time.perf_counter()
 
-    def __call__(self, n: int) -> None:
-        """Store the predictions after update number `n`; score those of the window that ended before."""
-        super().__call__(n)
-        number, place = divmod(int(self._row[n - 1]) - 1, self._size)
-        if number > self._number and self._number < self._n_windows:
-            self._score()
-        if number < self._n_windows:
-            self._made[place], self._is_made[place] = self._horde.predictions, True
-        self._began = time.perf_counter()
-
-    def _score(self) -> None:
-        part = window(self._number, self._size)
-        sums, n, n_frozen = np.zeros((3, self._horde.n_demons)), 0, 0
-        for rows, returns in self._life.chunks(part):
-            is_made = self._is_made[rows - part.start]
-            rows, returns = rows[is_made], returns[is_made]
-            self._moments.add(returns)
-            sums[0] += ((self._made[rows - part.start] - returns) ** 2).sum(axis=0)
+    def score() -> None:
+        nonlocal theta
+        part = window(len(errors), size)
+        sums, n, n_frozen = np.zeros((3, n_demons)), 0, 0
+        for rows, returns in life.chunks(part):
+            known = is_made[rows - part.start]
+            rows, returns = rows[known], returns[known]
+            moments.add(returns)
+            sums[0] += ((made[rows - part.start] - returns) ** 2).sum(axis=0)
             sums[2] += (returns**2).sum(axis=0)
             n += len(rows)
-            if self._freezes:
-                phi = self._life.live.dense(self._life.rows.tiles(rows[::FROZEN_EVERY]))
-                sums[1] += ((phi @ self._theta - returns[::FROZEN_EVERY]) ** 2).sum(axis=0)
+            if freezes:
+                phi = life.live.dense(life.rows.tiles[rows[::FROZEN_EVERY]])
+                sums[1] += ((phi @ theta - returns[::FROZEN_EVERY]) ** 2).sum(axis=0)
                 n_frozen += len(phi)
-        self.errors.append([sums[0] / max(n, 1), sums[1] / max(n_frozen, 1), sums[2] / max(n, 1)])
-        self._is_made[:], self._theta, self._number = False, self._weights(), self._number + 1
+        errors.append(sums / np.maximum([[n], [n_frozen], [n]], 1))
+        is_made[:], theta = False, weights()
 
-    def result(self) -> Learned:
-        """Return the scores of all windows."""
-        if self._number < self._n_windows:
-            self._score()
-        online, frozen, zero = np.array(self.errors).swapaxes(0, 1)
-        return Learned(online, frozen, zero, self._moments.variance(), np.array(self.ms), sound_demons(self._horde))
+    def after(n: int) -> None:
+        """Store the predictions after update number `n`; score those of the window that ended before."""
+        nonlocal began
+        ms.append(1e3 * (time.perf_counter() - began))
+        number, place = divmod(int(row[n - 1]) - 1, size)
+        if len(errors) < min(number, n_windows):
+            score()
+        if number < n_windows:
+            made[place], is_made[place] = horde.predictions, True
+        began = time.perf_counter()
 
-
-def learn_life(life: NextingLife, config: LearnerConfig, size: int, n_windows: int = N_WINDOWS) -> Learned:
-    """Learn from a life once, step by step, and score every window of `size` rows."""
-    horde = life.asked.horde(config)
-    warm_up(horde, life.asked.interface)
-    scores = WindowScores(life, horde, size, n_windows)
-    learn(life.lessons, horde, life.asked.interface, after=scores)
-    return scores.result()
+    learn(life.lessons, horde, life.asked.interface, after=after)
+    if len(errors) < n_windows:
+        score()
+    online, frozen, zero = np.reshape(errors, (-1, 3, n_demons)).swapaxes(0, 1)
+    # The first update compiles the kernels.
+    return Learned(online, frozen, zero, moments.variance(), np.array(ms[1:]), sound_demons(horde))

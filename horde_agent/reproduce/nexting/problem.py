@@ -12,21 +12,20 @@ from horde_agent.horde import LearnerConfig
 from horde_agent.interface import Interface
 from horde_agent.life.bodies import make_body
 from horde_agent.measures.nmsre import NO_VARIANCE, normalise
-from horde_agent.record import read
+from horde_agent.record import Recorder, read
+from horde_agent.reproduce import TUNING_SEED
 from horde_agent.reproduce.claims import join
 from horde_agent.reproduce.experiment import Cell
 from horde_agent.reproduce.lessons import TrainingData, learn
-from horde_agent.reproduce.lives import LifeSpec, interface_of, open_recorder, simulate_lives
+from horde_agent.reproduce.lives import LifeSpec, interface_of, simulate_lives
 from horde_agent.reproduce.nexting.life import (
     BITS_SEED,
     FROZEN_EVERY,
     N_WINDOWS,
     TIME_SCALES_S,
-    TUNING_SEED,
     Asked,
     Learned,
     NextingLife,
-    StepTimes,
     learn_life,
     steps_of_life,
     wall_follower,
@@ -35,7 +34,6 @@ from horde_agent.reproduce.nexting.life import (
 from horde_agent.reproduce.offline import RIDGES, Problem, blocks
 from horde_agent.reproduce.study import Job, Study, cached
 from horde_agent.runs.jobs.holdout import LEARNED_SHARE, Moments, read_log
-from horde_agent.runs.jobs.warm import warm_up
 from horde_agent.types import Bools, Floats
 
 TITLE = "Nexting"
@@ -63,21 +61,6 @@ REAL_SCALES_S, REAL_PASSES = (0.1, 0.5, 2.0), 30
 # ---- off-line solutions ---------------------------------------------------------------------------------------------
 
 
-class Parts(NamedTuple):
-    """Use of the rows of a life: fitted, choosing the ridge, fitted in the whole life only, and scored."""
-
-    fits: range
-    chooses: range
-    rest: range
-    test: range
-
-    @classmethod
-    def of_windows(cls, size: int) -> Parts:
-        """Return the parts of a life: its first half, of it a fifth to choose; the last two windows are scored."""
-        at = [window(k, size).start for k in (0, N_WINDOWS * 2 // 5, N_WINDOWS // 2, N_WINDOWS - 2, N_WINDOWS)]
-        return cls(range(at[0], at[1]), range(at[1], at[2]), range(at[2], at[4]), range(at[3], at[4]))
-
-
 class Offline(NamedTuple):
     """Mean squared errors of off-line predictors in the scored part."""
 
@@ -86,26 +69,29 @@ class Offline(NamedTuple):
     autoregression: Floats  # on the sensor's last 20 readings, fitted on the first half, (n_scales, n_sensors)
 
 
-def offline(life: NextingLife, parts: Parts) -> Offline:
-    """Return how well the off-line solutions predict."""
+def offline(life: NextingLife, chooses: range, test: range) -> Offline:
+    """Return how well the off-line solutions predict the rows of `test`.
+
+    The first half are the rows before those of `chooses`, and these, on which each question's ridge is chosen.
+    """
+    fits, rest = range(1, chooses.start), range(chooses.stop, test.stop)
     mean = Moments(len(life.asked.scale))
-    for _, returns in life.chunks(parts.fits):
+    for _, returns in life.chunks(fits):
         mean.add(returns)
     problem = Problem(life.live, mean.mean, len(life.lessons.stream))
-    _add(life, problem, parts.fits)
-    scores = [_errors(life, problem, np.full(mean.mean.shape, r), parts.chooses, FROZEN_EVERY) for r in RIDGES]
+    _add(life, problem, fits)
+    scores = [_errors(life, problem, np.full(mean.mean.shape, r), chooses, FROZEN_EVERY) for r in RIDGES]
     ridge = np.array(RIDGES)[np.argmin(scores, axis=0)]
-    _add(life, problem, parts.chooses)
-    half = _errors(life, problem, ridge, parts.test)
-    _add(life, problem, parts.rest)
-    whole = _errors(life, problem, ridge, parts.test)
-    return Offline(half, whole, autoregression(life, [parts.fits, parts.chooses], parts.test))
+    _add(life, problem, chooses)
+    half = _errors(life, problem, ridge, test)
+    _add(life, problem, rest)
+    return Offline(half, _errors(life, problem, ridge, test), autoregression(life, [fits, chooses], test))
 
 
 def _add(life: NextingLife, problem: Problem, part: range) -> None:
     for rows, returns in life.chunks(part):
         for block in blocks(len(rows)):
-            phi = life.live.dense(life.rows.tiles(rows[block]))
+            phi = life.live.dense(life.rows.tiles[rows[block]])
             problem.add(phi, phi, (returns[block] - problem.constant).astype(np.float32))
 
 
@@ -117,7 +103,7 @@ def _errors(life: NextingLife, problem: Problem, ridge: Floats, part: range, eve
         theta[:, chosen] = problem.solve(float(strength), chosen)
     errors = Moments(len(ridge))
     for rows, returns in life.chunks(part):
-        predictions = life.live.dense(life.rows.tiles(rows[::every])) @ theta + problem.constant
+        predictions = life.live.dense(life.rows.tiles[rows[::every]]) @ theta + problem.constant
         errors.add((predictions - returns[::every]) ** 2)
     return errors.mean
 
@@ -156,22 +142,23 @@ def _lags(life: NextingLife, part: range) -> list[tuple[Floats, Floats]]:
 
 @cached(Learned)
 def _learn(study: Study, path: Path, size: Size) -> Learned:
-    return learn_life(NextingLife(read(path), Asked(interface_of(study), size.bits)), CONFIG, size.window)
+    life = NextingLife(read(path), Asked(interface_of(study), size.bits))
+    return learn_life(life, life.asked.horde(CONFIG), size.window)
 
 
 @cached(Offline)
 def _solve(study: Study, path: Path, size: Size) -> Offline:
     life = NextingLife(read(path), Asked(interface_of(study), size.bits))
-    return offline(life, Parts.of_windows(size.window))
+    first, half, late, end = (
+        window(k, size.window).start for k in (N_WINDOWS * 2 // 5, N_WINDOWS // 2, N_WINDOWS - 2, N_WINDOWS)
+    )
+    return offline(life, range(first, half), range(late, end))
 
 
 def _time_many(study: Study, path: Path, size: Size) -> Floats:
     """Return the duration of each step with the larger set of questions, in milliseconds; a job."""
-    interface = interface_of(study)
-    horde, times = Asked(interface, size.many_bits, events=()).horde(CONFIG), StepTimes()
-    warm_up(horde, interface)
-    learn(TrainingData(read(path)[: size.many_steps]), horde, interface, after=times)
-    return np.array(times.ms)
+    life = NextingLife(read(path)[: size.many_steps], Asked(interface_of(study), size.many_bits, events=()))
+    return learn_life(life, life.asked.horde(CONFIG), 1, n_windows=0).ms
 
 
 class RealLog(NamedTuple):
@@ -184,29 +171,23 @@ class RealLog(NamedTuple):
 
 @cached(RealLog)
 def _learn_log(study: Study, size: Size) -> RealLog:
-    def record(path: Path) -> None:
-        env = make_body("replay", log=REAL_LOG)
-        interface = Interface.of(env)
-        with open_recorder(interface, path, 0) as recorder:
-            read_log(env, recorder)
-        env.close()
-
-    stream = read(study.cached("nexting-log.rec", record))
     env = make_body("replay", log=REAL_LOG)
     asked = Asked(Interface.of(env), size.bits, REAL_SCALES_S, events=())
+    recorder = Recorder(len(asked.interface.channels))
+    read_log(env, recorder)
     env.close()
+    stream = recorder.stream()
     life, n = NextingLife(stream, asked), int(LEARNED_SHARE * len(stream))
-    horde, first = asked.horde(CONFIG), TrainingData(stream[:n])
+    horde, first, test = asked.horde(CONFIG), TrainingData(stream[:n]), range(n, len(stream))
     for _ in range(2 if study.is_quick else REAL_PASSES):
         learn(first, horde, asked.interface)
     theta = horde.weights()[0][:, life.live.index].T
     errors, variance = Moments(horde.n_demons), Moments(horde.n_demons)
-    for rows, returns in life.chunks(range(n, len(stream))):
-        errors.add((life.live.dense(life.rows.tiles(rows)) @ theta - returns) ** 2)
+    for rows, returns in life.chunks(test):
+        errors.add((life.live.dense(life.rows.tiles[rows]) @ theta - returns) ** 2)
         variance.add(returns)
-    parts = Parts(range(1, n * 3 // 4), range(n * 3 // 4, n), range(0), range(n, len(stream)))
-    solved = offline(life, parts)
-    td, ridge = (normalise(error, variance.variance()) for error in (errors.mean, solved.half))
+    half = offline(life, range(n * 3 // 4, n), test).half
+    td, ridge = (normalise(error, variance.variance()) for error in (errors.mean, half))
     return RealLog(td, ridge, variance.variance() >= NO_VARIANCE)
 
 

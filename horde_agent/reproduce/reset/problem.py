@@ -22,7 +22,6 @@ from horde_agent.reproduce.experiment import Cell
 from horde_agent.reproduce.lessons import TrainingData, latest_nmsre, learn
 from horde_agent.reproduce.lives import LifeSpec, interface_of, new_horde, simulate_life, simulate_lives
 from horde_agent.reproduce.study import Job, Study, cached
-from horde_agent.runs.jobs.warm import warm_up
 from horde_agent.types import Bools, Floats, Integers
 
 TITLE = "Three measures of learning: the weights are lost, the lamp is moved"
@@ -133,7 +132,6 @@ def _learn(study: Study, life: Path, change_at: int, resets: bool) -> Run:
     lessons, interface = TrainingData(first_steps(read(life), STEPS[study.scale])), interface_of(study)
     questions, every = asked(interface), EVERY[study.scale]
     horde = new_horde(interface, questions, mode="deferred")
-    warm_up(horde, interface)
     looked: list[tuple[int, Any, Any]] = [(0, horde.mspbe_scalar, horde.mspbe_vector())]
 
     def look(n: int) -> None:

@@ -13,9 +13,8 @@ from horde_agent.horde import LearnerConfig
 from horde_agent.measures.nmsre import normalise
 from horde_agent.record import read
 from horde_agent.reproduce.experiment import Cell
-from horde_agent.reproduce.lessons import learn
 from horde_agent.reproduce.lives import interface_of, simulate_lives
-from horde_agent.reproduce.nexting.life import Asked, NextingLife, WindowScores
+from horde_agent.reproduce.nexting.life import Asked, NextingLife, learn_life
 from horde_agent.reproduce.nexting.problem import lives
 from horde_agent.reproduce.study import Job, Study, cached
 from horde_agent.tiles import TileCoder
@@ -115,9 +114,8 @@ def score(study: Study, path: Path, variant: Variant, n_steps: int) -> Score:
     """Learn from the first steps of a life by a variant."""
     life = life_of(study, path, variant.n_random, n_steps)
     horde = life.asked.horde(variant.config())
-    scores = WindowScores(life, horde, n_steps, 1, freezes=False)
-    learn(life.lessons, horde, life.asked.interface, after=scores)
-    found, random_steps = scores.result(), np.full(horde.n_demons, np.nan)
+    found = learn_life(life, horde, n_steps, n_windows=1, freezes=False)
+    random_steps = np.full(horde.n_demons, np.nan)
     if variant.n_random:
         sizes, n_live = horde.step_sizes(), horde.n_features - variant.n_random
         random_steps = sizes[:, n_live:].mean(axis=1) / sizes[:, :n_live].mean(axis=1)

@@ -8,6 +8,7 @@ import numpy as np
 
 from horde_agent.problems.classics import baird, boyan_chain, random_walk
 from horde_agent.problems.markov import Expectations, Problem
+from horde_agent.reproduce import TUNING_SEED
 from horde_agent.reproduce.experiment import Cell
 from horde_agent.reproduce.small_runs import ADAGRAD, PLAIN, Batch, Error, Runs, Scores, Variant, score
 from horde_agent.reproduce.study import Job, Study
@@ -39,7 +40,6 @@ EXPONENTS = {
     CORRECTED: (1, 1, 4, 4, 4, 4),
 }
 ADAGRAD_ALPHAS: Floats = 2.0 ** np.arange(-4.0, 1.0)
-TUNING_SEED = 100
 
 
 class Size(NamedTuple):
