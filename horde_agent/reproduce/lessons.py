@@ -1,8 +1,7 @@
 """Learning from a recorded life, for experiments: learning steps, tests and returns are determined once.
 
-`student.relearn` gives the same weights and the same scores but for rounding. It walks every row, as in a life. Here
-the returns are known before anything is learned (the least-squares solutions need them and the sorted rows alone), the
-rows of excursions are not coded, and a Horde may defer its work until a test asks for its predictions.
+`student.relearn` gives the same weights and the same scores but for rounding, by walking every row. Here returns are
+known before anything is learned, rows of excursions are not coded, and a Horde may defer its work until a test.
 """
 
 from __future__ import annotations
@@ -34,13 +33,9 @@ HORIZON = ExcursionConfig().horizon
 
 
 class TrainingData:
-    """A recorded life, split into learning steps and test excursions.
-
-    Args:
-        stream: The life.
+    """A recorded life, `stream`, split into learning steps and test excursions.
 
     Attributes:
-        stream: The same.
         does: NOTHING, BEGIN or LEARN at each row, shape (n_rows,).
         before: Row of the previous state of each row's transition, -1 without one, shape (n_rows,).
         test_row: Row of the first observation of each complete test excursion, shape (n_tests,).
@@ -73,12 +68,9 @@ class TrainingData:
         self.test_action = stream.rows["action"][self.test_row].astype(np.int64)
 
     def returns(self, channel: Integers, gamma: Floats, rows: Integers) -> Floats:
-        """Return sum_{k < HORIZON} gamma^k c_{t+k+1} from each of `rows`, shape (n_rows, n).
+        """Return sum_{k < HORIZON} gamma^k c_{t+k+1} from each of `rows`, which begin excursions, shape (n_rows, n).
 
-        Args:
-            channel: The observation channel that is each question's cumulant, shape (n,).
-            gamma: Their constant continuations, shape (n,).
-            rows: From where; the rows after them must all belong to the same excursion.
+        The cumulants are channels, and gamma constant continuations, both of shape (n,).
         """
         observation = self.stream.rows["observation"]
         found = TruncatedReturn(len(rows), len(channel))

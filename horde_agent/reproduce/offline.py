@@ -1,15 +1,10 @@
 """The best off-line linear predictors: how far are the demons from what their features allow?
 
-Two of them, each with the whole life at hand and no haste:
+Ridge regression is shown the returns of training excursions, at each step with enough of its return left. LSTD(lambda)
+solves the demons' own equations, E_b[delta e] = 0, on the learning stream, with their traces (rule "clipped").
 
-* **ridge regression** on every step of the training excursions that has enough of its return left: what a linear
-  predictor can do that is shown the very returns that the tests measure;
-* **LSTD(lambda)** on the learning stream: the solution of the demons' own equations, E_b[delta e] = 0, with their own
-  traces (rule "clipped"), from the same off-policy transitions.
-
-Excursions are split into training and held-out ones as wholes. The strength of the ridge is chosen for each question on
-training excursions; everything is scored on the held-out ones. Source: Boyan (2002), LSTD(lambda); Modayil, White &
-Sutton (2014) compare their predictions with the best off-line solution.
+The ridge is chosen for each question on training excursions; all is scored on others. Source: Boyan (2002),
+LSTD(lambda); Modayil, White & Sutton (2014) compare their predictions with the best off-line solution.
 """
 
 from __future__ import annotations
@@ -35,15 +30,9 @@ Singles = NDArray[np.float32]
 
 
 class LiveFeatures:
-    """The features that are ever active in some rows, renumbered: the others' weights are 0 under any ridge.
+    """The features that are ever active in rows of tiles, (n_rows, n_active): others' weights are 0 under any ridge.
 
-    Args:
-        tiles: Active features of the rows, shape (n_rows, n_active).
-        n_features: Number of all features.
-
-    Attributes:
-        n: How many are live.
-        index: Their former numbers, shape (n,).
+    Their number is `n`, and their numbers among all features are `index`, shape (n,).
     """
 
     def __init__(self, tiles: NDArray[np.integer], n_features: int) -> None:
@@ -64,14 +53,9 @@ class LiveFeatures:
 class Problem:
     """A least-squares problem in the live features, about what exceeds a constant prediction.
 
-    Without that constant a ridge would pull predictions towards 0, which is no sensor's usual reading. If there are
-    fewer rows than features, a system of the rows' size gives the same theta: with E and X the rows stacked,
-    (E'X + eta I)^-1 E' = E' (X E' + eta I)^-1.
-
-    Args:
-        live: The features.
-        constant: Added to every prediction, shape (n_questions,).
-        n_rows: Number of rows that will be added, which settles the size of the system.
+    Without that `constant`, (n_questions,), a ridge would pull predictions towards 0, which is no sensor's usual
+    reading. If fewer rows than features will be added, a system of their size gives the same theta: with E and X the
+    rows stacked, (E'X + eta I)^-1 E' = E' (X E' + eta I)^-1.
     """
 
     def __init__(self, live: LiveFeatures, constant: Floats, n_rows: int) -> None:
@@ -96,14 +80,9 @@ class Problem:
             vars(self).pop("_small_system", None)
 
     def solve(self, ridge: float, questions: Integers | slice = slice(None)) -> Floats:
-        """Return theta, shape (n_live, n_questions), from the rows so far.
+        """Return theta from the rows so far, (n_live, n_questions), or some of its columns; shape of indices (n,).
 
-        Args:
-            ridge: eta over the mean of A's diagonal.
-            questions: Indices of some questions, for their columns alone.
-
-        Raises:
-            numpy.linalg.LinAlgError: If the system is singular.
+        The `ridge` is eta over the mean of A's diagonal.
         """
         eta = ridge * self._trace / self.live.n
         if self._is_tall:
@@ -138,12 +117,9 @@ class LifeRows:
             self.tiles[k] = encode(observation)
 
     def regression(self, starts: Integers, channel: Integers, gamma: float) -> Problem:
-        """Return the problem of predicting the returns measured in excursions.
+        """Return the problem of predicting the returns of channels, (n_questions,), measured in excursions.
 
-        Args:
-            starts: Row of the first observation of each excursion.
-            channel: Cumulant of each question, shape (n_questions,).
-            gamma: Their continuation.
+        `starts` is the row of the first observation of each, shape (n_excursions,).
         """
         n_used = HORIZON - terms_needed(gamma) + 1
         rows = (starts[:, None] + np.arange(n_used)).ravel()
@@ -164,13 +140,8 @@ class LifeRows:
     def lstd(self, action: int, channel: Integers, gamma: float, lam: float) -> Problem:
         """Return the demons' own problem, E_b[delta e] = 0, of one constant-action policy on the learning stream.
 
-        Only transitions by that action count: elsewhere rho = 0, and the trace with it.
-
-        Args:
-            action: The policy's.
-            channel: Cumulant of each question, shape (n_questions,).
-            gamma: Their continuation.
-            lam: Trace decay, under the rule "clipped".
+        The cumulants are channels, shape (n_questions,). Only transitions by that action count: elsewhere rho = 0, and
+        the trace with it.
         """
         rows, lessons = self.lessons.stream.rows, self.lessons
         arrived = np.flatnonzero(lessons.does == LEARN)

@@ -20,12 +20,9 @@ PAPER = "White, Modayil & Sutton (2012), Scaling life-long off-policy learning, 
 
 
 def write_page(out: Path, facts: Mapping[str, Cell], results: Sequence[Result]) -> Path:
-    """Write index.html and return its path.
+    """Write index.html into a folder with each experiment's figures in out/NAME, and return its path.
 
-    Args:
-        out: Folder of the reproduction; an experiment's figures are in out/NAME.
-        facts: What holds for all of it: command, scale, seeds, body.
-        results: In the order in which they are read.
+    `facts` hold for all results: command, scale, seeds, body.
     """
     made = section("How it was made", _table(("", ""), list(facts.items())))
     html = page("The paper, reproduced", [_overview(facts, results), made, *map(_section, results)], style=_STYLE)

@@ -60,7 +60,7 @@ class Data(NamedTuple):
     high: Sweep
 
 
-def build(high_variance: bool, _: np.random.Generator) -> Problem:
+def build(high_variance: bool, _rng: np.random.Generator) -> Problem:
     """Return one of the two tasks, of which nothing is random."""
     return rooms(high_variance=high_variance)
 

@@ -108,10 +108,8 @@ Work = Callable[Concatenate[Study, Arguments], Arrays]
 def cached(kind: type[Arrays]) -> Callable[[Work[Arguments, Arrays]], Work[Arguments, Arrays]]:
     """Return the decorator of a job that is done once for the same arguments; its result is cached.
 
-    Its other arguments are numbers, strings, paths, and tuples of numbers and strings.
-
-    Args:
-        kind: The class of its result, a NamedTuple of arrays and numbers.
+    Its other arguments are numbers, strings, paths, and tuples of numbers and strings; `kind` is the class of its
+    result, a NamedTuple of arrays and numbers.
     """
 
     def decorate(work: Work[Arguments, Arrays]) -> Work[Arguments, Arrays]:
@@ -160,14 +158,10 @@ def n_cores() -> int:
 def run_jobs(jobs: Sequence[Job], say: Callable[[str], None], n_workers: int | None = None) -> list[Any]:
     """Run jobs in worker processes and return their results in order.
 
-    Args:
-        jobs: The work.
-        say: Takes a line of progress every ten seconds.
-        n_workers: Number of processes; one per core when None.
+    There is one worker per core when `n_workers` is None. `say` takes a line of progress every ten seconds.
 
     Raises:
-        JobFailed: If a job fails; the workers are terminated.
-        KeyboardInterrupt: On Ctrl-C; the workers are terminated.
+        JobFailed: If a job fails. The workers are terminated then, and on Ctrl-C.
     """
     n_workers = min(n_workers or n_cores(), max(len(jobs), 1))
     progress, results = _Progress(jobs, say), [None] * len(jobs)

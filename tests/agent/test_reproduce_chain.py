@@ -7,7 +7,7 @@ import pytest
 
 from horde_agent.reproduce.chain import problem as world
 from horde_agent.reproduce.chain.claims import CLAIMS
-from horde_agent.reproduce.chain.problem import ONLINE, TAU, Curves, fit, mean_curves
+from horde_agent.reproduce.chain.problem import ONLINE, Curves, fit, mean_curves
 from tests.agent.shared import reference
 from tests.oracles.evaluation import true_mspbe
 
@@ -60,40 +60,6 @@ def test_the_golden_chain(gamma: float) -> None:
     true, sample, vector, scalar, *_ = world.measures(curves, world.expectations(gamma))
     found = np.column_stack([true, *(x[:, k] for k in (0, 1) for x in (sample, vector, scalar))])
     np.testing.assert_allclose(found, golden[f"curves_{gamma}"][:, :7], atol=1e-11)
-
-
-# ---- the mistakes ---------------------------------------------------------------------------------------------------
-
-
-def test_the_estimates_are_right_and_the_likely_mistakes_are_not() -> None:
-    """At theta = 0 the scalar estimate averages to the exact MSPBE, .0143; the vector's bias of O(alpha_w) is a fifth.
-
-    On the same stream: rho once more, 4.7 times as much; no rho, a fifth; the w after the step, 1.39 times. That the
-    vector's bias comes from the samples shared by m and w is shown by E[delta e].w, which has no such bias.
-    """
-    whole, n_runs, settled = world.walk(np.random.default_rng(5), 400_000, 0.9), 100, 8_000
-    n_steps = len(whole.state_t) // n_runs
-    stream = world.Stream(*(column[: n_runs * n_steps].reshape(n_runs, n_steps).T for column in whole))
-    runs, found, dot = world.EstimatingRuns(np.zeros((n_runs, 5)), 0.0, world.ALPHA_W, (TAU,)), np.zeros(7), world.dot
-    b = world.expectations(0.9).b
-    for t, (state, reached, rho, delta, gamma) in enumerate(zip(*stream, strict=True)):  # delta is c: theta is 0
-        phi, w_t = PHI[state], runs.w.copy()
-        runs.learn(phi, PHI[reached], delta, gamma, rho)
-        if t >= settled:
-            phi_w, phi_w_new, error = dot(phi, w_t), dot(phi, runs.w), delta * rho
-            scalar, vector = runs.numbers.s[:, 0], dot(runs.numbers.m[:, 0], runs.w)
-            each = (scalar, vector, runs.w @ b, error * phi_w, error * rho * phi_w, delta * phi_w, error * phi_w_new)
-            found += [values.mean() for values in each]
-
-    exact = true_mspbe(np.zeros(5), *world.expectations(0.9))
-    scalar, vector, of_exact_trace, sample, rho_twice, no_rho, w_after = found / (n_steps - settled) / exact
-    assert scalar == pytest.approx(1.0, abs=0.1)
-    assert vector == pytest.approx(1.2, abs=0.1)
-    assert of_exact_trace == pytest.approx(1.0, abs=0.05)
-    assert sample == pytest.approx(scalar, abs=0.01)
-    assert rho_twice > 3.6
-    assert no_rho < 0.3
-    assert w_after > 1.3
 
 
 # ---- what must be shown ---------------------------------------------------------------------------------------------

@@ -151,14 +151,15 @@ def test_errors_that_overflow_stay_finite() -> None:
 
 def test_the_root_mspbe_is_0_at_the_fixed_point_and_that_of_the_definition_elsewhere() -> None:
     for name in tdrc.PROBLEMS:
-        problem, error = tdrc.make_problem(name), tdrc.root_mspbe(name)
+        problem = tdrc.make_problem(name)
+        error = tdrc.root_mspbe(name, problem)
         known = tdrc.script_expectations() if name == "Boyan" else problem.expectations()
         assert np.linalg.norm(error.M[0] @ np.linalg.pinv(known.A) @ known.b + error.m[0]) < 1e-9
         theta = np.arange(1.0, 1.0 + known.b.size)
         expected = known.A @ theta + known.b
         mspbe = expected @ np.linalg.pinv(known.C, hermitian=True) @ expected
         np.testing.assert_allclose(np.linalg.norm(error.M[0] @ theta - error.m[0]), np.sqrt(mspbe), rtol=1e-9)
-    first = tdrc.root_mspbe("Baird")
+    first = tdrc.root_mspbe("Baird", baird())
     assert np.linalg.norm(first.M[0] @ baird().weights - first.m[0]) == pytest.approx(8.2, abs=0.05)
 
 

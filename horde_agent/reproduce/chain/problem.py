@@ -93,12 +93,7 @@ class Stream(NamedTuple):
 
 
 class Runs:
-    """Independent runs of GTD(0), one per row.
-
-    Args:
-        theta: First weights, shape (n_runs, n).
-        alpha: Step size.
-        alpha_w: Secondary step size; 0 makes the learner TD(0).
+    """Independent runs of GTD(0), one per row, from weights of shape (n_runs, n); with alpha_w = 0 of TD(0).
 
     Source: White, Modayil & Sutton (2012), pseudo-code of GTD(lambda).
     """
@@ -124,11 +119,7 @@ def dot(a: Floats, b: Floats) -> Floats:
 
 
 class EstimatingRuns(Runs):
-    """Runs with the MSPBE estimates of K time constants.
-
-    Args:
-        theta, alpha, alpha_w: As in `Runs`.
-        taus: Time constants of the estimates, in steps.
+    """Runs with the MSPBE estimates of K time constants, in steps.
 
     Source: White, Modayil & Sutton (2012), eq. 9; rho is in e and nowhere else.
     """
@@ -215,12 +206,7 @@ def measures(curves: Recorded, known: Expectations) -> tuple[Floats, ...]:
 
 
 def squared_lengths(m: Floats, C: Floats) -> Floats:
-    """Return m' C^+ m after each of E episodes, shape (E, K).
-
-    Args:
-        m: K traces of delta e, shape (E, K, n).
-        C: E[phi phi'] by then, shape (E, n, n); its null space counts as nothing.
-    """
+    """Return m' C^+ m after each of E episodes, (E, K), of K traces, (E, K, n), and C = E[phi phi'], (E, n, n)."""
     size, direction = np.linalg.eigh(C)
     is_null = size <= 1e-15 * size[:, -1:]
     along = np.einsum("eki,eij->ekj", m, direction) ** 2

@@ -131,11 +131,9 @@ class VariantResult:
         return np.concatenate([curve[:n] for curve in curves], axis=1)
 
     def score(self, which: Bools, *, last: bool = True) -> Floats:
-        """Return mean squared error over variance on some of the life's tests, shape (n_demons,); nan without a test.
+        """Return mean squared error over variance on the tests `which`, (n_tests,); nan without a test, (n_demons,).
 
-        Args:
-            which: Which tests, shape (n_tests,).
-            last: Score the predictions of the final weights instead of those made at the time.
+        The predictions are those of the final weights, or those made at the time.
         """
         found = np.full(len(self.sound), np.nan)
         for test, number in zip(self.last_outcomes if last else self.outcomes, self.test_number, strict=True):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -51,11 +51,19 @@ class Outcome(NamedTuple):
     predicted: Floats  # their predictions, shape (n_rows,)
 
 
+def with_channels(
+    interface: Interface, channels: Sequence[ChannelInfo], high: Floats, tables: Sequence[Mapping[str, Any]] = ()
+) -> Interface:
+    """Return an interface with further channels behind its own, from 0 to `high`, (n,), coded by tables of tilings."""
+    low, own = np.zeros(len(high)), interface.scaler
+    scaler = Scaler(np.append(own.low, low), np.append(own.high, high))
+    coder = interface.coder.extended(tables, [channel.group for channel in channels])
+    return replace(interface, channels=(*interface.channels, *channels), coder=coder, scaler=scaler)
+
+
 def remembering(interface: Interface) -> Interface:
     """Return an interface with a further channel, "since_contact", that no tile reads."""
-    channels = (*interface.channels, ChannelInfo("since_contact", "memory", "1", is_sensor=True))
-    scaler = Scaler(np.append(interface.scaler.low, 0.0), np.append(interface.scaler.high, 1.0))
-    return replace(interface, channels=channels, coder=interface.coder.extended([], ["memory"]), scaler=scaler)
+    return with_channels(interface, [ChannelInfo("since_contact", "memory", "1", is_sensor=True)], np.ones(1))
 
 
 def with_memory(stream: Stream, interface: Interface) -> Stream:
@@ -121,11 +129,9 @@ def with_copy(stream: Stream, interface: Interface) -> tuple[Stream, Interface]:
         else:
             made = _made_on_the_way(stream[piece], student)
         said[piece.start + 1 : piece.stop] = made[:-1]
-    channels = tuple(ChannelInfo(f"copy/g{gamma:g}", "copy", "1", is_sensor=False) for gamma in GAMMAS)
+    channels = [ChannelInfo(f"copy/g{gamma:g}", "copy", "1", is_sensor=False) for gamma in GAMMAS]
     longest = 1.0 / (1.0 - np.array(GAMMAS))
-    scaler = Scaler(np.append(interface.scaler.low, 0.0 * longest), np.append(interface.scaler.high, longest))
-    coder = interface.coder.extended([{"group": "copy", **TILINGS}], ["copy"] * len(GAMMAS))
-    widened = replace(interface, channels=(*interface.channels, *channels), scaler=scaler, coder=coder)
+    widened = with_channels(interface, channels, longest, [{"group": "copy", **TILINGS}])
     return _widened(stream, said), widened
 
 

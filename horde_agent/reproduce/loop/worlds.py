@@ -48,11 +48,7 @@ def learn_ring(tables: Tables, lam: float = 0.9, n_steps: int = 12_000) -> Float
     """Learn in the cycle world and return the final prediction in each state, shape (6,).
 
     A ring of six states is walked in order; the one bit that is seen is 1 in the first and 0 in the five others.
-
-    Args:
-        tables: `[[feedback]]` tables; empty without feedback.
-        lam: Trace decay.
-        n_steps: How long to learn.
+    Without `[[feedback]]` tables nothing is fed back.
 
     Source: Tanner & Sutton (2005), TD(lambda) networks, the cycle world.
     """
@@ -104,8 +100,7 @@ def learn_corridor(rng: np.random.Generator, engine: Literal["span", "plain"] = 
     """Learn two questions off-policy, the second about the prediction of the first, and return the answers, (5, 2).
 
     "then": the left wall, going mostly left. "first": what "then" would say, along a walk that goes mostly right. The
-    behaviour draws both actions equally often. The answers are means over the last two thirds of the learning, to
-    reduce noise.
+    behaviour draws both actions equally often. Answers are means over the last two thirds of the learning.
 
     Source: Sutton & Tanner (2005), TD networks.
     """
@@ -128,6 +123,3 @@ def learn_corridor(rng: np.random.Generator, engine: Literal["span", "plain"] = 
         if t >= n_steps // 3 and t % 20 == 0:
             found.append([horde.predict(np.array([s])) for s in range(N_STATES)])
     return np.asarray(np.mean(found, axis=0))
-
-
-# ---- all of it ------------------------------------------------------------------------------------------------------

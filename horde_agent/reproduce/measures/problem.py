@@ -27,11 +27,9 @@ GAMMA = 0.9
 
 
 class Runs(chain.Runs):
-    """Independent runs of GTD(0), one per row, with the RUPEE and the UDE of each.
+    """The chain's runs with the RUPEE and the UDE of each; `square` is ||phi||^2.
 
-    Args:
-        theta, alpha, alpha_w: As in `chain.Runs`.
-        square: ||phi||^2: alpha ||phi||^2 is White's alpha times the number of tilings.
+    alpha ||phi||^2 is White's alpha times the number of tilings.
     """
 
     def __init__(self, theta: Floats, alpha: float, alpha_w: float, square: float) -> None:

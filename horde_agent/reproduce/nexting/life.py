@@ -20,7 +20,7 @@ from horde_agent.interface import Interface
 from horde_agent.life.flags import are_followed
 from horde_agent.life.observers import sound_demons
 from horde_agent.measures.returns import returns_along
-from horde_agent.policies import Behaviour, BehaviourPolicy, Follow
+from horde_agent.policies import Behaviour, BehaviourPolicy, Follow, PolicyFunction
 from horde_agent.record import Stream
 from horde_agent.reproduce.lessons import LEARN, TrainingData, learn
 from horde_agent.reproduce.lives import new_horde
@@ -42,17 +42,16 @@ NOISE = 0.01
 FORWARD, CLOCKWISE, COUNTERCLOCKWISE = 0, 2, 3
 
 
-class WallFollower:
-    """Keep a wall on the left: turn from a wall ahead, drive along a wall, turn towards one that falls behind."""
+def wall_follower(interface: Interface) -> BehaviourPolicy:
+    """Return the behaviour, which keeps a wall on the left.
 
-    n_actions = 5
+    It turns from a wall ahead, drives along a wall, and turns towards one that falls behind. Each action has `NOISE`,
+    and the rest of the probability depends on the four reflections ahead and on the left.
+    """
+    sensors = [interface.index(f"ir_distance_{i}") for i in range(4)]  # at 0, 45, 90 and 135 degrees left
 
-    def __init__(self, interface: Interface) -> None:
-        self._sensors = [interface.index(f"ir_distance_{i}") for i in range(4)]  # at 0, 45, 90 and 135 degrees left
-
-    def probabilities(self, observation: Any, tiles: Any) -> Floats:  # noqa: ARG002
-        """Return NOISE for each action, and the rest by the four reflections ahead and on the left; shape (5,)."""
-        ahead, ahead_left, left, behind_left = observation[self._sensors]
+    def probabilities(observation: Any, _tiles: Any) -> Floats:
+        ahead, ahead_left, left, behind_left = observation[sensors]
         p = np.full(5, NOISE)
         rest = 1.0 - 5 * NOISE
         if max(ahead, ahead_left) > 0.5:
@@ -63,10 +62,7 @@ class WallFollower:
             p[FORWARD] += rest
         return p
 
-
-def wall_follower(interface: Interface) -> BehaviourPolicy:
-    """Return the behaviour of the lives."""
-    return Follow(WallFollower(interface))
+    return Follow(PolicyFunction(probabilities, 5))
 
 
 # ---- the questions --------------------------------------------------------------------------------------------------
@@ -156,12 +152,9 @@ class Asked:
     def returns(self, observation: Floats, tiles: NDArray[np.uint16], follows: Bools) -> Floats:
         """Return the returns from each row but those at the end, shape (n_rows - horizon, n_questions).
 
-        A return at a constant gamma has the terms up to gamma^k < .001; one until an event, all up to the last row.
-
-        Args:
-            observation: Shape (n_rows, n_inputs).
-            tiles: Active features of the rows, shape (n_rows, n_active).
-            follows: Whether each row's next one follows, shape (n_rows,).
+        A return at a constant gamma has the terms up to gamma^k < .001; one until an event, all up to the last row. The
+        observations are of shape (n_rows, n_inputs), the tiles (n_rows, n_active); `follows`, (n_rows,), is whether
+        each row's next one follows.
         """
         n, interface = len(observation) - self.horizon, self.interface
         is_active = np.zeros((len(tiles), interface.coder.n_features), np.bool_)

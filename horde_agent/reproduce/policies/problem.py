@@ -137,12 +137,9 @@ def cycle_times(study: Study, seed: int, life: Path, n: int, cycles: int) -> dic
 
 
 def growth_factors(interface: Interface, gvfs: Sequence[GVF], life: Path) -> Floats:
-    """Return by what factor the second moment of each policy's "plain" trace grows per step, over (gamma lambda)^2.
+    """Return the factor by which the second moment of each policy's "plain" trace grows per step, (n_policies,).
 
-    The policies look at the state, so pi(a)^2 is its mean over states of the life.
-
-    Returns:
-        Shape (n_policies,).
+    It is divided by (gamma lambda)^2. The policies look at the state, so pi(a)^2 is its mean over states of the life.
     """
     rows, encode = read(life).rows, encoder(interface)
     chosen = np.linspace(0, len(rows) - 1, _STATES_LOOKED_AT).astype(int)

@@ -170,12 +170,7 @@ class Data:
         return np.array([question.name.rsplit("/", 1)[-1] in lit for question in self.questions])
 
     def reaction(self, at: Integers, curve: Floats) -> Reaction:
-        """Return how a curve reacts to the change.
-
-        Args:
-            at: Learning steps at each look, shape (n_looks,).
-            curve: The measure there, shape (n_looks,).
-        """
+        """Return how a curve reacts to the change; `at` are the learning steps of the looks, both (n_looks,)."""
         window = round(WINDOW * self.change_at)
         before = curve[(at > self.change_at - window) & (at <= self.change_at)].mean()
         after = (at > self.change_at) & (at <= self.change_at + self.reach)
@@ -216,13 +211,9 @@ class Agreement(NamedTuple):
 
 
 def agreement(nmsre: Floats, estimate: Floats, every: int, longest: int) -> Agreement:
-    """Return the correlation of two curves, without a lag and at the best one.
+    """Return the correlation of two curves, both (n,), without a lag and at the best one, at most `longest` looks.
 
-    Args:
-        nmsre: Shape (n,); looks at which it is nan are left out.
-        estimate: Shape (n,).
-        every: Learning steps between two looks.
-        longest: Largest lag, in looks; at most half of the curve.
+    Looks at which the NMSRE is NaN are left out; there are `every` learning steps between two looks.
     """
     known = np.isfinite(nmsre)
     nmsre, estimate = nmsre[known], estimate[known]

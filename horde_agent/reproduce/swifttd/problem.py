@@ -65,12 +65,9 @@ SIZES = {"paper": Size(18_000, 6_000, 16, 1), "quick": Size(250, 100, 16, 2)}
 
 
 class LiveCoder:
-    """The features of a tile coder that are active in a life, renumbered, and random bits after them.
+    """The features of a tile coder that are active in a life, renumbered, and `n_random` random bits after them.
 
-    Args:
-        coder: The tile coder.
-        live: Numbers of the features that are active, increasing, shape (n_live,).
-        n_random: Number of random bits.
+    `live` are the numbers of these features, increasing, shape (n_live,).
     """
 
     def __init__(self, coder: TileCoder, live: NDArray[np.int64], n_random: int) -> None:

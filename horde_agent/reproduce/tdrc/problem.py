@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -10,7 +11,7 @@ from horde_agent.problems.classics import baird, boyan_chain, random_walk
 from horde_agent.problems.markov import Expectations, Problem
 from horde_agent.reproduce import TUNING_SEED
 from horde_agent.reproduce.experiment import Cell
-from horde_agent.reproduce.small_runs import ADAGRAD, PLAIN, Batch, Error, Runs, Scores, Variant, score
+from horde_agent.reproduce.small_runs import ADAGRAD, PLAIN, Batch, Error, Runs, Variant, score
 from horde_agent.reproduce.study import Job, Study
 from horde_agent.types import Floats
 
@@ -52,8 +53,8 @@ class Size(NamedTuple):
 SIZES = {"paper": Size(200, 50), "quick": Size(10, 4)}
 
 
-def make_problem(name: str) -> Problem:
-    """Return one of `PROBLEMS`."""
+def make_problem(name: str, _rng: object = None) -> Problem:
+    """Return one of `PROBLEMS`, of which nothing is random."""
     if name in WALKS:
         return random_walk(name)
     return baird() if name == "Baird" else boyan_chain()
@@ -73,19 +74,13 @@ def script_expectations() -> Expectations:
     return Expectations(phi.T @ (P @ phi - phi) / 13, phi.T @ r / 13, phi.T @ phi / 13)
 
 
-def root_mspbe(name: str) -> Error:
+def root_mspbe(name: str, problem: Problem) -> Error:
     """Return the root MSPBE of a problem: |L (A theta + b)| with L'L = C^+."""
-    known = script_expectations() if name == "Boyan" else make_problem(name).expectations()
+    known = script_expectations() if name == "Boyan" else problem.expectations()
     size, direction = np.linalg.eigh(known.C)
     is_null = size <= 1e-12 * size.max()
     root = (~is_null / np.sqrt(np.where(is_null, 1.0, size)))[:, None] * direction.T
     return Error((root @ known.A)[None], -(root @ known.b)[None])
-
-
-def measure(name: str, seed: int, n_runs: int) -> list[Scores]:
-    """Return the scores of a problem's `batches`. Nothing of a problem is random."""
-    runs = Runs(lambda _: make_problem(name), lambda _: root_mspbe(name), STEPS[name], EVERY)
-    return score(runs, batches(name), seed, n_runs)
 
 
 def batches(name: str) -> list[Batch]:
@@ -120,10 +115,11 @@ def gather(study: Study) -> Data:
     """Choose AdaGrad's alphas on the tuning seed, then measure on the others."""
     size = SIZES[study.scale]
     seeds = {TUNING_SEED: size.tuning} | dict.fromkeys(study.seeds, size.runs)
+    runs = {name: Runs(partial(make_problem, name), partial(root_mspbe, name), STEPS[name], EVERY) for name in PROBLEMS}
     jobs = {
-        (name, seed): Job(f"{name}, seed {seed}", measure, (name, seed, n_runs), STEPS[name] * n_runs)
+        (name, seed): Job(f"{name}, seed {seed}", score, (runs[name], batches(name), seed, n), STEPS[name] * n)
         for name in PROBLEMS
-        for seed, n_runs in seeds.items()
+        for seed, n in seeds.items()
     }
     found = study.in_parallel(jobs)
     area, last, alpha = {}, {}, {}
