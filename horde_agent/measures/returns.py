@@ -22,7 +22,7 @@ from zlib import crc32
 import numpy as np
 from numpy.typing import NDArray
 
-from horde_agent.gvf import GVF, Channel, Feature, Prediction
+from horde_agent.gvf import GVF, Channel, Feature, Prediction, StateFunction
 from horde_agent.learning.values import identity
 from horde_agent.policies import Behaviour, ConstantAction, Policy, draw_from
 from horde_agent.record import NO_ACTION
@@ -190,17 +190,12 @@ def is_sum_of_channel(question: GVF) -> bool:
     return isinstance(question.cumulant, Channel) and not callable(question.continuation) and not callable(z) and z == 0
 
 
-def name_of_action(action: int) -> str:
-    """Return the name of the policy that always takes an action."""
-    return f"action {action}"
-
-
 def _new_name(asked: Sequence[GVF], taken: set[str]) -> str:
     """Return a name for a policy: its action, else what its questions' names begin with, else that of its class."""
     target = asked[0].target_policy
     first, slash, _ = asked[0].name.partition("/")
     if isinstance(target, ConstantAction):
-        return name_of_action(target.action)
+        return f"action {target.action}"
     is_family = slash and all(q.name.startswith(first + slash) for q in asked)
     name = first if is_family else type(target).__name__
     unique, n = name, 1
@@ -258,8 +253,9 @@ class TestExcursion:
         if self._others:
             terms, gamma = terms.astype(np.float64), gamma.copy()
             for k, question in self._others:
-                gamma[k] = 0.0 if terminated else _gamma_of(question, observation, tiles)
-                z = _outcome_of(question, observation, tiles)
+                gamma[k] = 0.0 if terminated else _value_of(question.continuation, observation, tiles)
+                gamma[k] = gamma[k] if 0.0 <= gamma[k] <= 1.0 else np.nan
+                z = _value_of(question.outcome, observation, tiles)
                 terms[k] = _cumulant_of(question, observation, tiles, predict_one) + (1.0 - gamma[k]) * z
         self._return.add(terms, gamma)
         self.n_terms = self.horizon if terminated else self.n_terms + 1
@@ -310,21 +306,11 @@ class TestExcursion:
         self._others = tuple((now[k], question) for k, question in self._others if k in now)
 
 
-def _gamma_of(question: GVF, observation: NDArray[Any], tiles: Any) -> float:
-    """Return a question's continuation in a state, NaN where its function gives none."""
-    gamma = question.continuation
-    value = float(gamma(observation, tiles)) if callable(gamma) else gamma
-    return value if 0.0 <= value <= 1.0 else np.nan
-
-
-def _outcome_of(question: GVF, observation: NDArray[Any], tiles: Any) -> float:
-    """Return what a question pays on ending in a state."""
-    z = question.outcome
-    return float(z(observation, tiles)) if callable(z) else z
+def _value_of(part: float | StateFunction, observation: NDArray[Any], tiles: Any) -> float:
+    return float(part(observation, tiles)) if callable(part) else part
 
 
 def _cumulant_of(question: GVF, observation: NDArray[Any], tiles: Any, predict_one: PredictOne | None) -> float:
-    """Return a question's cumulant on reaching a state."""
     match question.cumulant:
         case Channel(int(index)):
             return float(observation[index])

@@ -244,15 +244,15 @@ def _worker_environment() -> Iterator[None]:
 
 
 def _start_worker(n_threads: int) -> None:
-    threading.Thread(target=_exit_with_parent, daemon=True).start()
-    numba.set_num_threads(min(n_threads, numba.get_num_threads()))
-
-
-def _exit_with_parent() -> None:
     parent = multiprocessing.parent_process()
     assert parent is not None, "workers have a parent"
-    parent.join()
-    os._exit(1)
+
+    def exit_with_parent() -> None:
+        parent.join()
+        os._exit(1)
+
+    threading.Thread(target=exit_with_parent, daemon=True).start()
+    numba.set_num_threads(min(n_threads, numba.get_num_threads()))
 
 
 def _run(job: Job) -> Any:

@@ -26,7 +26,6 @@ from horde_agent.reproduce.conditioning.problem import (
     AdamLearner,
     Data,
     Representation,
-    Size,
     features_of,
     learn_by_adam,
     predict,
@@ -153,7 +152,7 @@ def data_of(**changed: float) -> Data:
     good |= {ALONE: 0.9, CLOSED: 0.3, OPEN: 0.9, FOREIGN: 0.9}
     gap = {SHORT: good | changed, LONG: good | {conditioning.SHORT_TRACES: 0.9}}
     errors = {m: {name: np.full(10, value) for name, value in found.items()} for m, found in gap.items()}
-    return Data(errors, {}, {}, tuple(range(10)), Size(1, 1, 10))
+    return Data(errors, {}, {})
 
 
 def test_all_claims_hold_by_measurements_that_fulfil_their_rules() -> None:

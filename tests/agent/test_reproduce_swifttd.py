@@ -40,7 +40,7 @@ def data_of(**changes: Score) -> Data:
     scores |= {v: [all_of["without"]] * 2 for v in PARTS.values()} | {v: [all_of["td"]] * 2 for v in RIVALS}
     grid = dict.fromkeys(GRID, score(0.2)) | {GRID[-1]: all_of["worst"], LARGE: all_of["large"]}
     td = [v for v in RIVALS if v.rule == "td"]
-    return Data(scores, grid | dict.fromkeys(td, score(0.3)) | {td[0]: score(0.5)}, swifttd.SIZES["quick"])
+    return Data(scores, grid | dict.fromkeys(td, score(0.3)) | {td[0]: score(0.5)})
 
 
 @pytest.mark.parametrize(

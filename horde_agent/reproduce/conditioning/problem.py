@@ -267,11 +267,6 @@ def predict(env: Conditioning, streams: Streams, variant: str, others: Predictio
     return made
 
 
-def gamma_of(isi: int) -> float:
-    """Return the continuation that belongs to a mean interval: 1 - 1/m."""
-    return 1.0 - 1.0 / isi
-
-
 def draw_streams(env: Conditioning, seed: int, size: Size) -> Streams:
     """Return independent streams of an environment to learn from and to score."""
     rng = np.random.default_rng(seed)
@@ -289,7 +284,7 @@ def predict_by_loops(isi: int, seed: int, streams: Streams, size: Size) -> dict[
         OPEN: predict(env, streams, OPEN, alone),
         FOREIGN: predict(env, streams, FOREIGN, elsewhere),
     }
-    return {name: found.scored[:, GAMMAS.index(gamma_of(isi))] for name, found in made.items()}
+    return {name: found.scored[:, GAMMAS.index(1.0 - 1.0 / isi)] for name, found in made.items()}
 
 
 OTHER_STREAM = 1_000
@@ -318,27 +313,22 @@ def mean_around_cs(values: Floats, signals: Signals, isi: int) -> Floats:
     return np.asarray(values[places[(places[:, 0] >= 0) & (places[:, -1] < len(values))]].mean(axis=0))
 
 
-def score_gap(isi: int, seed: int, size: Size) -> Scores:
-    """Measure everything that learns trace conditioning."""
-    gamma, found = gamma_of(isi), Scores({}, {})
-    for n, ending in ((0, ""), (N_DISTRACTORS, WITH_DISTRACTORS)):
-        streams = draw_streams(TraceConditioning(isi, n), seed, size)
+def score(isi: int, seed: int, size: Size) -> Scores:
+    """Measure everything that learns trace conditioning; or, at isi 0, the hand-made features in noisy patterning."""
+    gamma, found = 1.0 - 1.0 / isi if isi else PATTERNING_GAMMA, Scores({}, {})
+    envs: dict[str, Conditioning] = {"": Patterning(task=seed)}
+    if isi:
+        envs = {"": TraceConditioning(isi), WITH_DISTRACTORS: TraceConditioning(isi, N_DISTRACTORS)}
+    for ending, env in envs.items():
+        streams = draw_streams(env, seed, size)
         actual = us_returns(streams[1], gamma)
         made = {name: predict_by_hand(*streams, of, gamma) for name, of in REPRESENTATIONS.items()}
-        if not n:
+        if isi and not ending:
             made |= predict_by_loops(isi, seed, streams, size)
             shown = made | {"return": actual}
             found.around_cs.update({name: mean_around_cs(y, streams[1], isi) for name, y in shown.items()})
         found.errors.update({name + ending: error_over_variance(y, actual) for name, y in made.items()})
     return found
-
-
-def score_patterning(seed: int, size: Size) -> Scores:
-    """Measure each hand-made representation in noisy patterning."""
-    streams, gamma = draw_streams(Patterning(task=seed), seed, size), PATTERNING_GAMMA
-    actual = us_returns(streams[1], gamma)
-    made = {name: predict_by_hand(*streams, of, gamma) for name, of in REPRESENTATIONS.items()}
-    return Scores({name: error_over_variance(y, actual) for name, y in made.items()}, {})
 
 
 class Data(NamedTuple):
@@ -347,36 +337,35 @@ class Data(NamedTuple):
     gap: dict[int, dict[str, Floats]]  # error over variance in trace conditioning, by mean interval and name, per seed
     patterning: dict[str, Floats]  # the same in noisy patterning, by name
     around_cs: dict[int, dict[str, Floats]]  # `Scores.around_cs` of the first seed by mean interval
-    seeds: tuple[int, ...]  # the seeds
-    size: Size  # lengths of the streams
 
 
 def gather(study: Study) -> Data:
     """Learn and score everything for each seed."""
     size = SIZES[study.scale]
     seeds = study.at_least(size.seeds)
-    jobs = {(m, s): Job(f"m {m}, seed {s}", score_gap, (m, s, size), 8.0) for m in (SHORT, LONG) for s in seeds}
-    jobs |= {(0, s): Job(f"noisy patterning, seed {s}", score_patterning, (s, size)) for s in seeds}
-    found = study.in_parallel(jobs)
+    costs = {SHORT: 8.0, LONG: 8.0, 0: 1.0}  # 0: noisy patterning
+    found = study.in_parallel(
+        {(m, s): Job(f"m {m}, seed {s}", score, (m, s, size), cost) for m, cost in costs.items() for s in seeds}
+    )
     short, long, patterning = (
-        {name: np.array([found[m, s].errors[name] for s in seeds]) for name in found[m, 0].errors}
-        for m in (SHORT, LONG, 0)
+        {name: np.array([found[m, s].errors[name] for s in seeds]) for name in found[m, 0].errors} for m in costs
     )
     around_cs = {m: found[m, 0].around_cs for m in (SHORT, LONG)}
-    return Data({SHORT: short, LONG: long}, patterning, around_cs, seeds, size)
+    return Data({SHORT: short, LONG: long}, patterning, around_cs)
 
 
-def settings(_study: Study, data: Data) -> dict[str, Cell]:
+def settings(study: Study, _data: Data) -> dict[str, Cell]:
     """Return everything needed to repeat the experiment."""
+    size = SIZES[study.scale]
     return {
-        "seeds": join(data.seeds),
+        "seeds": join(study.at_least(size.seeds)),
         "step sizes tried on seeds": join(TUNED_ON),
         "step sizes": "; ".join(
             [f"{name}: Adam, {of.step_size:g}" for name, of in REPRESENTATIONS.items()]
             + [f"{name}: {STEP_SIZE:g} / active tiles" for name in LOOPS]
         ),
-        "steps learned from": data.size.learned,
-        "steps scored": data.size.scored,
+        "steps learned from": size.learned,
+        "steps scored": size.scored,
         "lambda": LAM,
         "gamma": "1 - 1/m; noisy patterning .75",
         "a prediction fed back": "8 tilings of 8",

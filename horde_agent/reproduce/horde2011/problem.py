@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from horde_agent.gvf import GVF, Channel, StateFunction
 from horde_agent.horde import Horde, LearnerConfig
@@ -20,7 +22,7 @@ from horde_agent.reproduce.experiment import Cell
 from horde_agent.reproduce.lives import new_horde, watched_life
 from horde_agent.reproduce.offline import RIDGES
 from horde_agent.reproduce.study import Job, Study, cached
-from horde_agent.types import Floats, Integers, Tiles
+from horde_agent.types import Bools, Floats, Integers, Tiles
 
 TITLE = "Horde 2011: time to obstacle, time to stop, light seeking"
 LAM, STEP_SIZE, STOP_STEP_SIZE = 0.9, 0.02, 0.1
@@ -43,13 +45,31 @@ class Size(NamedTuple):
     life: int
     tests: int
 
-    @property
-    def block(self) -> int:
-        """Steps over which the cost of a step is averaged."""
-        return min(1_000, self.life // 6)
-
 
 SIZES = {"paper": Size(61_200, 200), "quick": Size(900, 16)}
+
+
+class Notes(LifeHooks):
+    """Collects what a function returns after each step of the behaviour, a tuple, in `rows`."""
+
+    def __init__(self, note: Callable[[StepEvent], tuple[Any, ...]]) -> None:
+        self._note, self.rows = note, list[tuple[Any, ...]]()
+
+    def after_step(self, event: StepEvent) -> None:
+        """Call the function."""
+        if event.row.phase == Phase.BEHAVE:
+            self.rows.append(self._note(event))
+
+    def columns(self) -> list[NDArray[Any]]:
+        """Return an array of each of the tuples' numbers, each of shape (n_steps,)."""
+        return [np.array(column) for column in zip(*self.rows, strict=True)]
+
+
+def longest_stretch(is_taken: Bools) -> int:
+    """Return the largest number of steps in a row that are true, of shape (n_steps,)."""
+    breaks = np.flatnonzero(~is_taken)
+    return int(np.diff(breaks, prepend=-1, append=len(is_taken)).max()) - 1
+
 
 # ---- the life that wanders ------------------------------------------------------------------------------------------
 
@@ -102,7 +122,7 @@ SEEKERS = ("found", "by hand", "random")
 class Wandering(NamedTuple):
     """A life that wanders, and n test excursions of either kind after it."""
 
-    ms: Floats  # processor time per step, means over `Size.block` steps, in milliseconds
+    ms: Floats  # processor time per step, means over 1,000 steps, in milliseconds
     longest: Integers  # longest stretches of steps with the target policy's action: forward, light, shape (2,)
     time: Integers  # steps until the obstacle, 0 if it was not met within `LONGEST_TEST` steps, shape (n,)
     predicted: Floats  # prediction at each step of going forward, NaN after the obstacle, shape (n, LONGEST_TEST)
@@ -111,30 +131,6 @@ class Wandering(NamedTuple):
     value: Floats  # the demon's value at their starts, shape (n,)
     heading: Integers  # number of their heading, shape (n,)
     regression_nmse: float  # NMSE of ridge regression of the times, each by all other approaches
-
-
-class Stretches(LifeHooks):
-    """Measures the cost of steps, and how long the behaviour takes the actions of target policies."""
-
-    def __init__(self, horde: Horde, forward: int, block: int) -> None:
-        self._horde, self._block = horde, block
-        self._forward, self._began = forward, time.process_time()
-        self.ms: list[float] = []
-        self._now, self.longest = np.zeros(2, dtype=np.int64), np.zeros(2, dtype=np.int64)
-
-    def after_step(self, event: StepEvent) -> None:
-        """Count."""
-        row, life = event.row, event.life
-        if row.phase != Phase.BEHAVE:
-            return
-        values = self._horde.action_values("light", life.interface.encode(row.observation))
-        is_taken = np.array([row.action == self._forward, row.action == int(values.argmax())])
-        self._now = np.where(is_taken, self._now + 1, 0)
-        self.longest = np.maximum(self.longest, self._now)
-        if life.steps % self._block == 0:
-            now = time.process_time()
-            self.ms.append(1e3 * (now - self._began) / self._block)
-            self._began = now
 
 
 class Tester:
@@ -202,9 +198,19 @@ def wander(_study: Study, seed: int, size: Size) -> Wandering:
         GVF("light", Greedy(n), Channel(interface.index("light_0")), LIGHT_GAMMA, lam=LAM),
     ]
     horde = new_horde(interface, asked, config=LearnerConfig(step_size=STEP_SIZE))
-    cost, rng = Stretches(horde, forward, size.block), np.random.default_rng(seed)
-    with watched_life(env, horde, Wanderer(n), rng, interface, cost) as life:
+    rng = np.random.default_rng(seed)
+
+    def note(event: StepEvent) -> tuple[bool, bool, float]:
+        """Note whether the actions of the target policies are taken, and the processor's time."""
+        action, values = event.row.action, horde.action_values("light", interface.encode(event.row.observation))
+        return action == forward, action == int(values.argmax()), time.process_time()
+
+    notes, began, block = Notes(note), time.process_time(), min(1_000, size.life // 6)
+    with watched_life(env, horde, Wanderer(n), rng, interface, notes) as life:
         life.run(size.life)
+    *are_taken, at_s = notes.columns()
+    ms = 1e3 * np.diff(at_s[block - 1 :: block], prepend=began) / block
+    longest = np.array([longest_stretch(is_taken) for is_taken in are_taken])
     tester = Tester(env, horde, interface, rng)
     approaches = [tester.approach() for _ in range(size.tests)]
     policies = [horde.questions[1].target_policy, light_seeker(interface), Uniform(n)]
@@ -216,7 +222,7 @@ def wander(_study: Study, seed: int, size: Size) -> Wandering:
     times, predicted, tiles = (np.array(column) for column in zip(*approaches, strict=True))
     value, light, returns = (np.array(column) for column in zip(*runs, strict=True))
     regression = regression_nmse(tiles[times > 0], times[times > 0])
-    return Wandering(np.array(cost.ms), cost.longest, times, predicted, light, returns, value, headings, regression)
+    return Wandering(ms, longest, times, predicted, light, returns, value, headings, regression)
 
 
 def regression_nmse(tiles: Tiles, times: Integers) -> float:
@@ -281,30 +287,6 @@ class Stops(NamedTuple):
     longest: int
 
 
-class StopWatch(LifeHooks):
-    """Records the prediction at the beginning of each stop, and how long the robot takes to rest."""
-
-    def __init__(self, behaviour: Spinner, interface: Interface, steps_per_floor: int) -> None:
-        self._stop, self._is_moving = behaviour.stop, until_rest(interface)
-        self._per_floor, self._began, self._since = steps_per_floor, -1, 0
-        self._prediction, self.longest = 0.0, 0
-        self.stops: list[tuple[float, int, int]] = []
-
-    def after_step(self, event: StepEvent) -> None:
-        """Note a stop."""
-        row, life = event.row, event.life
-        if row.phase != Phase.BEHAVE:
-            return
-        rests = not self._is_moving(row.observation.astype(np.float64), np.zeros(0, dtype=np.int64))
-        if self._began >= 0 and rests:
-            self.stops.append((self._prediction, row.step - self._began, self._began // self._per_floor))
-            self._began = -1
-        self._since = self._since + 1 if row.action == self._stop else 0
-        self.longest = max(self.longest, self._since)
-        if self._since == 1 and not rests:
-            self._began, self._prediction = row.step, float(life.student.predictions[0])
-
-
 @cached(Stops)
 def spin(_study: Study, seed: int, size: Size) -> Stops:
     """Live the life that spins and stops."""
@@ -317,12 +299,22 @@ def spin(_study: Study, seed: int, size: Size) -> Stops:
     policy = ConstantAction(behaviour.stop, len(interface.actions))
     asked = [GVF("rest", policy, one_per_step, until_rest(interface), lam=LAM)]
     horde = new_horde(interface, asked, config=LearnerConfig(step_size=STOP_STEP_SIZE))
-    watch = StopWatch(behaviour, interface, per_floor)
-    with watched_life(env, horde, behaviour, seed, interface, watch) as life:
+    is_moving, no_tiles = until_rest(interface), np.zeros(0, dtype=np.int64)
+
+    def note(event: StepEvent) -> tuple[bool, bool, float]:
+        """Note whether the robot stops and whether it still moves, and its prediction."""
+        moves = is_moving(event.row.observation.astype(np.float64), no_tiles) > 0
+        return event.row.action == behaviour.stop, moves, float(event.life.student.predictions[0])
+
+    notes = Notes(note)
+    with watched_life(env, horde, behaviour, seed, interface, notes) as life:
         life.run(size.life)
     env.close()
-    predicted, times, floors = np.array(watch.stops).reshape(-1, 3).T
-    return Stops(predicted, times.astype(np.int64), floors.astype(np.int64), watch.longest)
+    stops, moves, predicted = notes.columns()
+    rests, begins = np.flatnonzero(~moves), np.flatnonzero(stops & ~np.append(False, stops[:-1]) & moves)
+    begins = begins[begins < rests.max(initial=-1)]
+    ends = rests[np.searchsorted(rests, begins)]
+    return Stops(predicted[begins], ends - begins, begins // per_floor, longest_stretch(stops))
 
 
 class Data(NamedTuple):

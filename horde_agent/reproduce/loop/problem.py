@@ -98,15 +98,13 @@ def since_touch(touches: Bools, broken: Bools, cap: int) -> Floats:
     return np.asarray(np.minimum(since, cap) / cap, dtype=np.float64)
 
 
-def questions_of(interface: Interface) -> list[GVF]:
-    """Return the questions about the further channel, on-policy, one per gamma."""
-    channel = interface.index("since_contact")
-    return [GVF(f"since_contact/g{gamma:g}", Behaviour(), Channel(channel), gamma) for gamma in GAMMAS]
-
-
 def variant_of(interface: Interface, variant: str) -> tuple[Interface, list[GVF]]:
-    """Return a variant's interface and questions; with the loop open, `with_copy` adds the rest."""
-    asked = questions_of(interface)
+    """Return a variant's interface, and the questions about the further channel, on-policy, one per gamma.
+
+    With the loop open, `with_copy` adds the rest.
+    """
+    channel = Channel(interface.index("since_contact"))
+    asked = [GVF(f"since_contact/g{gamma:g}", Behaviour(), channel, gamma) for gamma in GAMMAS]
     if variant == CLOSED:
         return interface.feeding_back(asked, [{"questions": ["*"], **TILINGS}]), asked
     if variant == TRUTH:

@@ -124,7 +124,6 @@ class Data(NamedTuple):
 
     scores: dict[Variant, list[Score]]  # by variant, then life
     grid: dict[Variant, Score]  # of SwiftTD and TD over their parameters, in the first life and fewer steps
-    size: Size  # lengths
 
 
 def gather(study: Study) -> Data:
@@ -143,13 +142,13 @@ def gather(study: Study) -> Data:
     }
     found = study.in_parallel(jobs)
     scores = {v: [found[v, seed, size.steps] for seed in study.seeds] for v in variants}
-    return Data(scores, {v: found[v, study.seeds[0], size.fewer] for v in tried}, size)
+    return Data(scores, {v: found[v, study.seeds[0], size.fewer] for v in tried})
 
 
-def settings(_study: Study, data: Data) -> dict[str, Cell]:
+def settings(study: Study, data: Data) -> dict[str, Cell]:
     """Return everything needed to repeat the measurement."""
     return {
-        "steps": data.size.steps,
-        "steps of the parameter grid, first life": data.size.fewer,
+        "steps": SIZES[study.scale].steps,
+        "steps of the parameter grid, first life": SIZES[study.scale].fewer,
         "questions": len(data.scores[SWIFT][0].nmse),
     }
