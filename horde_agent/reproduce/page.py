@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from pathlib import Path
 
 from horde_agent.life.timing import duration
 from horde_agent.reproduce.claims import Claim
 from horde_agent.reproduce.experiment import Cell, Result
-from horde_agent.runs.showing.html import STYLE, element, notes, page, section
+from horde_agent.runs.showing.html import STYLE, element, notes, page, section, table
 
 SHORT_LIVES = (
     "Short lives: this scale shows that everything works. A verdict about how well something is learned means little "
@@ -52,9 +51,9 @@ def _section(result: Result) -> str:
     for figure in result.figures:
         picture = f'<img src="{escape(result.name)}/{escape(figure.file)}" alt="{escape(figure.caption[:80])}">'
         parts.append(f"<figure>{picture}{element('figcaption', figure.caption)}</figure>")
-    for table in result.tables:
-        note = element("p", table.note) if table.note else ""
-        parts.append(element("h3", table.title) + note + _table(table.header, table.rows))
+    for numbers in result.tables:
+        note = element("p", numbers.note) if numbers.note else ""
+        parts.append(element("h3", numbers.title) + note + _table(numbers.header, numbers.rows))
     settings = [*result.settings.items(), ("wall time", duration(result.seconds)), *result.versions.items()]
     parts.append(f"<details><summary>Settings and versions</summary>{_table(('', ''), settings)}</details>")
     return section("", *parts)
@@ -71,21 +70,8 @@ def _badge(claim: Claim) -> str:
     return element("span", claim.verdict, class_=f"verdict {claim.verdict.split()[0]}")
 
 
-def _table(header: Sequence[str], rows: Sequence[Sequence[Cell]]) -> str:
-    """Return a table; with a header, columns of numbers are aligned at the right."""
-    looks = [{"class_": "number"} if all(map(_is_number, column)) else {} for column in zip(*rows, strict=True)]
-    lines = [("td", [_text(cell) for cell in row]) for row in rows]
-    if any(header):
-        lines.insert(0, ("th", list(header)))
-    else:
-        looks = [{} for _ in looks]
-    cells = ["".join(element(tag, cell, **look) for cell, look in zip(row, looks, strict=True)) for tag, row in lines]
-    return f'<div class="scroll"><table>{"".join(f"<tr>{row}</tr>" for row in cells)}</table></div>'
-
-
-def _is_number(cell: Cell) -> bool:
-    """Say whether a cell holds a number, or what stands for one, or one with its interval."""
-    return not isinstance(cell, str) or re.fullmatch(r"-|-?[\d.][\d.,e+-]*( ?%| [±/] [\d.e+-]+)?", cell) is not None
+def _table(header: Sequence[str], rows: Iterable[Sequence[Cell]]) -> str:
+    return f'<div class="scroll">{table(header, ([_text(cell) for cell in row] for row in rows))}</div>'
 
 
 def _text(cell: Cell) -> str:
@@ -101,7 +87,6 @@ _STYLE = f"""{STYLE}
 main {{ max-width: 70rem; }} h2.large {{ font-size: 1.3rem; }} h3 {{ font-size: 1rem; margin: 1.2rem 0 .3rem; }}
 figure {{ margin: 1.2rem 0; }} p, figcaption {{ max-width: 54rem; color: #555; }}
 figcaption {{ font-size: .9rem; margin: .4rem auto 0; }} .scroll {{ overflow-x: auto; }} a {{ color: #3b6fb6; }}
-.number {{ text-align: right; }} td.number {{ white-space: nowrap; }}
 .claim {{ border-left: 3px solid #ddd; padding-left: .9rem; }}
 .claim th {{ color: #666; font-weight: 500; width: 6.5rem; }}
 .verdict {{ font-size: .8rem; font-weight: 600; padding: .1rem .5rem; border-radius: 1rem; white-space: nowrap; }}

@@ -140,20 +140,6 @@ def test_the_ude_is_the_deviation_of_the_recent_mean() -> None:
     assert ude.value()[1] == pytest.approx(0.3 / 1e-6)
 
 
-def test_the_ude_settles_off_policy_but_not_without_rho() -> None:
-    """Two actions, equally likely; the target takes the one that pays 1 and has learned so. delta is 0 or -1.
-
-    With rho (2 or 0) the mean error is 0; without it the trace stays at -1/2.
-    """
-    ude, without = UDE(1, 0.01), UDE(1, 0.01)
-    for pays in np.random.default_rng(1).random(4_000) < 0.5:
-        delta = np.array([0.0 if pays else -1.0])
-        ude.update(delta, np.array([2.0 if pays else 0.0]))
-        without.update(delta, np.ones(1))
-    assert ude.value()[0] == 0.0
-    assert without.value()[0] > 0.5
-
-
 def test_the_effective_sample_size() -> None:
     """On-policy all steps count; a constant-action target followed every fifth time has a fifth; never followed, 0."""
     rho = np.array([[1.0, 5.0 if t % 5 == 0 else 0.0, 0.0] for t in range(1_000)])
