@@ -26,6 +26,7 @@ from horde_agent.reproduce.figure import COLOURS, new_canvas, save, style_axes
 from horde_agent.reproduce.lessons import MeasuredHorde, TrainingData, learn, outcomes
 from horde_agent.reproduce.lives import LifeSpec, interface_of, simulate_lives
 from horde_agent.reproduce.study import Job, Study, cached
+from horde_agent.runs.jobs.warm import warm_up
 from horde_agent.types import Bools, Floats
 
 TITLE = "Update rules"
@@ -108,6 +109,7 @@ def score(study: Study, life: Path, entry: Entry, every: int) -> Score:
     interface, lessons = interface_of(study), TrainingData(read(life))
     coder, asked = interface.coder, excursions(interface)[::every]
     horde = MeasuredHorde(asked, n_features=coder.n_features, n_active=coder.n_active, config=entry.config())
+    warm_up(horde, interface)
     learned = learn(lessons, horde, interface)
     nmsre = final_nmsre(outcomes(lessons, asked, learned.predictions), horde.n_demons)
     n_bytes = sum(array.nbytes for array in horde.state().values())

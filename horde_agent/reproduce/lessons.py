@@ -23,7 +23,6 @@ from horde_agent.measures.online import rupee_beta0
 from horde_agent.measures.returns import TruncatedReturn, policies_under_test
 from horde_agent.questions import PAPER_LAMBDA
 from horde_agent.record import DRIVES, Flag, Phase, Stream
-from horde_agent.runs.jobs.warm import warm_up
 from horde_agent.types import Floats, Integers
 
 NOTHING, BEGIN, LEARN = 0, 1, 2
@@ -94,11 +93,10 @@ def learn(
 
     Args:
         lessons: The life.
-        horde: A Horde; its kernels are compiled first.
+        horde: A fresh Horde.
         interface: The body's, for its tile coder.
         after: Called after each update with the number of updates so far.
     """
-    warm_up(horde, interface)
     encode, rows = encoder(interface), lessons.stream.rows
     observation, action, b = rows["observation"], rows["action"].tolist(), rows["b"].tolist()
     does, before, flags = lessons.does.tolist(), lessons.before.tolist(), rows["flags"].tolist()

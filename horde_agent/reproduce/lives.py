@@ -28,6 +28,7 @@ from horde_agent.policies import BehaviourPolicy, StickyRandom
 from horde_agent.questions import excursions, nexting
 from horde_agent.record import Recorder
 from horde_agent.reproduce.study import Job, Study
+from horde_agent.runs.jobs.warm import warm_up
 
 Kind = Literal["excursions", "behaviour"]
 """With test excursions, as in the paper's first two experiments, or learning on every step, as in its third."""
@@ -61,6 +62,13 @@ def interface_of(study: Study) -> Interface:
 def new_horde(interface: Interface, questions: Sequence[GVF], **options: Any) -> Horde:
     """Return a Horde of a robot's questions that has learned nothing; options as in `Horde`."""
     return Horde(questions, n_features=interface.coder.n_features, n_active=interface.coder.n_active, **options)
+
+
+def compiled_horde(interface: Interface, questions: Sequence[GVF], **options: Any) -> Horde:
+    """Return a Horde as `new_horde` does, with its kernels compiled."""
+    horde = new_horde(interface, questions, **options)
+    warm_up(horde, interface)
+    return horde
 
 
 def watched_life(

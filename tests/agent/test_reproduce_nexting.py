@@ -81,7 +81,7 @@ def test_windows_score_the_predictions_as_they_were_made(toy: Stream, asked: Ask
     np.testing.assert_allclose(found.frozen[1], ((frozen - returns[::4]) ** 2).mean(axis=0), rtol=1e-3, atol=1e-9)
     np.testing.assert_allclose(found.zero[1], (returns**2).mean(axis=0), rtol=1e-12)
     assert found.sound.all()
-    assert found.ms.shape == (399,)
+    assert found.ms.shape == (400,)
 
 
 def test_autoregression_finds_what_the_past_of_a_sensor_determines(toy: Stream, asked: Asked) -> None:

@@ -20,7 +20,7 @@ from horde_agent.record import Phase, read
 from horde_agent.reproduce.claims import join
 from horde_agent.reproduce.experiment import Cell
 from horde_agent.reproduce.lessons import LEARN, TrainingData, learn, outcomes, predict_at_tests
-from horde_agent.reproduce.lives import LifeSpec, interface_of, new_horde, simulate_lives
+from horde_agent.reproduce.lives import LifeSpec, compiled_horde, interface_of, simulate_lives
 from horde_agent.reproduce.offline import Offline, offline
 from horde_agent.reproduce.study import Job, Study, cached
 from horde_agent.types import Bools, Floats, Integers
@@ -66,7 +66,7 @@ class Lesson(NamedTuple):
 def learn_variant(study: Study, life: Path, variant: Variant) -> Lesson:
     """Learn from a life under a variant."""
     interface, lessons = interface_of(study), TrainingData(read(life))
-    horde = new_horde(interface, excursions(interface), config=variant.config(), mode="deferred")
+    horde = compiled_horde(interface, excursions(interface), config=variant.config(), mode="deferred")
     learned = learn(lessons, horde, interface)
     last = predict_at_tests(lessons, horde, interface)
     return Lesson(learned.predictions, last, sound_demons(horde), horde.max_trace, learned.seconds, learned.n_updates)

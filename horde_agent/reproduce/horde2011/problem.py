@@ -49,20 +49,20 @@ class Size(NamedTuple):
 SIZES = {"paper": Size(61_200, 200), "quick": Size(900, 16)}
 
 
-class Notes(LifeHooks):
-    """Collects what a function returns after each step of the behaviour, a tuple, in `rows`."""
+class StepTable(LifeHooks):
+    """Collects the numbers, a tuple, that a function returns after each step of the behaviour."""
 
-    def __init__(self, note: Callable[[StepEvent], tuple[Any, ...]]) -> None:
-        self._note, self.rows = note, list[tuple[Any, ...]]()
+    def __init__(self, measure: Callable[[StepEvent], tuple[Any, ...]]) -> None:
+        self._measure, self._rows = measure, list[tuple[Any, ...]]()
 
     def after_step(self, event: StepEvent) -> None:
-        """Call the function."""
+        """Add a row."""
         if event.row.phase == Phase.BEHAVE:
-            self.rows.append(self._note(event))
+            self._rows.append(self._measure(event))
 
     def columns(self) -> list[NDArray[Any]]:
-        """Return an array of each of the tuples' numbers, each of shape (n_steps,)."""
-        return [np.array(column) for column in zip(*self.rows, strict=True)]
+        """Return the columns, each of shape (n_steps,)."""
+        return [np.array(column) for column in zip(*self._rows, strict=True)]
 
 
 def longest_stretch(is_taken: Bools) -> int:
@@ -200,15 +200,15 @@ def wander(_study: Study, seed: int, size: Size) -> Wandering:
     horde = new_horde(interface, asked, config=LearnerConfig(step_size=STEP_SIZE))
     rng = np.random.default_rng(seed)
 
-    def note(event: StepEvent) -> tuple[bool, bool, float]:
-        """Note whether the actions of the target policies are taken, and the processor's time."""
+    def measure(event: StepEvent) -> tuple[bool, bool, float]:
+        """Return whether the actions of the target policies are taken, and the processor's time."""
         action, values = event.row.action, horde.action_values("light", interface.encode(event.row.observation))
         return action == forward, action == int(values.argmax()), time.process_time()
 
-    notes, began, block = Notes(note), time.process_time(), min(1_000, size.life // 6)
-    with watched_life(env, horde, Wanderer(n), rng, interface, notes) as life:
+    steps, began, block = StepTable(measure), time.process_time(), min(1_000, size.life // 6)
+    with watched_life(env, horde, Wanderer(n), rng, interface, steps) as life:
         life.run(size.life)
-    *are_taken, at_s = notes.columns()
+    *are_taken, at_s = steps.columns()
     ms = 1e3 * np.diff(at_s[block - 1 :: block], prepend=began) / block
     longest = np.array([longest_stretch(is_taken) for is_taken in are_taken])
     tester = Tester(env, horde, interface, rng)
@@ -301,16 +301,16 @@ def spin(_study: Study, seed: int, size: Size) -> Stops:
     horde = new_horde(interface, asked, config=LearnerConfig(step_size=STOP_STEP_SIZE))
     is_moving, no_tiles = until_rest(interface), np.zeros(0, dtype=np.int64)
 
-    def note(event: StepEvent) -> tuple[bool, bool, float]:
-        """Note whether the robot stops and whether it still moves, and its prediction."""
+    def measure(event: StepEvent) -> tuple[bool, bool, float]:
+        """Return whether the robot stops and whether it still moves, and its prediction."""
         moves = is_moving(event.row.observation.astype(np.float64), no_tiles) > 0
         return event.row.action == behaviour.stop, moves, float(event.life.student.predictions[0])
 
-    notes = Notes(note)
-    with watched_life(env, horde, behaviour, seed, interface, notes) as life:
+    steps = StepTable(measure)
+    with watched_life(env, horde, behaviour, seed, interface, steps) as life:
         life.run(size.life)
     env.close()
-    stops, moves, predicted = notes.columns()
+    stops, moves, predicted = steps.columns()
     rests, begins = np.flatnonzero(~moves), np.flatnonzero(stops & ~np.append(False, stops[:-1]) & moves)
     begins = begins[begins < rests.max(initial=-1)]
     ends = rests[np.searchsorted(rests, begins)]

@@ -20,6 +20,7 @@ from horde_agent.reproduce.experiment import Cell
 from horde_agent.reproduce.lessons import MeasuredHorde, TrainingData, latest_nmsre, learn, outcomes
 from horde_agent.reproduce.lives import LifeSpec, interface_of, simulate_lives
 from horde_agent.reproduce.study import Job, Study, cached
+from horde_agent.runs.jobs.warm import warm_up
 from horde_agent.types import Bools, Floats, Integers
 
 TITLE = "RUPEE and UDE"
@@ -185,6 +186,7 @@ def track(study: Study, life: Path, size: Size) -> Tracking:
     coder, asked = interface.coder, excursions(interface)[:: size.stride]
     config = LearnerConfig(vector_mspbe=False)
     horde = MeasuredHorde(asked, n_features=coder.n_features, n_active=coder.n_active, config=config)
+    warm_up(horde, interface)
     looks: list[tuple[int, Floats]] = []
 
     def look(n: int) -> None:

@@ -224,7 +224,7 @@ class Learned(NamedTuple):
     frozen: Floats  # the same with the weights of the start of the window
     zero: Floats  # mean squared return: the error of weights 0
     variance: Floats  # of the returns in the whole life, shape (n_questions,)
-    ms: Floats  # duration of each later step in milliseconds, features and predictions included, (n_steps - 1,)
+    ms: Floats  # duration of each step in milliseconds, features and predictions included, shape (n_steps,)
     sound: Bools  # which demons did not diverge, shape (n_questions,)
 
 
@@ -278,5 +278,4 @@ def learn_life(
     if len(errors) < n_windows:
         score()
     online, frozen, zero = np.reshape(errors, (-1, 3, n_demons)).swapaxes(0, 1)
-    # The first update compiles the kernels.
-    return Learned(online, frozen, zero, moments.variance(), np.array(ms[1:]), sound_demons(horde))
+    return Learned(online, frozen, zero, moments.variance(), np.array(ms), sound_demons(horde))

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
-from horde_agent.horde import LearnerConfig
+from horde_agent.horde import Horde, LearnerConfig
 from horde_agent.interface import Interface
 from horde_agent.life.bodies import make_body
 from horde_agent.measures.nmsre import NO_VARIANCE, normalise
@@ -17,7 +17,7 @@ from horde_agent.reproduce import TUNING_SEED
 from horde_agent.reproduce.claims import join
 from horde_agent.reproduce.experiment import Cell
 from horde_agent.reproduce.lessons import TrainingData, learn
-from horde_agent.reproduce.lives import LifeSpec, interface_of, simulate_lives
+from horde_agent.reproduce.lives import LifeSpec, compiled_horde, interface_of, simulate_lives
 from horde_agent.reproduce.nexting.life import (
     BITS_SEED,
     FROZEN_EVERY,
@@ -140,10 +140,15 @@ def _lags(life: NextingLife, part: range) -> list[tuple[Floats, Floats]]:
 # ---- the measurements -----------------------------------------------------------------------------------------------
 
 
+def compiled(asked: Asked) -> Horde:
+    """Return a Horde of the questions, with its kernels compiled."""
+    return compiled_horde(asked.interface, asked.questions(), config=CONFIG)
+
+
 @cached(Learned)
 def _learn(study: Study, path: Path, size: Size) -> Learned:
     life = NextingLife(read(path), Asked(interface_of(study), size.bits))
-    return learn_life(life, life.asked.horde(CONFIG), size.window)
+    return learn_life(life, compiled(life.asked), size.window)
 
 
 @cached(Offline)
@@ -158,7 +163,7 @@ def _solve(study: Study, path: Path, size: Size) -> Offline:
 def _time_many(study: Study, path: Path, size: Size) -> Floats:
     """Return the duration of each step with the larger set of questions, in milliseconds; a job."""
     life = NextingLife(read(path)[: size.many_steps], Asked(interface_of(study), size.many_bits, events=()))
-    return learn_life(life, life.asked.horde(CONFIG), 1, n_windows=0).ms
+    return learn_life(life, compiled(life.asked), 1, n_windows=0, freezes=False).ms
 
 
 class RealLog(NamedTuple):

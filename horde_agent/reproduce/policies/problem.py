@@ -24,9 +24,8 @@ from horde_agent.record import read
 from horde_agent.reproduce.claims import join
 from horde_agent.reproduce.experiment import Cell
 from horde_agent.reproduce.lessons import TrainingData, learn
-from horde_agent.reproduce.lives import LifeSpec, interface_of, new_horde, simulate_lives
+from horde_agent.reproduce.lives import LifeSpec, compiled_horde, interface_of, simulate_lives
 from horde_agent.reproduce.study import Job, Study, cached
-from horde_agent.runs.jobs.warm import warm_up
 from horde_agent.types import Bools, Floats, Integers
 
 TITLE = "A thousand policies, and ten thousand, learned from one behaviour"
@@ -74,9 +73,7 @@ def asked(interface: Interface, seed: int, n: int) -> list[GVF]:
 def horde_of(interface: Interface, gvfs: Sequence[GVF], trace_rule: str, mode: Mode = "deferred") -> Horde:
     """Return a Horde that has learned nothing, its kernels compiled; an eager one predicts on each step."""
     config = LearnerConfig(trace_rule=trace_rule, vector_mspbe=False)  # type: ignore[arg-type]
-    horde = new_horde(interface, gvfs, config=config, mode=mode)
-    warm_up(horde, interface)
-    return horde
+    return compiled_horde(interface, gvfs, config=config, mode=mode)
 
 
 @cached(PolicyScores)

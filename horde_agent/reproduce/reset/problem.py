@@ -20,7 +20,7 @@ from horde_agent.reproduce.claims import correlation, join
 from horde_agent.reproduce.excursions.problem import lives
 from horde_agent.reproduce.experiment import Cell
 from horde_agent.reproduce.lessons import TrainingData, latest_nmsre, learn
-from horde_agent.reproduce.lives import LifeSpec, interface_of, new_horde, simulate_life, simulate_lives
+from horde_agent.reproduce.lives import LifeSpec, compiled_horde, interface_of, simulate_life, simulate_lives
 from horde_agent.reproduce.study import Job, Study, cached
 from horde_agent.types import Bools, Floats, Integers
 
@@ -131,7 +131,7 @@ def _learn(study: Study, life: Path, change_at: int, resets: bool) -> Run:
     """Learn from a life and return its measures over training time; if it `resets`, theta := 0 at the change."""
     lessons, interface = TrainingData(first_steps(read(life), STEPS[study.scale])), interface_of(study)
     questions, every = asked(interface), EVERY[study.scale]
-    horde = new_horde(interface, questions, mode="deferred")
+    horde = compiled_horde(interface, questions, mode="deferred")
     looked: list[tuple[int, Any, Any]] = [(0, horde.mspbe_scalar, horde.mspbe_vector())]
 
     def look(n: int) -> None:
