@@ -6,17 +6,15 @@ An experiment is a folder: `problem.py` measures, `claims.py` judges, `figure.py
 
 from __future__ import annotations
 
-import difflib
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
 import tyro
 
-from horde_agent.life.bodies import ONE_AT_A_TIME
-from horde_agent.runs.config import WHOLE, BadInput, is_file
+from horde_agent.runs.config import WHOLE
 
-__all__ = ["EXPERIMENTS", "FURTHER", "GROUPS", "LATER", "SCALES", "TUNING_SEED", "ReproduceConfig", "resolve"]
+__all__ = ["EXPERIMENTS", "FURTHER", "GROUPS", "LATER", "TUNING_SEED", "ReproduceConfig"]
 
 EXPERIMENTS = ("chain", "excursions", "reset", "policies", "loop")
 """The experiments, in the order of the paper; `loop` is the feedback of its first figure."""
@@ -33,9 +31,6 @@ FURTHER = ("league", *LATER)
 GROUPS = ("all", "later")
 """Names that run all of `EXPERIMENTS`, or all of `LATER`."""
 
-SCALES = ("quick", "paper")
-BACKENDS = ("simulator", "serial", "drops", "emulated")
-DEFAULT_SEEDS = {"quick": 1, "paper": 3}
 TUNING_SEED = 100
 """Seed of the runs on which step sizes, rules and limits are chosen; no claim is judged on them."""
 
@@ -70,38 +65,3 @@ class ReproduceConfig:
     out: Annotated[Path | None, tyro.conf.arg(metavar="DIR", help_behavior_hint="(default: runs/reproduce-SCALE)")] = (
         None
     )
-
-
-def resolve(config: ReproduceConfig, experiments: tuple[str, ...]) -> ReproduceConfig:
-    """Check the settings and fill in the defaults that depend on others.
-
-    Args:
-        config: The settings.
-        experiments: The names that there are, without those of groups.
-
-    Raises:
-        BadInput: With one sentence, if something cannot be done.
-    """
-    if not config.experiment:
-        raise BadInput(f"name an experiment: {', '.join((*experiments, *GROUPS))}")
-    _one_of("experiment", config.experiment, (*experiments, *GROUPS))
-    _one_of("scale", config.scale, SCALES)
-    _one_of("backend", config.backend, BACKENDS)
-    if config.port is not None and config.backend not in ONE_AT_A_TIME:
-        raise BadInput(f"--port belongs to a real robot; the backend {config.backend!r} has none")
-    n_seeds = DEFAULT_SEEDS[config.scale] if config.seeds is None else config.seeds
-    if n_seeds < 1:
-        raise BadInput(f"--seeds must be at least 1, got {n_seeds}")
-    if n_seeds > TUNING_SEED:
-        raise BadInput(f"--seeds must be at most {TUNING_SEED}, got {n_seeds}: settings are chosen on later seeds")
-    out = Path("runs") / f"reproduce-{config.scale}" if config.out is None else config.out
-    if is_file(out):
-        raise BadInput(f"--out {out} is a file; name a folder")
-    return replace(config, seeds=n_seeds, out=out)
-
-
-def _one_of(what: str, value: str, known: tuple[str, ...]) -> None:
-    if value not in known:
-        near = difflib.get_close_matches(value, known, n=1)
-        hint = f"; did you mean {near[0]!r}?" if near else ""
-        raise BadInput(f"unknown {what} {value!r}: choose {', '.join(known)}{hint}")

@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
+import difflib
 import importlib.util
 import json
 import os
 import shlex
 import time
+from collections.abc import Collection
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from rich.console import Console
 
+from horde_agent.life.bodies import ONE_AT_A_TIME
 from horde_agent.life.timing import duration
-from horde_agent.reproduce import EXPERIMENTS, FURTHER, LATER, ReproduceConfig, resolve
+from horde_agent.reproduce import EXPERIMENTS, FURTHER, GROUPS, LATER, TUNING_SEED, ReproduceConfig
 from horde_agent.reproduce.experiment import Cell, Result, run_experiment
 from horde_agent.reproduce.page import write_page
-from horde_agent.reproduce.study import Study
+from horde_agent.reproduce.study import Scale, Study
 from horde_agent.runs.config import BadInput, is_file
 from horde_agent.runs.keeping.folder import own_version, versions, writable, write_json
 
+BACKENDS = ("simulator", "serial", "drops", "emulated")
+DEFAULT_SEEDS = {"quick": 1, "paper": 3}
+"""Number of seeds at each scale."""
 NO_FIGURES = "the figures of a reproduction need matplotlib: pip install -e '.[viz]'"
 
 
@@ -31,14 +37,10 @@ def run(config: ReproduceConfig) -> Path:
     Raises:
         BadInput: If a setting is invalid or the folder cannot be used; nothing is written then.
     """
-    config = resolve(config, (*EXPERIMENTS, *FURTHER))
+    study = _study(config)
     names = {"all": EXPERIMENTS, "later": LATER}.get(config.experiment, (config.experiment,))
     if importlib.util.find_spec("matplotlib") is None:
         raise BadInput(NO_FIGURES)
-    assert config.out is not None, "the config is resolved"
-    assert config.seeds is not None
-    scale: Any = config.scale
-    study = Study(config.out, scale, tuple(range(config.seeds)), config.backend, say, config.port)
     _claim_folder(study)
     for name in names:
         if _finished_result(study.out, name) is not None:
@@ -51,8 +53,36 @@ def run(config: ReproduceConfig) -> Path:
         result.write(study.folder(name) / "result.json")
         for claim in result.claims:
             say(f"{name}: {claim.verdict}: {claim.text}")
-        _draw(study, config)
-    return _draw(study, config)
+        _draw(study, config.experiment)
+    return _draw(study, config.experiment)
+
+
+def _study(config: ReproduceConfig) -> Study:
+    """Check the settings and fill in the defaults that depend on others."""
+    names, scale = (*EXPERIMENTS, *FURTHER, *GROUPS), config.scale
+    if not config.experiment:
+        raise BadInput(f"name an experiment: {', '.join(names)}")
+    _one_of("experiment", config.experiment, names)
+    _one_of("scale", scale, DEFAULT_SEEDS)
+    _one_of("backend", config.backend, BACKENDS)
+    if config.port is not None and config.backend not in ONE_AT_A_TIME:
+        raise BadInput(f"--port belongs to a real robot; the backend {config.backend!r} has none")
+    n_seeds = DEFAULT_SEEDS[scale] if config.seeds is None else config.seeds
+    if n_seeds < 1:
+        raise BadInput(f"--seeds must be at least 1, got {n_seeds}")
+    if n_seeds > TUNING_SEED:
+        raise BadInput(f"--seeds must be at most {TUNING_SEED}, got {n_seeds}: settings are chosen on later seeds")
+    out = Path("runs") / f"reproduce-{scale}" if config.out is None else config.out
+    if is_file(out):
+        raise BadInput(f"--out {out} is a file; name a folder")
+    return Study(out, cast(Scale, scale), tuple(range(n_seeds)), config.backend, say, config.port)
+
+
+def _one_of(what: str, value: str, known: Collection[str]) -> None:
+    if value not in known:
+        near = difflib.get_close_matches(value, known, n=1)
+        hint = f"; did you mean {near[0]!r}?" if near else ""
+        raise BadInput(f"unknown {what} {value!r}: choose {', '.join(known)}{hint}")
 
 
 def say(words: str) -> None:
@@ -92,11 +122,13 @@ def _finished_result(out: Path, name: str) -> Result | None:
         raise BadInput(f"{path} is damaged ({said}); remove it to run the experiment again") from None
 
 
-def _draw(study: Study, config: ReproduceConfig) -> Path:
+def _draw(study: Study, experiment: str) -> Path:
     """Write the page of every result that the folder holds."""
     results = [result for name in (*EXPERIMENTS, *FURTHER) if (result := _finished_result(study.out, name)) is not None]
+    words = ["horde", "reproduce", experiment, "--scale", study.scale, "--seeds", str(len(study.seeds))]
+    words += ["--backend", study.backend, *(["--port", study.port] if study.port else []), "--out", str(study.out)]
     facts: dict[str, Cell] = {
-        "command": _command(config),
+        "command": shlex.join(words),
         "scale": study.scale,
         "seeds": study.seed_list,
         "body": study.backend,
@@ -104,9 +136,3 @@ def _draw(study: Study, config: ReproduceConfig) -> Path:
         "wall time": duration(sum(result.seconds for result in results)),
     }
     return write_page(study.out, facts, results)
-
-
-def _command(config: ReproduceConfig) -> str:
-    words = ["horde", "reproduce", config.experiment, "--scale", config.scale, "--seeds", str(config.seeds)]
-    words += ["--backend", config.backend, *(["--port", config.port] if config.port else []), "--out", str(config.out)]
-    return shlex.join(words)
