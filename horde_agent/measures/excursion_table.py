@@ -106,14 +106,9 @@ class ExcursionTable:
         self._path, self._n_parts = path, max(self._n_parts, 1)
 
     def append(self, policy: str, step: int, online: float, demons: Integers, values: tuple[Floats, Floats]) -> None:
-        """Append an excursion; if the disk is full it waits in memory.
+        """Append an excursion of a policy, by its name, that began at `step`; if the disk is full it waits in memory.
 
-        Args:
-            policy: Name of the policy.
-            step: Step of its beginning.
-            online: Mean online NMSRE after it.
-            demons: Demons tested, positions in the Horde, shape (n,).
-            values: Their predictions and returns, both of shape (n,).
+        `online` is the mean online NMSRE after it; `values` are predictions and returns of the `demons`, all (n,).
         """
         k = [policy.name for policy in self.policies].index(policy)
         record = self._empty(1)

@@ -107,10 +107,7 @@ def variance_of(returns: Floats) -> Floats:
 def nmsre_at_rest(predictions: Floats, returns: Floats, variance: Floats) -> Floats:
     """Return the NMSRE of predictions made with fixed weights: mean squared error over variance, shape (n,).
 
-    Args:
-        predictions: Before each return, shape (n_returns, n), or of all of them, shape (n,).
-        returns: In the same units, shape (n_returns, n).
-        variance: Of these or more returns, shape (n,).
+    Predictions and returns are of shape (n_returns, n); the variance, (n,), is of these or more returns.
     """
     return normalise(((predictions - returns) ** 2).mean(axis=0), variance)
 

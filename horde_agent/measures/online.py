@@ -64,11 +64,7 @@ class UDE:
     """Unexpected demon error: |trace of rho delta| / (standard deviation of rho delta so far + 1e-6).
 
     With delta instead of rho delta, as first published, it does not settle off-policy: at rho = 0 the mean error need
-    not be 0.
-
-    Args:
-        n_demons: Number of demons.
-        beta0: Step size of the trace; White (2015) takes 10 alpha.
+    not be 0. The trace has the step size beta0; White (2015) takes 10 alpha.
 
     Source: White (2015), chapter 7.
     """

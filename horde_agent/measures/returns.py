@@ -61,16 +61,13 @@ class TruncatedReturn:
 def returns_along(
     cumulants: Floats, gamma: Floats | float, follows: Bools | None = None, last: Floats | float = 0.0
 ) -> Floats:
-    """Return the return from each row of a stream, truncated at gaps and at its end.
+    """Return the return from each row of a stream, (n_rows, ...), truncated at gaps and at its end; 0 at the end.
 
     Args:
         cumulants: c_t on reaching each row, shape (n_rows, ...).
         gamma: Constant continuations, a number or of shape (...); or those on reaching each row, shape (n_rows, ...).
         follows: True if the next row follows, shape (n_rows,); None if all but the last do.
         last: Return from the last row, if the stream continues.
-
-    Returns:
-        Returns in the shape and units of the cumulants; 0 if no row follows.
     """
     returns, gamma = np.zeros_like(cumulants), np.broadcast_to(gamma, cumulants.shape)
     returns[-1:] = last
@@ -120,12 +117,9 @@ class PolicyUnderTest(NamedTuple):
         return self.name if self.action == NO_ACTION else actions[self.action]
 
     def draw(self, rng: np.random.Generator, observation: Floats, tiles: Tiles) -> tuple[int, float]:
-        """Return an action of the policy in a state, and the probability with which it was drawn.
+        """Return an action of the policy, and the probability with which it was drawn.
 
-        Args:
-            rng: Source of the draw.
-            observation: In the environment's own units, shape (n_channels,).
-            tiles: Its active features, shape (n_active,).
+        The observation is in the environment's own units, shape (n_channels,); `tiles` are its features, (n_active,).
         """
         if self.action != NO_ACTION:
             return self.action, 1.0
@@ -241,13 +235,10 @@ class TestExcursion:
         *,
         terminated: bool = False,
     ) -> None:
-        """Add the term of the next observation.
+        """Add the term of the next observation, in the environment's units, shape (n_inputs,).
 
-        Args:
-            observation: In the environment's units, shape (n_inputs,).
-            tiles: Its active features, for questions that are not plain sums of channels.
-            predict_one: Returns another demon's prediction there, by its name.
-            terminated: True where the stream ended there: no further term can come.
+        Questions that are not plain sums of channels read its features, `tiles`, and `predict_one`, which returns
+        another demon's prediction there by its name. If the stream `terminated` there, no further term can come.
         """
         terms, gamma = observation[self._channel], self._gamma
         if self._others:
@@ -295,8 +286,7 @@ class TestExcursion:
     def rearrange(self, place: Integers) -> None:
         """Continue after demons were added or removed; removed ones are no longer tested.
 
-        Args:
-            place: New position of each former demon of the Horde, -1 if it was removed, shape (n_before,).
+        `place` is the new position of each former demon of the Horde, -1 if it was removed, shape (n_before,).
         """
         stays = np.flatnonzero(place[self.demons] >= 0)
         self.demons, self.predictions = place[self.demons[stays]], self.predictions[stays]

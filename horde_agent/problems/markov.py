@@ -68,14 +68,9 @@ class SmallMDP:
     def expectations(
         self, target: Floats, behaviour: Floats, features: Floats, gamma: float, lam: float
     ) -> Expectations:
-        """Return the expectations of off-policy GTD(lambda), trace rule "plain".
+        """Return the expectations of off-policy GTD(lambda) over features (S, n), trace rule "plain".
 
-        Args:
-            target: Target policy, shape (S, N).
-            behaviour: Behaviour policy, shape (S, N), which gives the distribution of states.
-            features: Phi, shape (S, n).
-            gamma: Constant continuation.
-            lam: Constant trace decay.
+        The policies are of shape (S, N); the behaviour gives the distribution of states.
 
         Source: the rho in the trace turn what follows a state into the target's own, so that with D = diag(d_b)
         E_b[delta e] = Phi' D (I - gamma lambda P)^{-1} (r + gamma P Phi theta - Phi theta); Maei (2011), chapter 7.

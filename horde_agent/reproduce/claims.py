@@ -46,10 +46,7 @@ class Mean(NamedTuple):
 
 
 def mean_ci(values: ArrayLike) -> Mean:
-    """Return the mean of independent runs (seeds) with its 95 % confidence interval by Student's t.
-
-    Args:
-        values: One per run, shape (n,), n at least 1.
+    """Return the mean of independent runs (seeds), shape (n,), with its 95 % confidence interval by Student's t.
 
     Raises:
         ValueError: If there is no value.
@@ -93,22 +90,12 @@ def rank_correlation(x: Floats, y: Floats) -> float:
 
 
 def join(values: Iterable[object], form: str = "") -> str:
-    """Return values in one format, with commas between them.
-
-    Example:
-        >>> join([0.5, 0.25], ".0%")
-        '50%, 25%'
-    """
+    """Return values in one format, with commas between them."""
     return ", ".join(format(value, form) for value in values)
 
 
 def format_means(values: Mapping[str, ArrayLike]) -> str:
-    """Return the means of independent runs, one value per run, shape (n,), with their intervals, by name.
-
-    Example:
-        >>> format_means({"TD": [1.0, 2.0, 3.0], "GTD": [0.5]})
-        'TD 2 ± 2.5; GTD 0.5'
-    """
+    """Return the means of independent runs, one value per run, shape (n,), by name: "TD 2 ± 2.5; GTD 0.5"."""
     return "; ".join(f"{name} {mean_ci(of_runs)}" for name, of_runs in values.items())
 
 

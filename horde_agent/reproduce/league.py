@@ -6,7 +6,7 @@ paper leaves other gradient-TD rules to future work (section 7).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -125,15 +125,11 @@ class Data(NamedTuple):
     chosen: dict[str, Entry]  # the best settings of each rule
     size: Size  # lengths of the lives
 
-    def default_beside(self, name: str) -> list[Score]:
-        """Return the default rule's scores, with its defaults, on the questions that a rule learned."""
+    def gains(self, name: str, scores: list[Score]) -> list[float]:
+        """Return the default rule's error, with its defaults, minus a rule's in each life, on that rule's questions."""
         stride = Entry(name).every(self.size) // Entry(DEFAULT).every(self.size)
-        return [score.of_every(stride) for score in self.defaults[DEFAULT]]
-
-
-def gains_over(of_default: Sequence[Score], scores: Sequence[Score]) -> list[float]:
-    """Return the default rule's error minus a rule's in each life; both scores are of the same questions."""
-    return [other.error - score.error for other, score in zip(of_default, scores, strict=True)]
+        pairs = zip(self.defaults[DEFAULT], scores, strict=True)
+        return [of_default.of_every(stride).error - score.error for of_default, score in pairs]
 
 
 def gather(study: Study) -> Data:
@@ -182,16 +178,15 @@ def better_rules(data: Data) -> dict[str, str]:
     found = {}
     for name in data.best:
         judged = {"default": data.defaults[name], data.chosen[name].settings: data.best[name]}
-        gains = {settings: _clear_gain(data.default_beside(name), scores) for settings, scores in judged.items()}
+        gains = {settings: _clear_gain(data.gains(name, scores), scores) for settings, scores in judged.items()}
         said = [f"{gain} ({settings})" for settings, gain in gains.items() if gain]
         if said:
             found[name] = f"{' and '.join(said)} on {len(data.best[name][0].nmsre)} questions"
     return found
 
 
-def _clear_gain(of_default: list[Score], scores: list[Score]) -> Mean | None:
+def _clear_gain(gains: list[float], scores: list[Score]) -> Mean | None:
     """Return the gain if it is positive in every life, with its interval above 0, and no demon diverged."""
-    gains = gains_over(of_default, scores)
     gain = mean_ci(gains)
     is_clear = len(gains) > 1 and min(gains) > 0 and gain.mean - gain.half_width > 0
     return gain if is_clear and all(score.sound.all() for score in scores) else None
@@ -224,17 +219,14 @@ REMARKS = (
 
 def pictures(data: Data, folder: Path) -> list[Figure]:
     """Draw by how much every rule is better than the default one on its questions, one dot per life."""
-
-    def gains(name: str, scores: list[Score]) -> list[float]:
-        return gains_over(data.default_beside(name), scores)
-
-    order = sorted(data.best, key=lambda name: max(np.mean(gains(name, s[name])) for s in (data.defaults, data.best)))
+    both = (data.defaults, data.best)
+    order = sorted(data.best, key=lambda name: max(np.mean(data.gains(name, scores[name])) for scores in both))
     canvas, (axes,) = new_canvas(9.0, 1.0 + 0.3 * len(order))
     for shift, colour, (label, scores) in zip(
         (0.15, -0.15), COLOURS, {"default settings": data.defaults, "best of the grid": data.best}.items(), strict=False
     ):
         for y, name in enumerate(order):
-            of_lives = gains(name, scores[name])
+            of_lives = data.gains(name, scores[name])
             axes.plot(of_lives, [y + shift] * len(of_lives), "o", color=colour, label=None if y else label)
     axes.axvline(0.0, color="0.5")
     named = [f"{name} ({len(data.best[name][0].nmsre)} questions)" for name in order]
@@ -263,14 +255,13 @@ def tables(data: Data) -> list[Table]:
 
 def _row(data: Data, name: str, settings: str, scores: list[Score]) -> dict[str, Cell]:
     """Return one rule's row; a diverged demon has no NMSRE."""
-    gains = gains_over(data.default_beside(name), scores)
     nmsre = [score.nmsre[score.sound & ~np.isnan(score.nmsre)] for score in scores]
     return {
         "rule": name,
         "settings": settings,
         "questions": len(scores[0].nmsre),
         "error": str(mean_ci([score.error for score in scores])),
-        "gain": str(mean_ci(gains)),
+        "gain": str(mean_ci(data.gains(name, scores))),
         "median NMSRE": float(np.mean([np.median(values) for values in nmsre])) if all(map(len, nmsre)) else None,
         "mean NMSRE": float(np.mean([values.mean() for values in nmsre])) if all(map(len, nmsre)) else None,
         "share below 1": float(np.mean([(values < 1).mean() for values in nmsre])) if all(map(len, nmsre)) else None,

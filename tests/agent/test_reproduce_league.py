@@ -52,8 +52,8 @@ def test_a_rule_on_fewer_questions_is_compared_with_the_default_on_the_same_ones
     first = Score(np.array([0.2]), np.ones(1, bool), np.ones(1), 1.0, 1.0)
     data = data_of(swift_td=[first] * 3)._replace(size=Size(1, 1, 1, 2, 9))
     data.defaults.update({"gtd": [both] * 3, "swift_td": [first] * 3})
-    assert [score.error for score in data.default_beside("swift_td")] == [0.1] * 3
-    assert [score.error for score in data.default_beside("td")] == [0.5] * 3
+    assert data.gains("swift_td", [first] * 3) == pytest.approx([-0.1] * 3)
+    assert data.gains("td", [both] * 3) == [0.0] * 3
     assert not league.better_rules(data)
 
 

@@ -72,7 +72,7 @@ class Offline(NamedTuple):
 def offline(life: NextingLife, chooses: range, test: range) -> Offline:
     """Return how well the off-line solutions predict the rows of `test`.
 
-    The first half are the rows before those of `chooses`, and these, on which each question's ridge is chosen.
+    The first half ends with the rows of `chooses`, on which each question's ridge is chosen.
     """
     fits, rest = range(1, chooses.start), range(chooses.stop, test.stop)
     mean = Moments(len(life.asked.scale))
