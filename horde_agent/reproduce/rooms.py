@@ -39,18 +39,8 @@ GRID = Grid(VARIANTS, 2.0 ** np.arange(-14.0, 0.0, 2.0), (0.0, 0.9, 1.0))
 CLIPPING = ("Tree Backup", "V-trace", "ABTD")
 UNCLIPPED = ("TD", "GTD", "TDRC", "HTD")
 TASKS = {"Rooms": False, "High Variance Rooms": True}
-
-
-class Size(NamedTuple):
-    """Steps, runs of each seed, tuning runs, and steps between two evaluations of the errors."""
-
-    steps: int
-    runs: int
-    tuning: int
-    every: int
-
-
-SIZES = {"paper": Size(50_000, 17, 34, 50), "quick": Size(5_000, 1, 1, 50)}
+N_RUNS, N_TUNING = {"paper": 17, "quick": 1}, {"paper": 34, "quick": 1}
+STEPS = {"paper": 50_000, "quick": 5_000}
 
 
 class Data(NamedTuple):
@@ -67,21 +57,19 @@ def build(high_variance: bool, _rng: np.random.Generator) -> Problem:
 
 def gather(study: Study) -> Data:
     """Learn by every rule and setting in both tasks."""
-    size = SIZES[study.scale]
     runs = {
-        task: Runs(functools.partial(build, high), value_error, size.steps, size.every, share_last=0.01)
+        task: Runs(functools.partial(build, high), value_error, STEPS[study.scale], every=50, share_last=0.01)
         for task, high in TASKS.items()
     }
-    return Data(*sweep(study, runs, GRID, size.runs, size.tuning))
+    return Data(*sweep(study, runs, GRID, N_RUNS[study.scale], N_TUNING[study.scale]))
 
 
 def settings(study: Study, data: Data) -> dict[str, Cell]:
     """Return everything needed to repeat the measurement."""
-    size = SIZES[study.scale]
     on_rim = [f"{task}: {join(found.on_rim())}" for task, found in zip(TASKS, data, strict=True) if found.on_rim()]
     return {
-        "runs of each seed": size.runs,
-        "steps": size.steps,
+        "runs of each seed": N_RUNS[study.scale],
+        "steps": STEPS[study.scale],
         "log2 alpha": join(np.log2(GRID.alphas), "g"),
         "lambda, zeta": join(GRID.lambdas, "g"),
         "alpha_w / alpha": f"{RATIO:g}, TDRC 1",

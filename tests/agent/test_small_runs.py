@@ -217,7 +217,7 @@ def published_data() -> tdrc.Data:
                 areas[steps, problem, rule] = np.array([bars.get(rule) or (20.0 if problem == "Baird" else 1.0)])
             areas[steps, problem, "TDRC"] = np.array([1.0])
     last = {key: np.array([0.02]) for key in areas}
-    return tdrc.Data(areas, last, {(p, r): 0.5 for p in tdrc.PROBLEMS for r in tdrc.RULES}, 1)
+    return tdrc.Data(areas, last, {(p, r): 0.5 for p in tdrc.PROBLEMS for r in tdrc.RULES})
 
 
 def test_the_claims_about_tdrc_hold_for_the_published_numbers_and_fail_for_others() -> None:

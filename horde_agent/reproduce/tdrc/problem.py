@@ -42,15 +42,8 @@ EXPONENTS = {
 }
 ADAGRAD_ALPHAS: Floats = 2.0 ** np.arange(-4.0, 1.0)
 
-
-class Size(NamedTuple):
-    """Reported runs of each seed, and runs from which AdaGrad's alpha is chosen."""
-
-    runs: int
-    tuning: int
-
-
-SIZES = {"paper": Size(200, 50), "quick": Size(10, 4)}
+N_RUNS, N_TUNING = {"paper": 200, "quick": 10}, {"paper": 50, "quick": 4}
+"""Runs of each seed, and runs on which AdaGrad's alpha is chosen."""
 
 
 def make_problem(name: str, _rng: object = None) -> Problem:
@@ -100,7 +93,6 @@ class Data(NamedTuple):
     area: dict[tuple[str, str, str], Floats]  # over all steps
     last: dict[tuple[str, str, str], Floats]  # at the end
     alpha: dict[tuple[str, str], float]  # AdaGrad's step size by problem and rule
-    n_runs: int  # runs of each seed
 
     def relative(self, steps: str, problem: str, rule: str) -> Floats:
         """Return the areas relative to TDRC's, one per seed."""
@@ -113,8 +105,7 @@ class Data(NamedTuple):
 
 def gather(study: Study) -> Data:
     """Choose AdaGrad's alphas on the tuning seed, then measure on the others."""
-    size = SIZES[study.scale]
-    seeds = {TUNING_SEED: size.tuning} | dict.fromkeys(study.seeds, size.runs)
+    seeds = {TUNING_SEED: N_TUNING[study.scale]} | dict.fromkeys(study.seeds, N_RUNS[study.scale])
     runs = {name: Runs(partial(make_problem, name), partial(root_mspbe, name), STEPS[name], EVERY) for name in PROBLEMS}
     jobs = {
         (name, seed): Job(f"{name}, seed {seed}", score, (runs[name], batches(name), seed, n), STEPS[name] * n)
@@ -131,13 +122,13 @@ def gather(study: Study) -> Data:
                 of_seeds = [found[name, seed][batch] for seed in study.seeds]
                 area[steps, name, rule] = np.array([scores.area[learner].mean() for scores in of_seeds])
                 last[steps, name, rule] = np.array([scores.last[learner].mean() for scores in of_seeds])
-    return Data(area, last, alpha, size.runs)
+    return Data(area, last, alpha)
 
 
-def settings(_study: Study, data: Data) -> dict[str, Cell]:
+def settings(study: Study, _data: Data) -> dict[str, Cell]:
     """Return everything needed to repeat the measurement."""
     return {
-        "runs of each seed": data.n_runs,
+        "runs of each seed": N_RUNS[study.scale],
         "lambda": 0,
         "alpha_w / alpha": 1,
         "beta": 1,
