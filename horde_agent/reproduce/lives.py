@@ -22,7 +22,7 @@ from horde_agent.horde import Horde
 from horde_agent.interface import Interface
 from horde_agent.life.bodies import ONE_AT_A_TIME, LampMove, make_body
 from horde_agent.life.excursions import ExcursionConfig
-from horde_agent.life.life import Life, LifeHooks
+from horde_agent.life.life import Life, Observer
 from horde_agent.life.worker import InPlace
 from horde_agent.policies import BehaviourPolicy, StickyRandom
 from horde_agent.questions import excursions, nexting
@@ -72,12 +72,12 @@ def compiled_horde(interface: Interface, questions: Sequence[GVF], **options: An
 
 
 def watched_life(
-    env: Any, horde: Horde, behaviour: Any, seed: int | np.random.Generator, interface: Interface, hook: LifeHooks
+    env: Any, horde: Horde, behaviour: Any, seed: int | np.random.Generator, interface: Interface, observer: Observer
 ) -> Life:
-    """Return a life without test excursions that learns in this thread; `hook` watches it."""
+    """Return a life without test excursions that learns in this thread; `observer` watches it."""
     rng, tests = np.random.default_rng(seed), ExcursionConfig(0.0)
     options: dict[str, Any] = {"interface": interface, "excursions": tests, "worker": InPlace()}
-    return Life(env, horde, behaviour, rng, observers=[hook], **options)
+    return Life(env, horde, behaviour, rng, observers=[observer], **options)
 
 
 def simulate_lives(study: Study, wanted: Sequence[LifeSpec]) -> dict[int, Path]:

@@ -42,7 +42,8 @@ def test_the_normal_behaviour_alternates_rotations_and_stops_with_true_probabili
 
 
 def test_a_curious_robot_follows_the_more_surprised_question_above_the_threshold() -> None:
-    behaviour, rng = Curious(Bouts((CW, CCW), STOP), (CW, CCW), 0.5), np.random.default_rng(0)
+    behaviour, rng = Curious(Bouts((CW, CCW), STOP), (CW, CCW), Size(1, 1, 1)), np.random.default_rng(0)
+    behaviour.threshold = 0.5
     behaviour.drive = np.array([0.5, 0.4])
     assert behaviour.draw(rng, *NOTHING) == (STOP, 1.0)
     assert behaviour.followed == NORMAL

@@ -86,34 +86,6 @@ class Bouts:
         self._action, self._left = self.stop, STOP_STEPS
 
 
-class Curious:
-    """Follow the target policy of the question with the largest drive, if it is above a threshold; else be normal.
-
-    Attributes:
-        actions: Of the questions' policies.
-        drive: Of each question, shape (2,), set from outside.
-        threshold: Of the drive.
-        followed: Question of the last followed policy, or `NORMAL`.
-    """
-
-    def __init__(self, normal: Bouts, actions: tuple[int, ...], threshold: float = np.inf) -> None:
-        self._normal, self.actions, self.threshold = normal, actions, threshold
-        self.drive, self.followed = np.zeros(2), NORMAL
-
-    def draw(self, rng: np.random.Generator, *_state: Any) -> tuple[int, float]:
-        """Return the next action and its probability, whatever the state."""
-        first = int(self.drive.argmax())
-        self.followed = first if self.drive[first] > self.threshold else NORMAL
-        if self.followed == NORMAL:
-            return self._normal.draw(rng)
-        self._normal.forget()
-        return (self.actions[first], FOLLOW) if rng.random() < FOLLOW else (self._normal.stop, 1.0 - FOLLOW)
-
-    def forget(self) -> None:
-        """Begin with a stop."""
-        self._normal.forget()
-
-
 class Record(NamedTuple):
     """One life."""
 
@@ -130,19 +102,38 @@ TEST_STEPS, SCORED = 50, slice(10, 30)
 """Steps of a test, and those of its predictions that are scored: at full speed, with 20 or more terms of the return."""
 
 
-class Watch(LifeHooks):
-    """Measures the drive after each learning step and records the life; `is_tested`: tests the changed question.
+class Curious(LifeHooks):
+    """Follow the target policy of the question with the largest drive, if it is above a threshold; else be normal.
+
+    It measures the drive after each learning step and records the life; `is_tested`: it tests the changed question.
 
     Attributes:
+        drive: Of each question, shape (2,).
+        threshold: Of the drive.
         by_ude: Whether the drive is the UDE, not the mean |rho delta|.
+        followed: Question of the last followed policy, or `NORMAL`.
     """
 
-    def __init__(self, behaviour: Curious, size: Size, *, is_tested: bool) -> None:
-        self._behaviour, self._size, self._is_tested = behaviour, size, is_tested
-        self._ude, self._mean, self.by_ude = UDE(2, BETA0), UnbiasedTrace(2, BETA0), True
-        self._n, n_steps = 0, size.before + size.after
+    def __init__(self, normal: Bouts, actions: tuple[int, ...], size: Size, *, is_tested: bool = False) -> None:
+        self._normal, self._actions, self._size, self._is_tested = normal, actions, size, is_tested
+        self.drive, self.threshold, self.by_ude, self.followed = np.zeros(2), np.inf, True, NORMAL
+        self._ude, self._mean, self._n = UDE(2, BETA0), UnbiasedTrace(2, BETA0), 0
+        n_steps = size.before + size.after
         self._drive, self._chosen = np.zeros((n_steps, 2)), np.zeros((n_steps, 2), dtype=np.int64)
         self._tests: list[tuple[int, float]] = []
+
+    def draw(self, rng: np.random.Generator, *_state: Any) -> tuple[int, float]:
+        """Return the next action and its probability, whatever the state."""
+        first = int(self.drive.argmax())
+        self.followed = first if self.drive[first] > self.threshold else NORMAL
+        if self.followed == NORMAL:
+            return self._normal.draw(rng)
+        self._normal.forget()
+        return (self._actions[first], FOLLOW) if rng.random() < FOLLOW else (self._normal.stop, 1.0 - FOLLOW)
+
+    def forget(self) -> None:
+        """Begin with a stop."""
+        self._normal.forget()
 
     def before_step(self, life: Life) -> None:
         """Test the changed question if it is due."""
@@ -152,16 +143,15 @@ class Watch(LifeHooks):
 
     def after_step(self, event: StepEvent) -> None:
         """Update the drive."""
-        life, k = event.life, event.row.step
+        life, k, action = event.life, event.row.step, event.row.action
         if event.row.phase != Phase.BEHAVE:
             return
         if life.student.learning_steps > self._n:
             self._n = life.student.learning_steps
             self._ude.update(life.horde.td_error, life.horde.rho)
             self._mean.update(np.abs(life.horde.td_error * life.horde.rho))
-        self._drive[k] = self._behaviour.drive = self._ude.value() if self.by_ude else self._mean.value.copy()
-        actions, action = self._behaviour.actions, event.row.action
-        self._chosen[k] = actions.index(action) if action in actions else NORMAL, self._behaviour.followed
+        self._drive[k] = self.drive = self._ude.value() if self.by_ude else self._mean.value.copy()
+        self._chosen[k] = self._actions.index(action) if action in self._actions else NORMAL, self.followed
 
     def record(self) -> Record:
         """Return the life."""
@@ -192,25 +182,25 @@ def live(seed: int, kinds: tuple[str, str], size: Size) -> list[Record]:
     The planar simulator is used; its friction and motors are the same as PyBullet's.
     """
     state: State = {}
-    behaviour = watch = None
+    curious: Curious | None = None
     records = []
     for kind in kinds:
         env, interface, horde, actions = _new_robot(seed, size, is_noise=kind.startswith("noise"))
-        if behaviour is None or watch is None:
-            behaviour = Curious(Bouts(actions, interface.actions.index("stop")), actions)
-            watch = Watch(behaviour, size, is_tested=kind == "curious")
-        with watched_life(env, horde, behaviour, seed, interface, watch) as life:
+        if curious is None:
+            normal = Bouts(actions, interface.actions.index("stop"))
+            curious = Curious(normal, actions, size, is_tested=kind == "curious")
+        with watched_life(env, horde, curious, seed, interface, curious) as life:
             if state:
                 life.restore(state)
             else:
                 life.run(size.before)
-                state, other = life.state(), deepcopy((behaviour, watch))
-            watch.by_ude = kind != "noise, |delta|"
-            behaviour.threshold = np.inf if kind == "twin" else THRESHOLD if watch.by_ude else DELTA_THRESHOLD
+                state, other = life.state(), deepcopy(curious)
+            curious.by_ude = kind != "noise, |delta|"
+            curious.threshold = np.inf if kind == "twin" else THRESHOLD if curious.by_ude else DELTA_THRESHOLD
             life.run(size.after)
         env.close()
-        records.append(watch.record())
-        behaviour, watch = other
+        records.append(curious.record())
+        curious = other
     return records
 
 

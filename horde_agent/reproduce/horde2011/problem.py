@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from horde_agent.gvf import GVF, Channel, StateFunction
 from horde_agent.horde import Horde, LearnerConfig
 from horde_agent.interface import Interface
 from horde_agent.life.bodies import make_body
-from horde_agent.life.life import LifeHooks, StepEvent
+from horde_agent.life.life import StepEvent
 from horde_agent.life.robot import RobotBody
 from horde_agent.policies import ConstantAction, Greedy, Policy, PolicyFunction, StickyRandom, Uniform, draw_from
 from horde_agent.record import Phase
@@ -47,22 +45,6 @@ class Size(NamedTuple):
 
 
 SIZES = {"paper": Size(61_200, 200), "quick": Size(900, 16)}
-
-
-class StepTable(LifeHooks):
-    """Collects the numbers, a tuple, that a function returns after each step of the behaviour."""
-
-    def __init__(self, measure: Callable[[StepEvent], tuple[Any, ...]]) -> None:
-        self._measure, self._rows = measure, list[tuple[Any, ...]]()
-
-    def after_step(self, event: StepEvent) -> None:
-        """Add a row."""
-        if event.row.phase == Phase.BEHAVE:
-            self._rows.append(self._measure(event))
-
-    def columns(self) -> list[NDArray[Any]]:
-        """Return the columns, each of shape (n_steps,)."""
-        return [np.array(column) for column in zip(*self._rows, strict=True)]
 
 
 def longest_stretch(is_taken: Bools) -> int:
@@ -199,16 +181,19 @@ def wander(_study: Study, seed: int, size: Size) -> Wandering:
     ]
     horde = new_horde(interface, asked, config=LearnerConfig(step_size=STEP_SIZE))
     rng = np.random.default_rng(seed)
+    steps: list[tuple[bool, bool, float]] = []
 
-    def measure(event: StepEvent) -> tuple[bool, bool, float]:
-        """Return whether the actions of the target policies are taken, and the processor's time."""
-        action, values = event.row.action, horde.action_values("light", interface.encode(event.row.observation))
-        return action == forward, action == int(values.argmax()), time.process_time()
+    def measure(event: StepEvent) -> None:
+        """Note whether the actions of the target policies are taken, and the processor's time."""
+        row = event.row
+        if row.phase == Phase.BEHAVE:
+            values = horde.action_values("light", interface.encode(row.observation))
+            steps.append((row.action == forward, row.action == int(values.argmax()), time.process_time()))
 
-    steps, began, block = StepTable(measure), time.process_time(), min(1_000, size.life // 6)
-    with watched_life(env, horde, Wanderer(n), rng, interface, steps) as life:
+    began, block = time.process_time(), min(1_000, size.life // 6)
+    with watched_life(env, horde, Wanderer(n), rng, interface, measure) as life:
         life.run(size.life)
-    *are_taken, at_s = steps.columns()
+    *are_taken, at_s = map(np.array, zip(*steps, strict=True))
     ms = 1e3 * np.diff(at_s[block - 1 :: block], prepend=began) / block
     longest = np.array([longest_stretch(is_taken) for is_taken in are_taken])
     tester = Tester(env, horde, interface, rng)
@@ -300,17 +285,19 @@ def spin(_study: Study, seed: int, size: Size) -> Stops:
     asked = [GVF("rest", policy, one_per_step, until_rest(interface), lam=LAM)]
     horde = new_horde(interface, asked, config=LearnerConfig(step_size=STOP_STEP_SIZE))
     is_moving, no_tiles = until_rest(interface), np.zeros(0, dtype=np.int64)
+    steps: list[tuple[bool, bool, float]] = []
 
-    def measure(event: StepEvent) -> tuple[bool, bool, float]:
-        """Return whether the robot stops and whether it still moves, and its prediction."""
-        moves = is_moving(event.row.observation.astype(np.float64), no_tiles) > 0
-        return event.row.action == behaviour.stop, moves, float(event.life.student.predictions[0])
+    def measure(event: StepEvent) -> None:
+        """Note whether the robot stops and whether it still moves, and its prediction."""
+        row = event.row
+        if row.phase == Phase.BEHAVE:
+            moves = is_moving(row.observation.astype(np.float64), no_tiles) > 0
+            steps.append((row.action == behaviour.stop, moves, float(event.life.student.predictions[0])))
 
-    steps = StepTable(measure)
-    with watched_life(env, horde, behaviour, seed, interface, steps) as life:
+    with watched_life(env, horde, behaviour, seed, interface, measure) as life:
         life.run(size.life)
     env.close()
-    stops, moves, predicted = steps.columns()
+    stops, moves, predicted = map(np.array, zip(*steps, strict=True))
     rests, begins = np.flatnonzero(~moves), np.flatnonzero(stops & ~np.append(False, stops[:-1]) & moves)
     begins = begins[begins < rests.max(initial=-1)]
     ends = rests[np.searchsorted(rests, begins)]
