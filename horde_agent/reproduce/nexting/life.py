@@ -278,4 +278,5 @@ def learn_life(
     if len(errors) < n_windows:
         score()
     online, frozen, zero = np.reshape(errors, (-1, 3, n_demons)).swapaxes(0, 1)
-    return Learned(online, frozen, zero, moments.variance(), np.array(ms), sound_demons(horde))
+    variance = moments.variance() if n_windows else np.full(n_demons, np.nan)
+    return Learned(online, frozen, zero, variance, np.array(ms), sound_demons(horde))
