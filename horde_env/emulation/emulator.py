@@ -27,7 +27,7 @@ class RobotEmulator:
         robot: Its program and body, switched on, with `n_cycles` and `pose` (metres, radians). `receive(data, errors)`
             passes bytes from the line, with the error flags set by damage to them; `cycle(look)` runs one tick and
             returns the bytes that it sends, which without `look` may be an earlier packet, if the motion stays the
-            same. It may have `wake()` and `press(button)`.
+            same; `close()` frees it. It may have `wake()` and `press(button)`.
         faults: Its faults.
         delays: An endless sequence of each packet's delay after its tick, in seconds.
         tick_s: Duration of a tick, in seconds.
