@@ -91,11 +91,7 @@ class Feedback:
         return np.asarray(np.clip((y - self.low) / (self.high - self.low), 0.0, 1.0))
 
     def demons(self, names: Sequence[str]) -> Integers:
-        """Return the indices among a Horde's `names` of the questions that are fed back, shape (n,).
-
-        Raises:
-            ValueError: If one is missing.
-        """
+        """Return the indices of the questions in a Horde's `names`, shape (n,); raise ValueError if one is missing."""
         index = {name: i for i, name in enumerate(names)}
         missing = [name for name in self.names if name not in index]
         if missing:

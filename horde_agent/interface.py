@@ -56,11 +56,7 @@ class Scaler:
     spread: float = 1.0
 
     def __call__(self, observation: NDArray[Any]) -> Floats:
-        """Return the observation scaled and clipped, float64, shape (n_inputs,); NaN stays NaN.
-
-        Raises:
-            ValueError: If `observation` has a wrong shape.
-        """
+        """Return the observation scaled and clipped, float64, shape (n_inputs,), which it must have; NaN stays NaN."""
         x = np.asarray(observation, dtype=np.float64)
         if x.shape != self.low.shape:
             raise ValueError(f"observation must have shape {self.low.shape}, not {x.shape}")
@@ -147,11 +143,7 @@ class Interface:
         return tuple(i for i, channel in enumerate(self.channels) if channel.is_sensor)
 
     def index(self, name: str) -> int:
-        """Return the position of a channel in the observation.
-
-        Raises:
-            ValueError: If there is no such channel.
-        """
+        """Return the position of a channel in the observation; raise ValueError if there is no such channel."""
         if name not in self.names:
             raise ValueError(f"unknown channel {name!r}; there are {', '.join(self.names)}")
         return self.names.index(name)

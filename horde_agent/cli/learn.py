@@ -118,8 +118,8 @@ def _resuming(
 ) -> Robot:
     """Return a job that continues the life of a robot, with other questions if the command says so."""
     resumed = resumption(folder)
-    if command.steps is None and resumed.facts.get("steps") is not None:
-        config = replace(config, steps=resumed.facts["steps"])
+    if command.steps is None and resumed.steps is not None:
+        config = replace(config, steps=resumed.steps)
     config = replace(config, shards=resumed.shards or config.shards, ray=command.ray or config.ray)
     if command.shards is not None and (config.shards is None or command.shards not in ("auto", config.shards)):
         where = "one Horde" if config.shards is None else f"{config.shards} shards"

@@ -7,7 +7,7 @@ and the run continues after a gap.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -27,33 +27,16 @@ _SHARDED = "life/student/horde/own/sharded"  # what a `ShardedHorde` stores, in 
 
 
 class Resumption(NamedTuple):
-    """The snapshot to resume from."""
+    """The snapshot to resume from; without one the run is replayed from its start."""
 
-    step: int  # the snapshot's step; 0 without a snapshot: the run is replayed from its start
-    state: State  # the snapshot's arrays; empty without a snapshot
-    facts: dict[str, Any]  # the snapshot's manifest
     notes: tuple[str, ...]  # messages for the user
-
-    @property
-    def n_rows(self) -> int:
-        """Number of recorded rows at the snapshot."""
-        return int(self.facts.get("n_rows", 0))
-
-    @property
-    def shards(self) -> str | None:
-        """Number of shards; None for a single Horde, or without a snapshot."""
-        sharded = self.state.get(_SHARDED)
-        return None if sharded is None else str(untext(sharded)["n_shards"])
-
-    @property
-    def changes(self) -> list[dict[str, Any]]:
-        """Questions added and removed before the snapshot."""
-        return list(self.facts.get("changes", ()))
-
-    @property
-    def lived_s(self) -> float:
-        """Duration of the run at the snapshot, in seconds."""
-        return float(self.facts.get("wall_s", 0.0))
+    state: State  # arrays of the snapshot
+    step: int = 0  # its step
+    n_rows: int = 0  # recorded rows at the snapshot
+    changes: Sequence[dict[str, Any]] = ()  # questions added and removed before it
+    lived_s: float = 0.0  # duration of the run until then
+    steps: int | None = None  # as requested then
+    shards: str | None = None  # their number; None for a single Horde
 
 
 def settings(folder: RunFolder, steps: int | None) -> LearnConfig:
@@ -94,8 +77,8 @@ def resumption(folder: RunFolder) -> Resumption:
     for path in snapshots.found(folder.checkpoint):
         try:
             snapshot = snapshots.read(path)
-            if (sharded := snapshot.state.get(_SHARDED)) is not None:
-                own = untext(sharded)
+            own = untext(snapshot.state[_SHARDED]) if _SHARDED in snapshot.state else None
+            if own is not None:
                 check_snapshots(folder.shards, own["life"], own["at"], own["n_shards"])
         except snapshots.SnapshotDamaged as error:
             notes.append(f"{error}; using the previous snapshot.")
@@ -103,9 +86,14 @@ def resumption(folder: RunFolder) -> Resumption:
         except snapshots.SnapshotOfAnother as error:
             raise BadInput(str(error)) from None
         _check_inputs(folder, snapshot)
-        return Resumption(int(snapshot.facts["step"]), snapshot.state, snapshot.facts, (*notes, *_changed(snapshot)))
+        step, n_rows, changes, wall_s, steps = (
+            snapshot.facts[name] for name in ("step", "n_rows", "changes", "wall_s", "steps")
+        )
+        shards = None if own is None else str(own["n_shards"])
+        noted = (*notes, *_changed(snapshot))
+        return Resumption(noted, snapshot.state, step, n_rows, changes, wall_s, steps, shards)
     notes.append("There is no intact snapshot: the run is replayed from its start.")
-    return Resumption(0, {}, {}, tuple(notes))
+    return Resumption(tuple(notes), {})
 
 
 def refuse_over(folder: RunFolder, resumed: Resumption, steps: int | None) -> None:
@@ -153,7 +141,7 @@ def _changed(snapshot: snapshots.Snapshot) -> list[str]:
 # ---- added and removed questions -------------------------------------------------------------------------------------
 
 
-def change(life: Life, interface: Interface, folder: RunFolder, changes: list[dict[str, Any]]) -> None:
+def change(life: Life, interface: Interface, folder: RunFolder, changes: Sequence[dict[str, Any]]) -> None:
     """Repeat recorded additions and removals of questions."""
     for one in changes:
         if "add" in one:

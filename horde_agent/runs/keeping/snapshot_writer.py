@@ -49,7 +49,7 @@ class SnapshotWriter(LifeHooks):
     def __init__(self, run: Run, recorder: Recorder, sampler: Sampler, resumed: Resumption | None) -> None:
         self._run, self._recorder, self._sampler = run, recorder, sampler
         self._every_s = seconds(run.config.snapshot_every)
-        self.changes = resumed.changes if resumed else []
+        self.changes = list(resumed.changes) if resumed else []
         self._version, self._versions = own_version(), versions()  # at the start: an upgrade may follow
         self.pending: Callable[[], list[dict[str, Any]]] | None = None
         self._began, self.lived_before_s = time.monotonic(), resumed.lived_s if resumed else 0.0
