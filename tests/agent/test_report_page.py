@@ -170,19 +170,6 @@ def test_a_dash_stands_for_what_is_not_known(tmp_path: Path) -> None:
     assert "<b>-</b><span>mean NMSRE</span>" in page
 
 
-@pytest.mark.parametrize(
-    ("facts", "said"),
-    [
-        (None, ""),
-        ({"valid_after_updates": 1e4, "n_valid": 3, "n_not_yet_valid": 1_200}, "3 are valid, 1,200 are not yet."),
-        ({"valid_after_updates": 1e4, "n_valid": 1_203, "n_not_yet_valid": 0}, "1,203 are valid, none is not yet."),
-    ],
-)
-def test_the_page_says_how_many_estimates_are_valid(facts: dict[str, Any] | None, said: str) -> None:
-    assert pictures.validity(facts).endswith(said)
-    assert bool(pictures.validity(facts)) is bool(said)
-
-
 # ---- pictures --------------------------------------------------------------------------------------------------------
 
 

@@ -306,12 +306,11 @@ def _mspbe_section(folder: RunFolder, stream: Stream | None, facts: dict[str, An
         "mspbe.png",
         "The scalar estimate of the mean squared projected Bellman error, averaged over all questions that have not "
         "diverged. It starts at 0 and rises while the secondary weights w learn. The MSPBE is never negative, but the "
-        "estimate can be while w lags behind theta: read negative values as near 0. " + validity(facts),
+        "estimate can be while w lags behind theta: read negative values as near 0. " + _validity(facts),
     )
 
 
-def validity(facts: dict[str, Any] | None) -> str:
-    """Return a sentence on how many MSPBE estimates are valid; empty if it is unknown."""
+def _validity(facts: dict[str, Any] | None) -> str:
     if facts is None or facts["valid_after_updates"] is None:
         return ""
     not_yet = "none is" if not facts["n_not_yet_valid"] else f"{facts['n_not_yet_valid']:,} are"
