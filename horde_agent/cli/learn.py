@@ -194,10 +194,14 @@ def _finish(job: Job) -> None:
 
 def _end_page(page: LivePage, job: Job, *, is_error: bool) -> None:
     """End the live page: at Ctrl-C in a terminal, at once after an error or a signal or without a terminal."""
+
+    def stay() -> None:
+        job.say(f"the page stays at {page.address} until Ctrl-C")
+        page.wait()
+
     try:
         if not is_error and not job.signals.seen and _is_at_terminal():
-            job.say(f"the page stays at {page.address} until Ctrl-C")
-            job.signals.wait_after_end(page.wait)
+            job.signals.wait_after_end(stay)  # which prints too: Ctrl-C right after the line ends the page
     finally:
         page.close()
 
