@@ -58,8 +58,9 @@ def warm_up(horde: AnyHorde, interface: Interface, n_streams: int = 1) -> float:
     began = time.perf_counter()
     # A question of each policy, and enough of them for the threads to share the work: both choose the kernels.
     n = -(-_SHARED_WORK // interface.coder.n_active)
-    few = [*{id(q.target_policy): q for q in horde.questions}.values()][:8]
-    few += horde.questions[:: max(horde.n_demons // n, 1)]
+    few = [*horde.questions[:: max(horde.n_demons // n, 1)]]
+    if len(few) < horde.n_demons:
+        few += [*{id(q.target_policy): q for q in horde.questions}.values()][:8]
     few = [replace(q, name=f"{i}", cumulant=lambda *_: 0.0, target_policy=_alone(q)) for i, q in enumerate(few)]
     small = Horde(few, n_features=interface.coder.n_features, n_active=interface.coder.n_active, config=horde.config)
     middle = np.full(len(interface.channels), 0.5, dtype=np.float32)
