@@ -75,7 +75,10 @@ def control() -> list[GVF]:
 
 @pytest.fixture
 def narrow(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Make blocks of at most 48 lanes, whose kernels compile in a third of the time; single precision has wide ones."""
+    """Make blocks of at most 48 lanes, whose kernels compile in a third of the time; single precision has wide ones.
+
+    Every test in double precision needs it: without, it alone compiles wide ones, 40 s for each rule.
+    """
     monkeypatch.setattr(layout, "WIDEST", 48)
 
 
@@ -350,6 +353,7 @@ def test_a_function_that_raises_in_a_shard_raises_here(cluster: LocalCluster) ->
 # ---- snapshots -----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.usefixtures("narrow")
 @MODES
 @pytest.mark.parametrize(("make", "has_folder"), [(constant_questions, False), (mixed, True), (control, True)])
 def test_a_restored_horde_continues_to_the_same_bits(

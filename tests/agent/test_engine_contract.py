@@ -274,7 +274,8 @@ def assert_running_sums_are_exact(engine: SpanEngine, when: str) -> None:
 # ---- against the oracle ---------------------------------------------------------------------------------------------
 
 SHORT = pytest.mark.kernels
-LENGTHS = [pytest.param(0, 150, marks=SHORT), (1, 150), (2, 150), (3, 400), (9, 1_100)]
+HALF = 2 if numba.config.DISABLE_JIT else 1  # type: ignore[attr-defined]  # interpreted, a step takes 100 times as long
+LENGTHS = [pytest.param(0, 150 // HALF, marks=SHORT), (1, 150), (2, 150), (3, 400), (9, 1_100)]
 
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")  # interpreted, NumPy warns of inf - inf
@@ -360,7 +361,7 @@ def test_a_stream_may_begin_again_and_again(setup: Setup, n_learned: int) -> Non
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")  # interpreted, NumPy warns of inf - inf
 @IN_ALL
 @W_RULES
-@pytest.mark.parametrize(("seed", "n_turns"), [(0, 60), pytest.param(1, 30, marks=SHORT)])
+@pytest.mark.parametrize(("seed", "n_turns"), [(0, 60), pytest.param(1, 30 // HALF, marks=SHORT)])
 def test_streams_have_traces_of_their_own_and_share_the_weights(
     setup: Setup, w_rule: str, seed: int, n_turns: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

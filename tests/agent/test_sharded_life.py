@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -29,6 +30,7 @@ from tests.agent.kills import differences, lived_with_kills, rows_of
 pytest.importorskip("ray")
 
 LIFE = "learn --physics planar --seed 3 --snapshot-every never"
+OFTEN = LIFE.replace("never", "0.1s")
 STEPS = 1_500
 
 
@@ -46,9 +48,9 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def sharded(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The same run in two shards."""
+    """The same run in two shards, with snapshots before its last."""
     run = tmp_path_factory.mktemp("runs") / "sharded"
-    assert horde(LIFE, f"--steps {STEPS} --shards 2 --out {run}") == 0
+    assert horde(OFTEN, f"--steps {STEPS} --shards 2 --out {run}") == 0
     return run
 
 
@@ -91,6 +93,7 @@ tested = false
 [[family]]
 policies = ["forward"]
 gammas = [0.5]
+groups = ["light"]
 algorithm = "tidbd:meta=0.005"
 """
 
@@ -106,7 +109,7 @@ def test_a_life_of_several_rules_that_follows_a_found_policy_is_the_same_in_shar
     assert horde(f"resume {tmp_path}/many --steps 300") == 0
     assert differences(tmp_path / "many", tmp_path / "one") == []
     shards = json.loads((tmp_path / "many" / "details.json").read_text())["shards"]
-    assert sum(shard["n_demons"] for shard in shards) == 56
+    assert sum(shard["n_demons"] for shard in shards) == 7
     assert left_over() == []
 
 
@@ -138,7 +141,6 @@ def test_doctor_puts_a_damaged_snapshot_of_a_shard_aside_and_the_one_before_is_u
 ) -> None:
     """A bit flips in the weights of shard 1: `resume` refuses and names `horde doctor`."""
     run = Path(shutil.copytree(sharded, tmp_path / "run"))
-    assert horde(f"resume {run} --steps {STEPS + 200}") == 0
     (run / "summary.json").unlink()
     sound = [finding for finding in examine(run) if finding.what.startswith("shards/")]
     assert [finding.what.split("/")[2] for finding in sound] == ["shard-0000"] * 2 + ["shard-0001"] * 2
@@ -147,16 +149,15 @@ def test_doctor_puts_a_damaged_snapshot_of_a_shard_aside_and_the_one_before_is_u
     data = bytearray(theta.read_bytes())
     data[-1] ^= 1
     theta.write_bytes(data)
-    capsys.readouterr()
-    assert horde(f"resume {run}") == 2
+    assert horde(f"resume {run} --steps {STEPS}") == 2
     assert "horde doctor" in capsys.readouterr().err
     wrong = [finding for finding in examine(run) if finding.what.startswith("shards/") and not finding.is_sound]
     assert [theta.parent.name in finding.what and finding.is_repaired for finding in wrong] == [True]
-    assert horde(f"resume {run} --steps {STEPS + 200}") == 0
-    assert f"resumed at step {STEPS:,}" in capsys.readouterr().err
-    other = Path(shutil.copytree(whole, tmp_path / "other"))
-    assert horde(f"resume {other} --steps {STEPS + 200}") == 0
-    assert differences(run, other) == []
+    assert horde(f"resume {run} --steps {STEPS}") == 0
+    resumed = re.search(r"resumed at step ([\d,]+)", capsys.readouterr().err)
+    assert resumed is not None
+    assert 0 < int(resumed[1].replace(",", "")) < STEPS
+    assert differences(run, whole) == []
 
 
 def test_missing_tables_are_learned_again_without_a_cluster(
@@ -239,7 +240,7 @@ def shards_of(process: subprocess.Popen[str]) -> list[int]:
 def test_after_a_shard_is_killed_horde_resume_continues_to_the_same_bits(whole: Path, tmp_path: Path) -> None:
     """SIGKILL to one shard: the run ends with one sentence that names it; after the resume all tables are the same."""
     run = tmp_path / "killed"
-    words = [*LIFE.replace("never", "0.2s").split(), f"--steps={STEPS}", "--shards=2", f"--out={run}"]
+    words = [*OFTEN.split(), f"--steps={STEPS}", "--shards=2", f"--out={run}"]
     with subprocess.Popen(
         [sys.executable, "-m", "horde_agent.cli", *words], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
     ) as process:
@@ -287,8 +288,7 @@ def test_a_signal_ends_a_sharded_run_with_its_tables_and_processes(number: int, 
 def test_a_killed_driver_is_resumed_to_the_same_bits(tmp_path: Path) -> None:
     words = ["--physics", "planar", "--seed", "3", "--steps", "12000", "--snapshot-every", "1s"]
     run = tmp_path / "killed"
-    killed = lived_with_kills(run, [*words, "--shards", "2"], np.random.default_rng(0), kills=3, span_s=2.0)
-    assert killed.n_kills == 3
+    assert lived_with_kills(run, [*words, "--shards", "2"], np.random.default_rng(0), kills=3, span_s=2.0) == 3
     assert horde("learn", *words, f"--out {tmp_path / 'whole'}") == 0
     assert differences(run, tmp_path / "whole") == []
     assert not [p for p in psutil.process_iter(["environ", "name"]) if is_of(p, run)]

@@ -121,7 +121,7 @@ def test_a_run_equals_its_slow_twin(variant: Variant, update: Update) -> None:
 def test_a_question_learns_where_its_policy_is_defined_and_nowhere_else() -> None:
     """Eight questions in the rooms, each against a twin that clears its trace outside."""
     problem = rooms(high_variance=True)
-    trajectory = simulate(problem, np.random.default_rng(2), 1_500)
+    trajectory = simulate(problem, np.random.default_rng(2), 750)
     found = errors_of(problem, trajectory, Variant("td"))
     assert len(set(problem.behaviour[trajectory[0], trajectory[1]])) == 3
     for question in range(8):
