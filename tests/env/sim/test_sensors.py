@@ -7,9 +7,10 @@ import pytest
 from horde_env.robot import critterbot
 from horde_env.robots.critterbot.place import load_pen
 from horde_env.robots.critterbot.simulator import packet
+from horde_env.robots.critterbot.simulator.backend import SimulatedBody
 from horde_env.robots.critterbot.simulator.packet import THERMAL_LAG_S
 from horde_env.robots.critterbot.simulator.sensors import Senses
-from tests.env.sim.kinematic import BodyState, at, read, wander
+from tests.env.sim.kinematic import BodyState, at, read
 
 SPEC = critterbot()
 OWN = slice(16, 53)
@@ -32,16 +33,18 @@ def stand(body: BodyState, n: int, seed: int = 0, period_s: float = 0.1, made: S
 
 def live(n_steps: int, seed: int = 0) -> np.ndarray:
     """Return the values of a wandering life, one row per 100 ms."""
-    made, rng = senses(seed), np.random.default_rng(seed)
+    body, rng, action = SimulatedBody(SPEC, physics="planar"), np.random.default_rng(seed + 1), 4
+    body.reset(np.random.default_rng(seed))
     values = np.zeros((n_steps, SPEC.n_channels))
-    for i, bodies in enumerate(wander(SPEC, np.random.default_rng(seed + 1), n_steps)):
-        read(made, bodies[-2], bodies[-1], (i + 1) * 0.1, rng, values[i])
+    for i in range(n_steps):
+        action = int(rng.integers(5)) if rng.random() >= 0.5 else action
+        values[i] = body.exchange(SPEC.requests[action]).values
     return values
 
 
 def test_no_channel_is_constant_over_a_life() -> None:
     """Each except magnetic_y, which hardly moves on the real robot either, varies with the body, not by noise alone."""
-    raw = live(2000)[:, OWN] / SPEC.lsb[OWN]
+    raw = live(20_000)[:, OWN] / SPEC.lsb[OWN]
     resting = stand(at(0.2, 0.1, 0.4), 400)[:, OWN]
     assert np.all(raw.std(axis=0) > 0)
     deaf = SPEC.index("magnetic_y") - 16
