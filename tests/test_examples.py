@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import runpy
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -41,6 +42,7 @@ def test_the_example_runs_and_prints_what_it_found(
         pytest.importorskip("stable_baselines3")
     monkeypatch.setattr(plain, "SMALLEST_SHARED_WORK", 10**9)  # one thread: its kernels compile faster
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     monkeypatch.setattr(sys, "argv", [name, "250", *options])
     runpy.run_path(str(ROOT / "examples" / name), run_name="__main__")
     assert PRINTS[name] in capsys.readouterr().out

@@ -1,7 +1,5 @@
-"""Returns, the normalised error of predictions of them, and the exact MSPBE of a small MDP.
+"""Returns, the NMSRE of predictions of them, and the MSPBE of a small MDP.
 
-NMSRE, the normalised mean squared return error, is (prediction - return)^2 averaged over recent test excursions and
-divided by the variance of the return: 1 is what predicting the mean return would score.
 Source: White, Modayil & Sutton (2012), sections 4 and 5.
 """
 
@@ -19,16 +17,12 @@ _NO_VARIANCE = 1e-12
 def truncated_return(cumulants: ArrayLike, gamma: ArrayLike, n_terms: int = EXCURSION_TERMS) -> Floats:
     """Return g = sum_{k=0..n_terms-1} gamma^k c_{t+k+1}, or fewer terms if fewer were observed.
 
-    The paper's sum has 51 terms, but its excursions of 5 s have 50 steps: the default takes the 50 that were all
-    measured under the target policy.
+    The paper's sum has 51 terms, but its excursions of 5 s have 50 steps.
 
     Args:
         cumulants: c_{t+1}, c_{t+2}, ..., shape (..., n).
         gamma: Constant continuation, a number or one per leading index.
         n_terms: Largest number of terms.
-
-    Returns:
-        Shape (...).
     """
     c = np.asarray(cumulants, dtype=np.float64)[..., :n_terms]
     weights = np.asarray(gamma, dtype=np.float64)[..., None] ** np.arange(c.shape[-1])
@@ -38,13 +32,7 @@ def truncated_return(cumulants: ArrayLike, gamma: ArrayLike, n_terms: int = EXCU
 def nmsre(predictions: ArrayLike, returns: ArrayLike, tau: float = PAPER_TAU) -> Floats:
     """Return the NMSRE of one question after each of its excursions, by the variance over all of them (off-line).
 
-    The trace of squared errors starts at the first one: x_0 = err_0, then x += (err - x) / tau. If the return's
-    variance is below 1e-12, the NMSRE is exactly 1.
-
-    Args:
-        predictions: At the excursions' first observations, shape (n_excursions,).
-        returns: The returns, shape (n_excursions,).
-        tau: Time constant in excursions.
+    The trace of squared errors starts at the first one; without variance the NMSRE is 1. `tau` is in excursions.
     """
     p, g = np.asarray(predictions, dtype=np.float64), np.asarray(returns, dtype=np.float64)
     trace = (p - g) ** 2
@@ -55,38 +43,26 @@ def nmsre(predictions: ArrayLike, returns: ArrayLike, tau: float = PAPER_TAU) ->
 
 
 def true_mspbe(theta: ArrayLike, A: ArrayLike, b: ArrayLike, C: ArrayLike) -> float:
-    """Return MSPBE(theta) = E[delta e]' E[phi phi']^{-1} E[delta e] of an MDP with known expectations.
+    """Return MSPBE(theta) = E[delta e]' E[phi phi']^{-1} E[delta e] of an MDP with known expectations (eq. 8).
 
-    Args:
-        theta: Weights, shape (n,).
-        A: E_b[e (gamma phi_{t+1} - phi_t)'], shape (n, n).
-        b: E_b[c e], shape (n,), so that E[delta e] = A theta + b.
-        C: E_b[phi phi'], shape (n, n); a pseudo-inverse is taken, so it may be singular (Baird's star).
-
-    Source: White, Modayil & Sutton (2012), eq. 8; Maei (2011).
+    A is E[e (gamma phi_{t+1} - phi_t)'], (n, n), b E[c e], so that E[delta e] = A theta + b, and C E[phi phi'], which
+    may be singular (Baird's star).
     """
     g = np.asarray(A) @ np.asarray(theta) + np.asarray(b)
     return float(g @ np.linalg.pinv(np.asarray(C, dtype=np.float64), hermitian=True) @ g)
 
 
 class SampleMSPBE:
-    """MSPBE from a stream: a trace of delta e against the running mean of phi phi'. Small problems only, O(n^2).
-
-    Args:
-        n_features: Length n of a feature vector.
-        tau: Time constant of the trace of delta e, in steps.
-    """
+    """MSPBE from a stream: a trace of delta e over `tau` steps against the running mean of phi phi'; O(n^2)."""
 
     def __init__(self, n_features: int, tau: float) -> None:
         self._v, self._c = np.zeros(n_features), np.zeros((n_features, n_features))
         self._n, self._tau = 0, tau
 
     def update(self, phi: Floats, delta: float, e: Floats) -> None:
-        """Add one step: phi_t, delta_t and e_t."""
         self._n += 1
         self._v += (delta * e - self._v) / self._tau
         self._c += (np.outer(phi, phi) - self._c) / self._n
 
     def value(self) -> float:
-        """Return v' C^+ v; 0 before the first step."""
         return float(self._v @ np.linalg.pinv(self._c, hermitian=True) @ self._v)

@@ -14,15 +14,7 @@ Tiles = NDArray[np.int64]
 class DenseRUPEE:
     """Recent unsigned projected error estimate: sqrt(|h.d|), d a trace of delta e and h its projection on the features.
 
-    The definition in full, from every trace in full.
-
-    Args:
-        n_demons: Number of demons.
-        n_features: Number of features.
-        alpha_h: Step size of h, already divided by the active tiles; White (2015) takes 5 alpha.
-        beta0: Step size of d, see `rupee_beta0`.
-
-    Source: White (2015), chapter 7.
+    `alpha_h` is the step size of h over the active tiles, `beta0` that of d. Source: White (2015), chapter 7.
     """
 
     def __init__(self, n_demons: int, n_features: int, alpha_h: float, beta0: float) -> None:
@@ -31,13 +23,7 @@ class DenseRUPEE:
         self._alpha_h = alpha_h
 
     def update(self, td_error: Floats, e: Floats, tiles: Tiles) -> None:
-        """Take in one learning step.
-
-        Args:
-            td_error: delta_t, shape (n_demons,).
-            e: e_t, shape (n_demons, n_features); it holds rho already.
-            tiles: Active features of phi_t, shape (n_active,); one that is there twice counts twice.
-        """
+        """Take in a step: delta_t, (n_demons,), e_t, (n_demons, n_features), which holds rho, and phi_t's tiles."""
         sample = td_error[:, None] * e
         h_phi = self._h[:, tiles].sum(axis=1)
         self._h += self._alpha_h * sample
@@ -45,5 +31,4 @@ class DenseRUPEE:
         self._d.update(sample)
 
     def value(self) -> Floats:
-        """Return the RUPEE, shape (n_demons,)."""
         return np.asarray(np.sqrt(np.abs((self._h * self._d.value).sum(axis=1))))
