@@ -21,7 +21,6 @@ from PIL import Image
 
 from horde_agent.life.timing import duration
 from horde_agent.reproduce import EXPERIMENTS, FURTHER, LATER
-from horde_agent.reproduce.claims import Claim
 from horde_agent.reproduce.experiment import Cell, Result, Table
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
@@ -109,7 +108,10 @@ def section(result: Result, picture: str) -> list[str]:
     lines = [f"{duration(result.seconds)}. {settings}.", ""]
     if picture:
         lines += [f"![{result.title}](images/{picture})", "", result.figures[0].caption, ""]
-    lines += [line for claim in result.claims for line in said(claim)]
+    for claim in result.claims:
+        cause = f" *Cause:* {claim.cause}" if claim.cause else ""
+        text = claim.text.rstrip(".")
+        lines.append(f"* *{text}* ({claim.source}): **{claim.verdict}**. {claim.measured}{cause}")
     folder = DOCS / "results"
     folder.mkdir(exist_ok=True)
     for old in folder.glob(f"{result.name}-*.csv"):
@@ -123,12 +125,6 @@ def section(result: Result, picture: str) -> list[str]:
     return [*lines, "", f"Tables: {'; '.join(links)}.", ""]
 
 
-def said(claim: Claim) -> list[str]:
-    """Return a claim as an item of a list, with its measurement and, if there is one, the cause of a difference."""
-    cause = f" *Cause:* {claim.cause}" if claim.cause else ""
-    return [f"* *{claim.text.rstrip('.')}* ({claim.source}): **{claim.verdict}**. {claim.measured}{cause}"]
-
-
 def copied(out: Path, result: Result) -> str:
     """Copy the first figure to the docs, in 128 colours, and return its name."""
     if not result.figures:
@@ -140,17 +136,12 @@ def copied(out: Path, result: Result) -> str:
 
 
 def _written(path: Path, title: str, header: Sequence[str], rows: Iterable[Sequence[Cell]]) -> str:
-    """Write a table as CSV and return a link to it."""
+    """Write a table as CSV, numbers with at most six digits, and return a link to it."""
     with path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(header)
-        writer.writerows([_csv(cell) for cell in row] for row in rows)
+        writer.writerows([f"{cell:.6g}" if isinstance(cell, float) else cell for cell in row] for row in rows)
     return f"[{title}](results/{path.name})"
-
-
-def _csv(cell: Cell) -> Cell:
-    """Return a cell with at most six digits."""
-    return f"{cell:.6g}" if isinstance(cell, float) else cell
 
 
 def _number(cell: Cell) -> str:
