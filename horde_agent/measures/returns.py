@@ -2,7 +2,7 @@
 
     g_t = sum_{k < n} (gamma_{t+1} ... gamma_{t+k}) c_{t+k+1}
 
-`TruncatedReturn` adds it up term by term during an excursion; `returns_along` computes it for every row of a recorded
+`TestExcursion` adds it up term by term; `returns_along` computes it for every row of a recorded
 stream, backwards, by g_t = c_{t+1} + gamma g_{t+1}. A question with an outcome z adds (1 - gamma) z to c, and gamma may
 be a function of the state.
 
@@ -36,26 +36,6 @@ BEHAVIOUR = "behaviour"
 """Name of the behaviour itself among the tested policies."""
 
 _TEST_STATE = ("step", "demons", "predictions", "n_terms", "_channel", "_gamma")
-
-
-class TruncatedReturn:
-    """The returns of many questions, (..., n_questions), accumulated term by term.
-
-    `value` is the sum of the discounted terms so far, in the units of the cumulants.
-    """
-
-    def __init__(self, *shape: int) -> None:
-        self.value: Floats = np.zeros(shape)
-        self._discount: Floats = np.ones(shape[-1:])  # product of the gammas so far
-
-    def add(self, cumulant: NDArray[np.floating], gamma: Floats) -> None:
-        """Add c_{t+k+1}, of the returns' shape; gamma_{t+k+1}, (n_questions,), discounts the terms after it."""
-        self.value += self._discount * cumulant
-        self._discount = self._discount * gamma
-
-    def keep(self, questions: Integers) -> None:
-        """Select some of the questions by index, shape (n_kept,)."""
-        self.value, self._discount = self.value[..., questions], self._discount[questions]
 
 
 def returns_along(
@@ -214,6 +194,8 @@ class TestExcursion:
     Attributes:
         demons: Positions in the Horde of those tested, shape (n,).
         predictions: Of the tested demons, float64, shape (n,).
+        returns: The return so far, in the units of the cumulants, with c_{t+k+1} + (1 - gamma_{t+k+1}) z_{t+k+1} as its
+            terms, shape (n,); NaN where a question's function gave no number, or a continuation outside [0, 1].
         n_terms: Terms so far.
     """
 
@@ -223,8 +205,9 @@ class TestExcursion:
         self.policy_name, self.step, self.horizon = policy.name, step, horizon
         self.demons = policy.demons.copy()
         self.predictions = predictions[policy.demons].astype(np.float64)
-        self.n_terms = 0
-        self._return = TruncatedReturn(len(policy.demons))
+        self.n_terms, n = 0, len(policy.demons)
+        self.returns: Floats = np.zeros(n)
+        self._discount: Floats = np.ones(n)  # product of the gammas so far
         self._channel, self._gamma, self._others = policy.channel.copy(), policy.gamma.copy(), policy.others
 
     def observe(
@@ -248,13 +231,14 @@ class TestExcursion:
                 gamma[k] = gamma[k] if 0.0 <= gamma[k] <= 1.0 else np.nan
                 z = _value_of(question.outcome, observation, tiles)
                 terms[k] = _cumulant_of(question, observation, tiles, predict_one) + (1.0 - gamma[k]) * z
-        self._return.add(terms, gamma)
+        self.returns = self.returns + self._discount * terms
+        self._discount = self._discount * gamma
         self.n_terms = self.horizon if terminated else self.n_terms + 1
 
     def state(self) -> State:
         """Return the predictions and the return so far."""
         own = attributes(self, *_TEST_STATE) | {"policy": np.array(self.policy_name)}
-        return nested(own=own, sums=attributes(self._return, "value", "_discount"))
+        return nested(own=own, sums={"value": self.returns.copy(), "_discount": self._discount.copy()})
 
     @classmethod
     def restored(
@@ -265,18 +249,11 @@ class TestExcursion:
         policy = next(policy for policy in policies if policy.name == str(own["policy"]))
         test = cls(policy, np.zeros(len(questions)), 0, horizon)
         put_back(test, own, *_TEST_STATE)
-        put_back(test._return, inner(state, "sums"), "value", "_discount")
+        sums = inner(state, "sums")
+        test.returns, test._discount = np.array(sums["value"]), np.array(sums["_discount"])
         others = np.flatnonzero(test._channel == NO_CHANNEL).tolist()
         test._others = tuple((k, questions[test.demons[k]]) for k in others)
         return test
-
-    @property
-    def returns(self) -> Floats:
-        """The return so far, with c_{t+k+1} + (1 - gamma_{t+k+1}) z_{t+k+1} as its terms, shape (n,).
-
-        In the units of the cumulants; NaN where a question's function gave no number, or a continuation outside [0, 1].
-        """
-        return self._return.value
 
     @property
     def is_complete(self) -> bool:
@@ -290,7 +267,7 @@ class TestExcursion:
         """
         stays = np.flatnonzero(place[self.demons] >= 0)
         self.demons, self.predictions = place[self.demons[stays]], self.predictions[stays]
-        self._return.keep(stays)
+        self.returns, self._discount = self.returns[stays], self._discount[stays]
         self._channel, self._gamma = self._channel[stays], self._gamma[stays]
         now = {int(k): i for i, k in enumerate(stays)}
         self._others = tuple((now[k], question) for k, question in self._others if k in now)

@@ -20,7 +20,7 @@ from horde_agent.life.flags import are_broken, are_learned
 from horde_agent.life.student import encoder
 from horde_agent.measures.nmsre import Outcomes
 from horde_agent.measures.online import rupee_beta0
-from horde_agent.measures.returns import TruncatedReturn, policies_under_test
+from horde_agent.measures.returns import policies_under_test
 from horde_agent.questions import PAPER_LAMBDA
 from horde_agent.record import DRIVES, Flag, Phase, Stream
 from horde_agent.types import Floats, Integers
@@ -71,11 +71,12 @@ class TrainingData:
 
         The cumulants are channels, and gamma constant continuations, both of shape (n,).
         """
-        observation = self.stream.rows["observation"]
-        found = TruncatedReturn(len(rows), len(channel))
+        observation, discount = self.stream.rows["observation"], np.ones(len(channel))
+        returns: Floats = np.zeros((len(rows), len(channel)))
         for k in range(HORIZON):
-            found.add(observation[rows + k + 1][:, channel], gamma)
-        return found.value
+            returns += discount * observation[rows + k + 1][:, channel]
+            discount = discount * gamma
+        return returns
 
 
 class Learned(NamedTuple):
