@@ -16,6 +16,8 @@ import math
 from horde_env._jit import kernel
 from horde_env.backend import Floats
 
+Scratch = tuple[Floats, Floats]  # lines of sight, shape (N_LINE_ROWS, n), and where each meets each of m segments (m, n)
+
 SENSOR_HEIGHT_M = 0.10  # of all sensors above the floor; no source has the robot's height
 
 # A line of sight starts this far inside the rim: a body pressed a millimetre into a wall still has the wall before it.
@@ -43,41 +45,55 @@ ZONE_RAD = 0.30  # standard deviation of a thermal zone's view: 40 degrees acros
 ZONE_MOST_RAD = 6.0 * math.sqrt(2.0) * ZONE_RAD  # beyond it the view is 0: erf(6) is 1 in float64
 
 
-@kernel
-def crossing(x0: float, y0: float, x1: float, y1: float, segments: Floats, i: int) -> float:
-    """Return where the line from point 0 to point 1 meets segment `i`: 0 at its start, 1 at its end, inf if nowhere."""
-    dx, dy = x1 - x0, y1 - y0
-    ex, ey = segments[i, 2] - segments[i, 0], segments[i, 3] - segments[i, 1]
-    determinant = dx * ey - dy * ex
-    if determinant == 0.0:
-        return math.inf
-    ax, ay = segments[i, 0] - x0, segments[i, 1] - y0
-    along, across = (ax * ey - ay * ex) / determinant, (ax * dy - ay * dx) * math.copysign(1.0, determinant)
-    # Whether across / |determinant| is within 0..1, without a second division. No branches, of which a processor would
-    # guess every second one wrong.
-    return float(along if (along >= 0.0) & (across >= 0.0) & (across <= abs(determinant)) else math.inf)
+# Rows of `lines`: start of a line of sight, unit vector of its sensor, end.
+X, Y, AHEAD_X, AHEAD_Y, END_X, END_Y, N_LINE_ROWS = range(7)
 
 
 @kernel
-def placed(pose: Floats, c: float, s: float, sensors: Floats, k: int) -> tuple[float, float, float, float]:
-    """Return the start of sensor `k`'s line of sight, SETBACK_M behind its position, and its direction: x, y, ux, uy.
+def start(pose: Floats, sensors: Floats, n: int, lines: Floats) -> None:
+    """Write start and direction of `n` sensors' lines of sight; they start SETBACK_M behind the sensors."""
+    c, s = math.cos(pose[2]), math.sin(pose[2])
+    for k in range(n):
+        x = pose[0] + c * sensors[k, 0] - s * sensors[k, 1]
+        y = pose[1] + s * sensors[k, 0] + c * sensors[k, 1]
+        ux, uy = math.cos(pose[2] + sensors[k, 2]), math.sin(pose[2] + sensors[k, 2])
+        lines[X, k], lines[Y, k], lines[AHEAD_X, k], lines[AHEAD_Y, k] = x - SETBACK_M * ux, y - SETBACK_M * uy, ux, uy
 
-    `c` and `s` are cosine and sine of the heading, which the sensors of a group share.
+
+@kernel
+def cross(lines: Floats, n: int, segments: Floats, along: Floats) -> None:
+    """Write where the first `n` lines meet each of m segments: 0 at a line's start, 1 at its end, inf if nowhere.
+
+    `along` has shape (m, n) at least. LLVM computes four lines at once, in half the time of one after the other.
     """
-    x = pose[0] + c * sensors[k, 0] - s * sensors[k, 1]
-    y = pose[1] + s * sensors[k, 0] + c * sensors[k, 1]
-    ux, uy = math.cos(pose[2] + sensors[k, 2]), math.sin(pose[2] + sensors[k, 2])
-    return x - SETBACK_M * ux, y - SETBACK_M * uy, ux, uy
+    xs, ys, ends_x, ends_y = lines[X], lines[Y], lines[END_X], lines[END_Y]
+    for i in range(segments.shape[0]):
+        row, x, y = along[i], segments[i, 0], segments[i, 1]
+        ex, ey = segments[i, 2] - x, segments[i, 3] - y
+        for r in range(n):
+            dx, dy = ends_x[r] - xs[r], ends_y[r] - ys[r]
+            determinant = dx * ey - dy * ex  # 0 if they are parallel: then the share is inf or nan
+            ax, ay = x - xs[r], y - ys[r]
+            share, across = (ax * ey - ay * ex) / determinant, (ax * dy - ay * dx) * math.copysign(1.0, determinant)
+            # Whether across / |determinant| is within 0..1, without a second division.
+            row[r] = share if (share >= 0.0) & (across >= 0.0) & (across <= abs(determinant)) else math.inf
 
 
 @kernel
-def clear_path(x: float, y: float, x1: float, y1: float, z1: float, segments: Floats, heights: Floats) -> float:
-    """Return the share (0..1) of light from (x1, y1, z1) that passes over all obstacles to a sensor at (x, y)."""
+def look_at(x: float, y: float, lines: Floats, n: int, segments: Floats, along: Floats) -> None:
+    """Write where `n` lines of sight to the point (x, y) meet each segment; see `cross`."""
+    for k in range(n):
+        lines[END_X, k], lines[END_Y, k] = x, y
+    cross(lines, n, segments, along)
+
+
+@kernel
+def clear_path(along: Floats, k: int, z: float, heights: Floats) -> float:
+    """Return the share (0..1) of light from height z that passes over all obstacles to sensor `k`; see `look_at`."""
     share = 1.0
     for i in range(heights.shape[0]):
-        along = crossing(x, y, x1, y1, segments, i)
-        if along < 1.0:
-            above = SENSOR_HEIGHT_M + along * (z1 - SENSOR_HEIGHT_M) - heights[i]
+        if along[i, k] < 1.0:
+            above = SENSOR_HEIGHT_M + along[i, k] * (z - SENSOR_HEIGHT_M) - heights[i]
             share *= min(max(above / PENUMBRA_M + 0.5, 0.0), 1.0)
     return share
 
@@ -89,11 +105,15 @@ def length(ex: float, ey: float) -> float:
 
 
 @kernel
-def echo(c: float, s: float, nearest: float, met: int, segments: Floats, reflectances: Floats) -> float:
-    """Return the infrared signal of a ray along (c, s), 1 at half of full scale: reflectance cos(incidence) (D/d)^2.
+def echo(along: Floats, r: int, c: float, s: float, segments: Floats, reflectances: Floats) -> float:
+    """Return the infrared signal of ray `r` along (c, s), 1 at half of full scale: reflectance cos(incidence) (D/d)^2.
 
-    The ray meets segment `met` at the distance `nearest`, or none if that is -1.
+    `along` are the distances at which the rays meet each segment; see `cross`.
     """
+    nearest, met = math.inf, -1
+    for i in range(reflectances.shape[0]):
+        met = i if along[i, r] < nearest else met
+        nearest = min(nearest, along[i, r])
     if met < 0:
         return 0.0
     ex, ey = segments[met, 2] - segments[met, 0], segments[met, 3] - segments[met, 1]
@@ -117,25 +137,33 @@ def ir_reading(signal: float, normal: float, chance: float, place: float) -> flo
 
 @kernel
 def ir_distance(
-    pose: Floats, sensors: Floats, segments: Floats, reflectances: Floats, normal: Floats, uniform: Floats, out: Floats
+    pose: Floats,
+    sensors: Floats,
+    segments: Floats,
+    reflectances: Floats,
+    normal: Floats,
+    uniform: Floats,
+    scratch: Scratch,
+    out: Floats,
 ) -> None:
     """Write the reflectance readings, each from the mean echo of three rays; `normal` (n,), `uniform` (2, n)."""
-    c, s = math.cos(pose[2]), math.sin(pose[2])
-    for k in range(out.shape[0]):
-        x, y, ux, uy = placed(pose, c, s, sensors, k)
-        left, right = pose[2] + sensors[k, 2] - BEAM_RAD, pose[2] + sensors[k, 2] + BEAM_RAD
-        cl, sl, cr, sr = math.cos(left), math.sin(left), math.cos(right), math.sin(right)
-        # The three rays together, because they share their start: the time is half of that of one after the other.
-        d0, d1, d2, met0, met1, met2 = math.inf, math.inf, math.inf, -1, -1, -1
-        for i in range(reflectances.shape[0]):
-            e0 = crossing(x, y, x + ux, y + uy, segments, i)
-            e1 = crossing(x, y, x + cl, y + sl, segments, i)
-            e2 = crossing(x, y, x + cr, y + sr, segments, i)
-            met0, met1, met2 = i if e0 < d0 else met0, i if e1 < d1 else met1, i if e2 < d2 else met2
-            d0, d1, d2 = min(d0, e0), min(d1, e1), min(d2, e2)
-        signal = 0.5 * echo(ux, uy, d0, met0, segments, reflectances)
-        signal += 0.25 * echo(cl, sl, d1, met1, segments, reflectances)
-        signal += 0.25 * echo(cr, sr, d2, met2, segments, reflectances)
+    lines, along = scratch
+    n = out.shape[0]
+    start(pose, sensors, n, lines)
+    for k in range(n):
+        x, y, angle = lines[X, k], lines[Y, k], pose[2] + sensors[k, 2]
+        for side in range(3):  # ahead, left, right
+            r, aside = side * n + k, angle + (2 * side - 3) * BEAM_RAD
+            lines[X, r], lines[Y, r] = x, y
+            if side > 0:
+                lines[AHEAD_X, r], lines[AHEAD_Y, r] = math.cos(aside), math.sin(aside)
+            lines[END_X, r], lines[END_Y, r] = x + lines[AHEAD_X, r], y + lines[AHEAD_Y, r]
+    cross(lines, 3 * n, segments, along)
+    for k in range(n):
+        signal = 0.0
+        for side in range(3):
+            r, weight = side * n + k, 0.5 if side == 0 else 0.25
+            signal += weight * echo(along, r, lines[AHEAD_X, r], lines[AHEAD_Y, r], segments, reflectances)
         out[k] = ir_reading(signal, normal[k], uniform[0, k], uniform[1, k])
 
 
@@ -148,6 +176,7 @@ def ir_light(
     segments: Floats,
     heights: Floats,
     normal: Floats,
+    scratch: Scratch,
     out: Floats,
 ) -> None:
     """Write two packets' infrared light, the body at `poses` (2, 3), the beacon `lit` (0..1); `normal`, `out` (2, n).
@@ -155,22 +184,22 @@ def ir_light(
     base + lit top s / (1 + s), with s = I (clear cos^2(at the sensor) cos(at the beacon) / d^2 + stray / (1 + d^2));
     cosines below 0 count as 0. `beacon` is (x, y, z, direction, intensity I).
     """
+    lines, along = scratch
+    n = out.shape[1]
     beacon_x, beacon_y = math.cos(beacon[3]), math.sin(beacon[3])
     for packet in range(2):
         if lit[packet] == 0.0:  # half of the time: no need to look for the beacon
-            for k in range(out.shape[1]):
+            for k in range(n):
                 out[packet, k] = IR_LIGHT_BASE + IR_LIGHT_SD * normal[packet, k]
             continue
-        c, s = math.cos(poses[packet][2]), math.sin(poses[packet][2])
-        for k in range(out.shape[1]):
-            x, y, ux, uy = placed(poses[packet], c, s, sensors, k)
-            dx, dy = beacon[0] - x, beacon[1] - y
+        start(poses[packet], sensors, n, lines)
+        look_at(beacon[0], beacon[1], lines, n, segments, along)
+        for k in range(n):
+            dx, dy = beacon[0] - lines[X, k], beacon[1] - lines[Y, k]
             d = max(math.hypot(dx, dy), NEAREST_M)
-            facing = max((ux * dx + uy * dy) / d, 0.0)
+            facing = max((lines[AHEAD_X, k] * dx + lines[AHEAD_Y, k] * dy) / d, 0.0)
             leaving = max(-(beacon_x * dx + beacon_y * dy) / d, 0.0)
-            direct = facing * facing * leaving
-            if direct > 0.0:
-                direct *= clear_path(x, y, beacon[0], beacon[1], beacon[2], segments, heights)
+            direct = facing * facing * leaving * clear_path(along, k, beacon[2], heights)
             signal = beacon[4] * (direct / (d * d) + BEACON_STRAY / (1.0 + d * d))
             share = IR_LIGHT_BASE + lit[packet] * BEACON_TOP * signal / (1.0 + signal)
             out[packet, k] = share + IR_LIGHT_SD * normal[packet, k]
@@ -186,23 +215,27 @@ def light(
     segments: Floats,
     heights: Floats,
     normal: Floats,
+    scratch: Scratch,
     out: Floats,
 ) -> None:
     """Write ambient + gain x the light of the lamps (x, y, z, intensity), shape (l, 4), each flickering by `gain`.
 
     A lamp gives I clear (cos(incidence) + bounce) / d^2, a cosine below 0 counting as 0.
     """
-    c, s = math.cos(pose[2]), math.sin(pose[2])
-    for k in range(out.shape[0]):
-        x, y, ux, uy = placed(pose, c, s, sensors, k)
-        total = 0.0
-        for j in range(lamps.shape[0]):
-            dx, dy, dz = lamps[j, 0] - x, lamps[j, 1] - y, lamps[j, 2] - SENSOR_HEIGHT_M
+    lines, along = scratch
+    n = out.shape[0]
+    start(pose, sensors, n, lines)
+    for k in range(n):
+        out[k] = 0.0
+    for j in range(lamps.shape[0]):
+        look_at(lamps[j, 0], lamps[j, 1], lines, n, segments, along)
+        for k in range(n):
+            dx, dy, dz = lamps[j, 0] - lines[X, k], lamps[j, 1] - lines[Y, k], lamps[j, 2] - SENSOR_HEIGHT_M
             d = max(math.sqrt(dx * dx + dy * dy + dz * dz), NEAREST_M)
-            facing = max((ux * dx + uy * dy) / d, 0.0)
-            clear = clear_path(x, y, lamps[j, 0], lamps[j, 1], lamps[j, 2], segments, heights)
-            total += lamps[j, 3] * clear * (facing + BOUNCE) / (d * d)
-        out[k] = ambient + gain * total + LIGHT_SD * normal[k]
+            facing = max((lines[AHEAD_X, k] * dx + lines[AHEAD_Y, k] * dy) / d, 0.0)
+            out[k] += lamps[j, 3] * clear_path(along, k, lamps[j, 2], heights) * (facing + BOUNCE) / (d * d)
+    for k in range(n):
+        out[k] = ambient + gain * out[k] + LIGHT_SD * normal[k]
 
 
 @kernel
@@ -213,30 +246,41 @@ def within(low: float, high: float) -> float:
 
 @kernel
 def warmth(
-    pose: Floats, sensors: Floats, warm: Floats, room_k: float, segments: Floats, heights: Floats, out: Floats
+    pose: Floats,
+    sensors: Floats,
+    warm: Floats,
+    room_k: float,
+    segments: Floats,
+    heights: Floats,
+    scratch: Scratch,
+    out: Floats,
 ) -> None:
     """Write the temperature each zone sees: room + sum of (T - room) x the share of its view that the object fills.
 
     `warm` has rows (x, y, radius, bottom, top, temperature), shape (w, 6); walls hide the part behind them.
     """
-    c, s = math.cos(pose[2]), math.sin(pose[2])
-    for k in range(out.shape[0]):
-        x, y, ux, uy = placed(pose, c, s, sensors, k)
+    lines, along = scratch
+    n = out.shape[0]
+    start(pose, sensors, n, lines)
+    for k in range(n):
         out[k] = room_k
-        for j in range(warm.shape[0]):
-            dx, dy = warm[j, 0] - x, warm[j, 1] - y
+    for j in range(warm.shape[0]):
+        look_at(warm[j, 0], warm[j, 1], lines, n, segments, along)
+        for k in range(n):
+            visible = warm[j, 3]
+            for i in range(heights.shape[0]):
+                if along[i, k] < 1.0:
+                    # Height of the object's lowest point that looks over this wall.
+                    over = SENSOR_HEIGHT_M + (heights[i] - SENSOR_HEIGHT_M) / max(along[i, k], 1e-9)
+                    visible = max(visible, over)
+            if visible >= warm[j, 4]:
+                continue
+            dx, dy = warm[j, 0] - lines[X, k], warm[j, 1] - lines[Y, k]
+            ux, uy = lines[AHEAD_X, k], lines[AHEAD_Y, k]
             d = max(math.hypot(dx, dy), NEAREST_M)
             aside = math.atan2(ux * dy - uy * dx, ux * dx + uy * dy)
             half = math.atan(warm[j, 2] / d)
             if abs(aside) - half > ZONE_MOST_RAD:
                 continue
-            visible = warm[j, 3]
-            for i in range(heights.shape[0]):
-                along = crossing(x, y, warm[j, 0], warm[j, 1], segments, i)
-                if along < 1.0:
-                    # Height of the object's lowest point that looks over this wall.
-                    over = SENSOR_HEIGHT_M + (heights[i] - SENSOR_HEIGHT_M) / max(along, 1e-9)
-                    visible = max(visible, over)
-            if visible < warm[j, 4]:
-                rise = within(math.atan((visible - SENSOR_HEIGHT_M) / d), math.atan((warm[j, 4] - SENSOR_HEIGHT_M) / d))
-                out[k] += (warm[j, 5] - room_k) * within(aside - half, aside + half) * rise
+            rise = within(math.atan((visible - SENSOR_HEIGHT_M) / d), math.atan((warm[j, 4] - SENSOR_HEIGHT_M) / d))
+            out[k] += (warm[j, 5] - room_k) * within(aside - half, aside + half) * rise

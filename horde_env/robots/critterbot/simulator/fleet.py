@@ -42,7 +42,7 @@ def step_robot(i: int, requests: Floats, rows: Rows, shared: Shared, observation
     """Take a step of robot `i`, whose noise was drawn; arguments as for `step_fleet`."""
     (
         arm, wheels, motion, force, amounts, marks, body, contacts, sensed, roller, zones, drift, packets, change,
-        times, normal, uniform, path, n_ticks, counts, gauge, values, numbers,
+        lines, along, times, normal, uniform, path, n_ticks, counts, gauge, values, numbers,
     ) = rows  # fmt: skip
     (
         geometry, segments, heights, reflectances, beacon, lamps, warm, earth, iron, near, glare, bright, heat, steps,
@@ -51,7 +51,7 @@ def step_robot(i: int, requests: Floats, rows: Rows, shared: Shared, observation
     ) = shared  # fmt: skip
     plant = arm[i], wheels[i], motion[i], geometry, force[i], amounts[i], marks[i]
     scene = segments, heights, reflectances, beacon, lamps, warm, earth, iron
-    memory = sensed[i], roller[i], zones[i], drift[i], packets[i], change[i]
+    memory = sensed[i], roller[i], zones[i], drift[i], packets[i], change[i], lines[i], along[i]
     kit = scene, (near, glare, bright, heat), memory, steps, times[i], room
     scales = lsb, offset, largest, places[0], places[1]
     shape = inertia, corners, pieces, radii, obstacles, contacts[i]
@@ -97,7 +97,7 @@ def step_fleet(
         observations: Receives the scaled observations of those that step, shape (n_robots, n_channels).
         draws: Whether to draw the noise here.
     """
-    normal, uniform = rows[15], rows[16]
+    normal, uniform = rows[17], rows[18]
     for i in prange(due.shape[0]):
         if due[i]:
             if draws:
@@ -160,8 +160,8 @@ class SimulatedFleet:
         """Hold each request for a period; see `step_fleet`."""
         if not DRAWS_IN_KERNEL:
             for i in np.flatnonzero(due):
-                self._generators[i].standard_normal(out=self._rows[15][i])
-                self._generators[i].random(out=self._rows[16][i])
+                self._generators[i].standard_normal(out=self._rows[17][i])
+                self._generators[i].random(out=self._rows[18][i])
         before = numba.get_num_threads()
         numba.set_num_threads(min(before, max(len(due) // ROBOTS_PER_THREAD, 1)))
         try:

@@ -61,7 +61,7 @@ ROOM_K, AMBIENT, MAINS_HZ, FLICKER = range(4)
 # Arguments of `read`. Passing a NamedTuple costs twice as much, and `read` names the elements.
 Scene = tuple[Floats, Floats, Floats, Floats, Floats, Floats, Floats, Floats]
 Eyes = tuple[Floats, Floats, Floats, Floats]
-Memory = tuple[Floats, Floats, Floats, Floats, Floats, Floats]
+Memory = tuple[Floats, Floats, Floats, Floats, Floats, Floats, Floats, Floats]
 Air = tuple[float, tuple[float, float], float, float, float, float, float]  # what `air_at` returns
 
 
@@ -209,7 +209,7 @@ def read(
         eyes: Poses of the sensors of ir_distance, ir_light, light and thermal: rows x, y, angle in the body frame.
         memory: Changed in place: the values before the converter (37,), of which the thermal zones' stay until they are
             refreshed; the rollers' phases (3,); the zones' lagged temperatures (8,) and drift (8,); infrared light of
-            the last two packets (2, 8), and its change between them (8,).
+            the last two packets (2, 8), and its change between them (8,); `fields.Scratch`.
         steps: Of the converter, shape (4, 37); see `quantise`.
         normal: Standard normals, shape (57,), in the order of the channels; infrared light and thermal have two each.
         uniform: For the jumps of ir_distance, shape (2, 10).
@@ -223,7 +223,8 @@ def read(
     """
     segments, heights, reflectances, beacon, lamps, warm, earth, iron = scene
     near_eyes, glare_eyes, light_eyes, warm_eyes = eyes
-    values, roller, zones, drift, packets, change = memory
+    values, roller, zones, drift, packets, change, lines, along = memory
+    scratch = lines, along
     elapsed_s, lit, gain, ambient, room_k, lag_share, drift_share = air
     # Each group's end among the values (v) and among the normals (n).
     v1, n1 = N_FELT + near_eyes.shape[0], N_FELT_DRAWS + near_eyes.shape[0]
@@ -231,10 +232,10 @@ def read(
     v3, n3 = v2 + light_eyes.shape[0], n2 + light_eyes.shape[0]
     feel(pose, before[3], wheel_speed, duty, contact_n_s, elapsed_s, earth, iron, roller, normal, values)
     near, shine, heat = values[N_FELT:v1], values[v2:v3], values[v3:]
-    fields.ir_distance(pose, near_eyes, segments, reflectances, normal[N_FELT_DRAWS:n1], uniform, near)
-    fields.light(pose, light_eyes, lamps, gain, ambient, segments, heights, normal[n2:n3], shine)
+    fields.ir_distance(pose, near_eyes, segments, reflectances, normal[N_FELT_DRAWS:n1], uniform, scratch, near)
+    fields.light(pose, light_eyes, lamps, gain, ambient, segments, heights, normal[n2:n3], scratch, shine)
     if lag_share > 0.0:
-        fields.warmth(pose, warm_eyes, warm, room_k, segments, heights, heat)
+        fields.warmth(pose, warm_eyes, warm, room_k, segments, heights, scratch, heat)
         follow(lag_share, drift_share, normal[n3:], zones, drift, heat)
         for k in range(heat.shape[0]):
             heat[k] += ZONE_BIAS_K[k]
@@ -243,7 +244,7 @@ def read(
     quantise(steps, out)
     glare = normal[n1:n2].reshape((2, v2 - v1))
     both: Any = (before, pose)
-    fields.ir_light(both, glare_eyes, beacon, lit, segments, heights, glare, packets)
+    fields.ir_light(both, glare_eyes, beacon, lit, segments, heights, glare, scratch, packets)
     mean_of_packets(steps[:, v1:v2], packets, out[v1:v2])
     for k in range(v2 - v1):
         change[k] = abs(packets[1, k] - packets[0, k])

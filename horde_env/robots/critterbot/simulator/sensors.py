@@ -17,7 +17,7 @@ from numpy.random import Generator
 from horde_env.backend import Floats, State
 from horde_env.robot import RobotSpec
 from horde_env.robots.critterbot.place import Pen
-from horde_env.robots.critterbot.simulator import packet, period
+from horde_env.robots.critterbot.simulator import fields, packet, period
 from horde_env.sim.saving import attributes, inner, nested, number_of, restore_attributes
 
 _ROUNDING_S = 1e-6  # robot time is counted in ticks, so 9200.1 s may be slightly less
@@ -62,7 +62,10 @@ class Senses:
         values = np.zeros(last - first)
         # The kernels' state: see `packet.air_at` and `packet.read`; `kit` are their arguments: see `period`.
         self.times = np.zeros(packet.N_TIMES)
-        self.memory: packet.Memory = values, self._roller, self._zones, self._drift, self._packets, self._change
+        n_lines = max(3 * n_near, n_glare, n_bright, n_warm)
+        self._scratch = np.zeros((fields.N_LINE_ROWS, n_lines)), np.zeros((len(pen.segments()), n_lines))
+        own = values, self._roller, self._zones, self._drift, self._packets, self._change
+        self.memory: packet.Memory = *own, *self._scratch
         self.pen = pen
         self.reset(np.random.default_rng(0))
 
@@ -109,14 +112,14 @@ class Senses:
 
     def save(self) -> State:
         """Return the lags, this life's beacon, and the number of lamp moves so far if there are any."""
-        memory = {f"{i}": array.copy() for i, array in enumerate(self.memory)}
+        memory = {f"{i}": array.copy() for i, array in enumerate(self.memory[:-2])}
         moved = {"n_moved": np.array(self._n_moved)} if self._move_s else {}
         return nested(memory=memory, own=attributes(self, *_OWN_STATE)) | moved
 
     def restore(self, state: State) -> None:
         """Restore a state from `save`."""
         self._move_to(int(state.get("n_moved", 0)))
-        for i, array in enumerate(self.memory):
+        for i, array in enumerate(self.memory[:-2]):
             array[...] = state[f"memory/{i}"]
         restore_attributes(self, inner(state, "own"), *_OWN_STATE)
 
