@@ -143,8 +143,8 @@ _RADIUS, _PER_RADIUS = tables.ziggurat_nor_r, tables.ziggurat_nor_inv_r
 def standard_normal(bits: Any) -> float:
     """Return the number that NumPy's Generator would draw from its bit generator.
 
-    Source: Marsaglia and Tsang (2000), the ziggurat method, with NumPy's tables. Numba's own branches at the sign, which
-    a processor guesses wrong every second time: it takes twice as long.
+    Source: Marsaglia and Tsang (2000), the ziggurat method, with NumPy's tables. Numba's own branches at the sign, and
+    a processor guesses every second branch wrong: it takes twice as long.
     """
     while True:
         drawn = next_uint64(bits)

@@ -19,6 +19,7 @@ NO_SEGMENTS, NO_HEIGHTS = np.zeros((0, 4)), np.zeros(0)
 BEACON = np.array([*PEN.beacon.position_m, PEN.beacon.direction_rad, PEN.beacon.intensity])
 LAMPS = np.array([[*lamp.position_m, lamp.intensity] for lamp in PEN.lamps])
 WARM = np.array([[*w.position_m, *w[2:]] for w in PEN.warm])
+SCRATCH = fields.scratch_for(30, SEGMENTS)
 NORTH, WEST, SOUTH = math.pi / 2, math.pi, -math.pi / 2
 
 
@@ -34,14 +35,14 @@ EYE = np.array([[fields.SETBACK_M, 0.0, 0.0]])  # one with a line of sight from 
 def distance(x: float, y: float, heading: float, at: np.ndarray = FRONT) -> np.ndarray:
     n, out = len(at), np.full(len(at), np.nan)
     quiet = np.ones((2, n))
-    fields.ir_distance(np.array([x, y, heading]), at, SEGMENTS, REFLECTANCES, np.zeros(n), quiet, out)
+    fields.ir_distance(np.array([x, y, heading]), at, SEGMENTS, REFLECTANCES, np.zeros(n), quiet, SCRATCH, out)
     return out
 
 
 def beacon(x: float, y: float, heading: float, lit: float = 1.0, at: np.ndarray = EYE) -> np.ndarray:
     out, quiet = np.full((2, len(at)), np.nan), np.zeros((2, len(at)))
     poses = np.array([[x, y, heading], [0.0, 0.0, 0.0]])
-    fields.ir_light(poses, at, BEACON, (lit, 0.0), SEGMENTS, HEIGHTS, quiet, out)
+    fields.ir_light(poses, at, BEACON, (lit, 0.0), SEGMENTS, HEIGHTS, quiet, SCRATCH, out)
     return out[0]
 
 
@@ -51,14 +52,14 @@ def light(
     out = np.full(len(at), np.nan)
     segments, heights = (SEGMENTS, HEIGHTS) if walls else (NO_SEGMENTS, NO_HEIGHTS)
     pose = np.array([x, y, heading])
-    fields.light(pose, at, lamps, 1.0, 0.0, segments, heights, np.zeros(len(at)), out)
+    fields.light(pose, at, lamps, 1.0, 0.0, segments, heights, np.zeros(len(at)), SCRATCH, out)
     return out
 
 
 def kelvin(x: float, y: float, heading: float, walls: bool = True, at: np.ndarray = EYE) -> np.ndarray:
     out = np.full(len(at), np.nan)
     segments, heights = (SEGMENTS, HEIGHTS) if walls else (NO_SEGMENTS, NO_HEIGHTS)
-    fields.warmth(np.array([x, y, heading]), at, WARM, 294.0, segments, heights, out)
+    fields.warmth(np.array([x, y, heading]), at, WARM, 294.0, segments, heights, SCRATCH, out)
     return out
 
 

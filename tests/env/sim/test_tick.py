@@ -65,21 +65,21 @@ def test_a_packet_in_one_kernel_equals_each_model(lag_share: float) -> None:
     before, pose = (0.3, -0.4, -1.2, 0.5, 0.0, 0.0), (0.31, -0.41, -1.1, 0.6, 0.7, -0.8)
     speed, duty, lit, gain, room = rng.normal(size=3), rng.normal(size=3), (0.2, 0.9), 1.003, load_pen().room
     memory = tuple(rng.random(array.shape) for array in senses.memory)
-    values, roller, zones, drift, packets, _ = (array.copy() for array in memory)
+    values, roller, zones, drift, packets, _, *scratch = (array.copy() for array in memory)
     out = np.zeros(37)
     air = 0.1, lit, gain, room.light, room.temperature_k, lag_share, 0.9
     own, noise = (senses._scene, senses._eyes, memory, senses._steps), (normal, uniform)
     packet.read(*own, *noise, before, pose, speed, duty, 0.3, air, out)
-    now = np.array(pose)
+    now, scratch = np.array(pose), tuple(scratch)
     packet.feel(now, before[3], speed, duty, 0.3, 0.1, earth, iron, roller, normal[:11], values[:7])
-    fields.ir_distance(now, near, segments, reflectances, normal[11:21], uniform, values[7:17])
-    fields.light(now, light, lamps, gain, room.light, segments, heights, normal[37:41], values[25:29])
+    fields.ir_distance(now, near, segments, reflectances, normal[11:21], uniform, scratch, values[7:17])
+    fields.light(now, light, lamps, gain, room.light, segments, heights, normal[37:41], scratch, values[25:29])
     if lag_share:
-        fields.warmth(now, heat, warm, room.temperature_k, segments, heights, values[29:])
+        fields.warmth(now, heat, warm, room.temperature_k, segments, heights, scratch, values[29:])
         packet.follow(lag_share, 0.9, normal[41:], zones, drift, values[29:])
         values[29:] += packet.ZONE_BIAS_K
     poses, expected = np.array([before, pose]), values.copy()
-    fields.ir_light(poses, glare, beacon, lit, segments, heights, normal[21:37].reshape(2, 8), packets)
+    fields.ir_light(poses, glare, beacon, lit, segments, heights, normal[21:37].reshape(2, 8), scratch, packets)
     packet.quantise(senses._steps, expected)
     packet.mean_of_packets(senses._steps[:, 17:25].copy(), packets, expected[17:25])
     np.testing.assert_array_equal(out, expected)

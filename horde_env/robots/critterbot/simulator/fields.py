@@ -13,10 +13,12 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
+
 from horde_env._jit import kernel
 from horde_env.backend import Floats
 
-Scratch = tuple[Floats, Floats]  # lines of sight, shape (N_LINE_ROWS, n), and where each meets each of m segments (m, n)
+Scratch = tuple[Floats, Floats]  # lines of sight, shape (N_LINE_ROWS, n); where each meets each of m segments, (m, n)
 
 SENSOR_HEIGHT_M = 0.10  # of all sensors above the floor; no source has the robot's height
 
@@ -47,6 +49,11 @@ ZONE_MOST_RAD = 6.0 * math.sqrt(2.0) * ZONE_RAD  # beyond it the view is 0: erf(
 
 # Rows of `lines`: start of a line of sight, unit vector of its sensor, end.
 X, Y, AHEAD_X, AHEAD_Y, END_X, END_Y, N_LINE_ROWS = range(7)
+
+
+def scratch_for(n: int, segments: Floats) -> Scratch:
+    """Return arrays for up to `n` lines of sight."""
+    return np.zeros((N_LINE_ROWS, n)), np.zeros((len(segments), n))
 
 
 @kernel

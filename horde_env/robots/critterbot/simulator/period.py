@@ -161,9 +161,8 @@ def run_ticks(
     for k in range(path.shape[0]):
         push = act(plant, stuck, towards)
         planar.step(body, towards, inertia, corners, pieces, radii, obstacles, contacts, push, motors.TICK_S)
-        for i in range(path.shape[1]):
-            path[k, i] = body[i]
         moved = body[0], body[1], body[2], body[3], body[4], body[5]
+        path[k, 0], path[k, 1], path[k, 2], path[k, 3], path[k, 4], path[k, 5] = moved
         towards = sense(plant, face, stuck, n_ticks + k + 1, noise, k, moved)
 
 

@@ -61,11 +61,11 @@ class Senses:
         self._packets, self._change = np.zeros((2, n_glare)), np.zeros(n_glare)
         values = np.zeros(last - first)
         # The kernels' state: see `packet.air_at` and `packet.read`; `kit` are their arguments: see `period`.
+        # The scratch at the end of `memory` is not saved.
         self.times = np.zeros(packet.N_TIMES)
-        n_lines = max(3 * n_near, n_glare, n_bright, n_warm)
-        self._scratch = np.zeros((fields.N_LINE_ROWS, n_lines)), np.zeros((len(pen.segments()), n_lines))
+        scratch = fields.scratch_for(max(3 * n_near, n_glare, n_bright, n_warm), pen.segments())
         own = values, self._roller, self._zones, self._drift, self._packets, self._change
-        self.memory: packet.Memory = *own, *self._scratch
+        self.memory: packet.Memory = *own, *scratch
         self.pen = pen
         self.reset(np.random.default_rng(0))
 
