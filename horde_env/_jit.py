@@ -18,7 +18,7 @@ from numba import config, njit, types
 from numba.core import cgutils
 from numba.extending import intrinsic
 from numba.np.random import _constants as tables
-from numba.np.random.generator_core import next_double, next_uint64
+from numba.np.random import generator_core
 from numpy.random import Generator
 from numpy.typing import NDArray
 
@@ -136,6 +136,8 @@ generator_at: Any = intrinsic(_generator_at)
 
 
 _WIDTHS, _EDGES, _HEIGHTS = tables.wi_double, tables.ki_double.astype(np.int64), tables.fi_double
+_next_uint64: Any = generator_core.next_uint64
+_next_double: Any = generator_core.next_double
 _RADIUS, _PER_RADIUS = tables.ziggurat_nor_r, tables.ziggurat_nor_inv_r
 
 
@@ -147,18 +149,18 @@ def standard_normal(bits: Any) -> float:
     a processor guesses every second branch wrong: it takes twice as long.
     """
     while True:
-        drawn = next_uint64(bits)
+        drawn = _next_uint64(bits)
         k, rest = np.int64(drawn & np.uint64(255)), np.int64((drawn >> np.uint64(9)) & np.uint64(2**52 - 1))
         x = rest * _WIDTHS[k] * (1.0 - 2.0 * ((drawn >> np.uint64(8)) & np.uint64(1)))
         if rest < _EDGES[k]:
             return float(x)
         if k > 0:
-            if _HEIGHTS[k] + (_HEIGHTS[k - 1] - _HEIGHTS[k]) * next_double(bits) < math.exp(-0.5 * x * x):
+            if _HEIGHTS[k] + (_HEIGHTS[k - 1] - _HEIGHTS[k]) * _next_double(bits) < math.exp(-0.5 * x * x):
                 return float(x)
             continue
         while True:  # in the tail
-            beyond = -_PER_RADIUS * math.log1p(-next_double(bits))
-            y = -math.log1p(-next_double(bits))
+            beyond = -_PER_RADIUS * math.log1p(-_next_double(bits))
+            y = -math.log1p(-_next_double(bits))
             if y + y > beyond * beyond:
                 return float(-_RADIUS - beyond if (rest >> 8) & 1 else _RADIUS + beyond)
 
