@@ -245,7 +245,8 @@ def stop_robot(words: argparse.Namespace) -> int:
         except (HordeEnvError, ValueError, OSError) as error:
             if not words.port:
                 raise
-            file, unread = RobotFile(), str(error)  # a stop with the robot's defaults is better than none
+            # A stop with the defaults of its kind is better than none.
+            file, unread = RobotFile(kind=robot_file.kind_in(robot_file.default_path(words.robot))), str(error)
         backend = words.backend or (file.backend if file.backend in ON_A_PORT else "serial")
         port = words.port or (file.port if backend == file.backend else "")
         if not port:
@@ -262,7 +263,7 @@ def stop_robot(words: argparse.Namespace) -> int:
     else:
         code = complain(report.text, UNWELL)
     if unread:
-        complain(f"{unread}; the robot's defaults were used for the stop", code)
+        complain(f"{unread}; the defaults of a {kind} were used for the stop: --robot KIND names another", code)
     return code
 
 

@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
@@ -113,6 +114,16 @@ def known(robot: str = DEFAULT_ROBOT, spec: RobotSpec | None = None) -> RobotFil
 def kind_of(robot: str, kind: str = "") -> str:
     """Return a robot's kind: `kind` if not "", else its name if that is a robot, else the Critterbot."""
     return kind or (robot if robot in ROBOTS else DEFAULT_ROBOT)
+
+
+def kind_in(path: Path) -> str:
+    """Return the kind that a robot's file names, even if the rest is invalid; "" if none."""
+    try:
+        text = path.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
+    kind = re.search(r'^\s*kind\s*=\s*["\'](\w+)["\']', text, re.MULTILINE)
+    return kind[1] if kind and kind[1] in ROBOTS else ""
 
 
 def save(file: RobotFile, path: Path) -> None:

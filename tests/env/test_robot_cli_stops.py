@@ -192,7 +192,7 @@ def test_a_stop_to_a_given_port_is_sent_though_the_robots_file_cannot_be_read(
     assert terminal.hear(len(FILL) + 9) == FILL + encode_control(HALT)
     err = capsys.readouterr().err
     assert "is not valid TOML" in err
-    assert "the robot's defaults were used for the stop" in err
+    assert "the defaults of a critterbot were used for the stop" in err
 
 
 @pytest.mark.parametrize(

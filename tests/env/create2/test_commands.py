@@ -87,6 +87,23 @@ def test_monitor_and_stop_speak_to_a_real_port(
 
 
 @pytest.mark.hardware
+def test_a_stop_is_that_of_the_kind_in_a_robots_file_that_is_invalid_otherwise(
+    robot: tuple[CreateEmulator, str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    emulator, url = robot
+    path = robot_file.default_path("mine")
+    path.parent.mkdir(parents=True)
+    path.write_text('kind = "create2"\nbaudrate = fast\n')
+    emulator.robot.receive(bytes.fromhex("80 83 91 00 b2 ff 4e"))
+    assert main(["stop", "--robot", "mine", "--port", url]) == 0
+    said = capsys.readouterr()
+    assert "its wheels are at rest" in said.out
+    assert "is not valid TOML" in said.err
+    assert "the defaults of a create2 were used" in said.err
+    assert emulator.robot.mode == PASSIVE
+
+
+@pytest.mark.hardware
 def test_the_real_robots_environment_drives_through_its_guardian(robot: tuple[CreateEmulator, str]) -> None:
     """A second at the robot's own pace: applied, no gap, and 64 frames a second; at the close it stands in Passive."""
     emulator, url = robot
