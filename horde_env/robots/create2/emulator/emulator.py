@@ -21,6 +21,7 @@ from horde_env.emulation.faults import LineFaults
 from horde_env.robot import RobotSpec, create2
 from horde_env.robots.create2.body import CreateBody
 from horde_env.robots.create2.place import Room, load_room
+from horde_env.robots.create2.simulator import tick
 from horde_env.robots.create2.simulator.firmware import BUTTONS, Firmware
 from horde_env.robots.create2.simulator.machine import Machine, check_physics
 from horde_env.robots.create2.wire import FRAME_SIZE, PASSIVE, SAFE, TICK_S
@@ -109,13 +110,20 @@ class CreateEmulator(RobotEmulator):
         own, of_faults, jitter = np.random.default_rng(seed).spawn(3)
         machine = Machine(spec, room, battery_scale=battery_scale)
         robot = Firmware(machine, own)
-        robot.cycle()  # compiles
+        _compile(robot)
         robot.n_cycles = 0
         machine.place_freely(own)
         super().__init__(robot, CreateFaults(robot, faults, of_faults), slight_delays(jitter), TICK_S)
 
 
 EMULATOR = CreateEmulator
+
+
+def _compile(robot: Firmware) -> None:
+    """Run a tick and read the sensors before the robot is placed, so that no kernel is compiled while a host waits."""
+    robot.cycle()
+    tick.is_triggered(robot.machine.read(), False, 0.0, 0.0)
+
 
 # ---- the backend -----------------------------------------------------------------------------------------------------
 
