@@ -68,6 +68,18 @@ def test_the_same_seed_gives_the_same_life_faults_and_all() -> None:
     assert lives[0] == lives[1]
 
 
+def test_a_pose_depends_on_the_seeds_of_reset_and_of_the_robot() -> None:
+    poses = set()
+    for own, seed in ((0, 1), (0, 2), (3, 1), (0, 1)):
+        env = make(seed=own)
+        try:
+            info = env.reset(seed=seed)[1]
+        finally:
+            env.close()
+        poses.add((info["x_m"], info["y_m"], info["heading_rad"]))
+    assert len(poses) == 3
+
+
 def test_the_original_simulator_is_sent_motor_commands_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """Any other mode ends its reader; and its bus of 0 V is no empty battery."""
     make_drop, modes = OnBoardDriver._drop, set[int]()

@@ -7,6 +7,8 @@ import re
 import termios
 import threading
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import serial
@@ -14,6 +16,9 @@ import serial
 from horde_env.errors import BackendUnavailable, PortLost
 from horde_env.hardware import port
 from horde_env.hardware.settings import PortConfig
+from horde_env.hardware.stream import Counts
+from horde_env.robots.create2 import body as create2
+from horde_env.robots.critterbot import body as critterbot
 from horde_env.robots.critterbot.wire import STOP
 from tests.env.hardware.packets import GOLDEN
 from tests.env.hardware.peers import LIMIT_S, Terminal, Ticks, await_reading, config, open_port, until
@@ -76,6 +81,55 @@ def test_no_permission_advises_a_group_only_where_that_helps_and_gives_no_more(
     assert ("usermod" in str(refusal.value)) is helps
     assert ("ask the administrator" in str(refusal.value)) is not helps
     assert ("which may not read and write it" in str(refusal.value)) is (group == "dialout" and not helps)
+
+
+@pytest.mark.parametrize(
+    ("url", "received", "dialect", "sentence"),
+    [
+        ("/dev/robot", b"", critterbot.SERIAL, "/dev/robot was lost before the robot answered: gone"),
+        ("socket://r:2330", b"", critterbot.SERIAL, "2330 is the port of the robot's own driver: use the drops"),
+        ("socket://r:9", b"CritterStateDrop", critterbot.SERIAL, "r:9 sends drops, not the bytes .*: use the drops"),
+        ("socket://r:9", b"", critterbot.SERIAL, "drive the robot already, or does its own driver listen there"),
+        ("socket://r:2330", b"", critterbot.DROPS, r": gone\. Does another program drive the robot already\?$"),
+        ("/dev/robot", b"", create2.CREATE2, r": gone\. Does another program drive the robot already\?$"),
+    ],
+)
+def test_a_port_lost_before_the_robot_answers_is_explained(
+    url: str, received: bytes, dialect: Any, sentence: str
+) -> None:
+    """The robot's own driver disconnects hosts that do not send whole drops, such as those of its serial line."""
+    opened: Any = SimpleNamespace(config=config(url), first_bytes=received)
+    assert re.search(sentence, dialect.explain_parting(opened, dialect, "gone"))
+
+
+@pytest.mark.parametrize(
+    ("first_bytes", "sentence"),
+    [
+        (b"", "nothing comes from socket://r:2330. Is the robot switched on"),
+        (b"HTTP/1.1 400 Bad Request\r\n", "is not the robot: it sends 'HTTP"),
+        (b"\xde\xad\xbe\xef" + bytes(79), "sends the bytes of the serial line, not drops: use the serial backend"),
+    ],
+)
+def test_bytes_that_are_no_drops_are_explained(first_bytes: bytes, sentence: str) -> None:
+    counts = Counts(len(first_bytes))
+    said = critterbot.explain_silence(PortConfig("socket://r:2330"), first_bytes, counts, is_serial=False)
+    assert sentence in said
+    assert "8O1" not in said
+
+
+@pytest.mark.parametrize(
+    ("first_bytes", "sentence"),
+    [
+        (b"", "asleep or off"),
+        (b"bat:   min 3  sec 0  mV 16977\r\n", "is off and prints"),
+        (b"login: ", "is not the robot"),
+        (b"\xf3\x9c\x80\x1f" * 8, "19200 baud"),
+    ],
+)
+def test_bytes_that_are_no_frames_of_a_create_2_are_explained(first_bytes: bytes, sentence: str) -> None:
+    """These are the sentences in the table of docs/create2.md."""
+    line = PortConfig("/dev/ttyUSB0", parity="none")
+    assert sentence in create2.explain_silence(line, first_bytes, Counts(len(first_bytes)))
 
 
 def test_no_permission_for_what_cannot_even_be_looked_at(tmp_path: Path) -> None:

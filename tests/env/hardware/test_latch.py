@@ -11,8 +11,6 @@ import pytest
 from horde_env.errors import BackendUnavailable
 from horde_env.hardware.latch import EmergencyLatch, default_path
 
-SET_IT = "import sys; from horde_env.hardware.latch import EmergencyLatch; EmergencyLatch(sys.argv[1]).set(sys.argv[2])"
-
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
