@@ -67,16 +67,16 @@ class Result:
 
 
 def run_experiment(name: str, study: Study) -> Result:
-    """Measure, judge the claims and draw the figures of an experiment: a folder of three modules, or one short module.
+    """Measure, judge the claims and draw the figures of an experiment: a folder of three modules.
 
     * `problem` has `TITLE`; `gather(study)`, which measures, or reads cached results, and returns the data that all
       else takes; and `settings(study, data)`, everything needed to repeat it except the study's seeds.
     * `claims` has `CLAIMS`, in the order of the paper, and `REMARKS`, sentences about how to read the result.
     * `figure` has `pictures(data, folder)`, which draws into a folder, and `tables(data)`.
     """
-    whole = import_module(f"{__package__}.{name}")
-    parts = [f"{whole.__name__}.{part}" for part in ("problem", "claims", "figure")]
-    problem, claims, figure = map(import_module, parts) if hasattr(whole, "__path__") else (whole,) * 3
+    problem, claims, figure = (
+        import_module(f"{__package__}.{name}.{part}") for part in ("problem", "claims", "figure")
+    )
     data = problem.gather(study)
     return Result(
         name,

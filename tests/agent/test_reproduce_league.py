@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from horde_agent.reproduce import league
-from horde_agent.reproduce.league import RULES, Data, Entry, Score, Size, grid
+from horde_agent.reproduce.league import claims, figure, problem
+from horde_agent.reproduce.league.problem import RULES, Data, Entry, Score, Size, grid
 from tests.agent.reproducing import toy_study
 
 
@@ -43,7 +43,7 @@ def test_every_rule_that_predicts_takes_part_with_its_defaults_first() -> None:
 )
 def test_a_rule_is_better_in_every_life_clearly_and_without_divergence(scores: list[Score], is_better: bool) -> None:
     """The default has 0.5, 0.6 and 0.7."""
-    assert list(league.better_rules(data_of(tdrc=scores))) == ["tdrc"] * is_better
+    assert list(claims.better_rules(data_of(tdrc=scores))) == ["tdrc"] * is_better
 
 
 def test_a_rule_on_fewer_questions_is_compared_with_the_default_on_the_same_ones() -> None:
@@ -54,21 +54,21 @@ def test_a_rule_on_fewer_questions_is_compared_with_the_default_on_the_same_ones
     data.defaults.update({"gtd": [both] * 3, "swift_td": [first] * 3})
     assert data.gains("swift_td", [first] * 3) == pytest.approx([-0.1] * 3)
     assert data.gains("td", [both] * 3) == [0.0] * 3
-    assert not league.better_rules(data)
+    assert not claims.better_rules(data)
 
 
 def test_the_league_chooses_on_one_life_and_scores_on_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two rules on a toy robot; measurements are cached."""
-    monkeypatch.setattr(league, "RULES", ("gtd", "tidbd"))
-    monkeypatch.setitem(league.SIZES, "quick", Size(1_500, 1_200, 1, 1, 3))
+    monkeypatch.setattr(problem, "RULES", ("gtd", "tidbd"))
+    monkeypatch.setitem(problem.SIZES, "quick", Size(1_500, 1_200, 1, 1, 3))
     study = toy_study(tmp_path, monkeypatch, seeds=(0, 1))
-    data = league.gather(study)
+    data = problem.gather(study)
     assert set(data.best) == {"gtd", "tidbd"}
     for name in ("gtd", "tidbd"):
         assert data.chosen[name] in grid(name)
         assert all(0.0 < found.error <= 1.0 and found.megabytes > 0 for found in data.best[name])
-    rows = league.tables(data)[0].rows
+    rows = figure.tables(data)[0].rows
     assert [row[0] for row in rows] == ["gtd", "tidbd"]
-    again = league.gather(study)
+    again = problem.gather(study)
     np.testing.assert_array_equal(again.best["tidbd"][1].rupee, data.best["tidbd"][1].rupee)
     assert again.best["tidbd"][1].ms == data.best["tidbd"][1].ms

@@ -13,9 +13,11 @@ from horde_agent.problems.classics import baird, collision, random_walk
 from horde_agent.problems.markov import Problem
 from horde_agent.problems.rooms import rooms
 from horde_agent.reproduce import LATER
-from horde_agent.reproduce import rooms as rooms_experiment
-from horde_agent.reproduce.collision import LAMBDAS, VARIANTS, identities
+from horde_agent.reproduce.collision.claims import identities
+from horde_agent.reproduce.collision.problem import LAMBDAS, VARIANTS
 from horde_agent.reproduce.experiment import Result
+from horde_agent.reproduce.rooms import claims as rooms_claims
+from horde_agent.reproduce.rooms import problem as rooms_experiment
 from horde_agent.reproduce.small_runs import (
     ADAGRAD,
     EXTRAGRADIENT,
@@ -198,12 +200,12 @@ def test_a_difference_between_rules_that_are_the_same_is_found() -> None:
 def test_the_rooms_claims_can_fail() -> None:
     even = {rule: [[1.0, 1.0, 1.0]] * 2 for rule in rooms_experiment.VARIANTS}
     data = rooms_experiment.Data(toy_sweep(even, {}), toy_sweep(even, {}))
-    assert [claim.verdict for claim in rooms_experiment.CLAIMS.judge(data)] == [
+    assert [claim.verdict for claim in rooms_claims.CLAIMS.judge(data)] == [
         "reproduced",
         "partly reproduced",
     ]
     worse = toy_sweep({**even, "ETD": [[2.0] * 3] * 2, "V-trace": [[1.3] * 3] * 2}, {})
-    verdicts = [claim.verdict for claim in rooms_experiment.CLAIMS.judge(rooms_experiment.Data(worse, worse))]
+    verdicts = [claim.verdict for claim in rooms_claims.CLAIMS.judge(rooms_experiment.Data(worse, worse))]
     assert verdicts == ["not reproduced", "partly reproduced"]
 
 

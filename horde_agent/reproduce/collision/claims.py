@@ -1,86 +1,19 @@
-"""Experiment `collision`: do eleven rules of off-policy prediction fall into the three tiers of the paper?
-
-Source: Ghiassian & Sutton (2021), arXiv 2106.00922; code: sinaghiassian/OffpolicyAlgorithms. The authors' grid has more
-trace decays, ratios alpha_w / alpha (here 1) and betas (here one).
-"""
+"""Claims about the three tiers."""
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 
-from horde_agent.problems.classics import collision
-from horde_agent.reproduce import TUNING_SEED
 from horde_agent.reproduce.claims import Claims, Finding, Part, at_least, at_most, join, parts, within
-from horde_agent.reproduce.experiment import Cell, Figure, Table
-from horde_agent.reproduce.figure import sensitivity
-from horde_agent.reproduce.small_runs import EXTRAGRADIENT, Runs, Variant, value_error
-from horde_agent.reproduce.study import Study
-from horde_agent.reproduce.sweeps import Grid, Sweep, sweep
-
-TITLE = "Eleven rules on the Collision problem"
-
-GAMMA, BETA = 0.9, 0.4
-VARIANTS = {
-    "TD": Variant("td"),
-    "GTD": Variant("gtd"),
-    "GTD2": Variant("gtd2"),
-    "HTD": Variant("htd"),
-    "Proximal GTD2": Variant("gtd2", mode=EXTRAGRADIENT),
-    "TDRC": Variant("tdrc"),
-    "ETD": Variant("etd"),
-    "ETD(λ, β)": Variant("etd", beta=BETA / GAMMA),
-    "Tree Backup": Variant("tree_backup"),
-    "V-trace": Variant("vtrace"),
-    "ABTD": Variant("abtd", psi_max=2.0),
-}
-LAMBDAS = (0.0, 0.5, 0.9, 1.0)
-EXPONENTS = {"paper": np.arange(-18.0, 1.0), "quick": np.arange(-17.0, 1.0, 3.0)}
-N_RUNS, N_TUNING = {"paper": 50, "quick": 2}, {"paper": 10, "quick": 1}
-STEPS = 20_000
-RUNS = Runs(collision, value_error, STEPS, every=10, share_last=0.01)
-
-GRADIENT = ("GTD", "GTD2", "HTD", "Proximal GTD2", "TDRC")
-CLIPPING = ("Tree Backup", "V-trace", "ABTD")
-SENSITIVE = ("TD", "GTD", "GTD2", "HTD", "TDRC")
-
-# Best areas at lambda 0, .9 and 1 of another program, 50 runs.
-LEVELS = {
-    "TD": (0.343, 0.103, 0.104),
-    "GTD": (0.366, 0.102, 0.104),
-    "GTD2": (0.363, 0.110, 0.115),
-    "HTD": (0.350, 0.111, 0.114),
-    "TDRC": (0.345, 0.102, 0.104),
-    "ETD": (0.123, 0.097, 0.104),
-    "Tree Backup": (0.343, 0.183, 0.168),
-    "V-trace": (0.343, 0.183, 0.168),
-    "ABTD": (0.343, 0.168, 0.168),
-}
-
-
-def gather(study: Study) -> Sweep:
-    """Learn by every rule and setting from the same trajectories."""
-    grid = Grid(VARIANTS, 2.0 ** EXPONENTS[study.scale], LAMBDAS)
-    return sweep(study, {"collision": RUNS}, grid, N_RUNS[study.scale], N_TUNING[study.scale])[0]
-
-
-def settings(_study: Study, found: Sweep) -> dict[str, Cell]:
-    """Return everything needed to repeat the measurement."""
-    alphas = np.log2(found.grid.alphas)
-    return {
-        "runs of each seed": found.errors["area"].shape[-1],
-        "steps": STEPS,
-        "log2 alpha": f"{alphas[0]:g} to {alphas[-1]:g}, {alphas.size} values",
-        "lambda, zeta": join(LAMBDAS, "g"),
-        "alpha_w / alpha": 1,
-        "beta": BETA,
-        "seed for the best settings": TUNING_SEED,
-        "best alpha on the grid's rim": join(found.on_rim()) or "none",
-    }
-
-
-# ---- claims ----------------------------------------------------------------------------------------------------------
+from horde_agent.reproduce.collision.problem import (
+    CLIPPING,
+    GRADIENT,
+    LAMBDAS,
+    LEVELS,
+    SENSITIVE,
+    VARIANTS,
+)
+from horde_agent.reproduce.sweeps import Sweep
 
 CLAIMS = Claims("abstract")
 
@@ -159,15 +92,3 @@ def _identities(found: Sweep) -> list[Part]:
 
 
 REMARKS = ("The grid is reduced: four trace decays, one ratio alpha_w / alpha, one beta.",)
-
-# ---- figures ---------------------------------------------------------------------------------------------------------
-
-
-def pictures(found: Sweep, folder: Path) -> list[Figure]:
-    """Draw the areas over alpha, a panel for each lambda."""
-    return [sensitivity({"Collision": found}, folder / "collision.png")]
-
-
-def tables(found: Sweep) -> list[Table]:
-    """Return the best errors of each rule at each lambda."""
-    return [found.table("Best errors by rule and lambda")]

@@ -1,8 +1,4 @@
-"""Experiment `league`: every update rule that predicts, on the same questions and the same recorded lives.
-
-Each rule learns with its defaults, and with the best settings of its grid, chosen on a life that is not reported. The
-paper leaves other gradient-TD rules to future work (section 7).
-"""
+"""The grid of each rule, and the scores of its entries."""
 
 from __future__ import annotations
 
@@ -20,9 +16,7 @@ from horde_agent.measures.nmsre import final_nmsre
 from horde_agent.questions import excursions
 from horde_agent.record import read
 from horde_agent.reproduce import TUNING_SEED
-from horde_agent.reproduce.claims import Claims, Finding, Mean, Part, at_least, mean_ci
-from horde_agent.reproduce.experiment import Cell, Figure, Table
-from horde_agent.reproduce.figure import COLOURS, new_canvas, save, style_axes
+from horde_agent.reproduce.experiment import Cell
 from horde_agent.reproduce.lessons import MeasuredHorde, TrainingData, learn, outcomes
 from horde_agent.reproduce.lives import LifeSpec, interface_of, simulate_lives
 from horde_agent.reproduce.study import Job, Study, cached
@@ -164,109 +158,4 @@ def settings(_study: Study, data: Data) -> dict[str, Cell]:
         "steps of the tuning life": data.size.tuning,
         "questions": f"one of every {data.size.every} of the 795; of every {data.size.every_plain} on the plain engine",
         "settings tried": sum(len(grid(name)[: data.size.tries]) for name in RULES),
-    }
-
-
-# ---- the claim -------------------------------------------------------------------------------------------------------
-
-
-def better_rules(data: Data) -> dict[str, str]:
-    """Return the rules that beat the default one in every life without divergence, and by how much with which settings.
-
-    Both a rule's defaults and its best settings are judged: neither was chosen on these lives.
-    """
-    found = {}
-    for name in data.best:
-        judged = {"default": data.defaults[name], data.chosen[name].settings: data.best[name]}
-        gains = {settings: _clear_gain(data.gains(name, scores), scores) for settings, scores in judged.items()}
-        said = [f"{gain} ({settings})" for settings, gain in gains.items() if gain]
-        if said:
-            found[name] = f"{' and '.join(said)} on {len(data.best[name][0].nmsre)} questions"
-    return found
-
-
-def _clear_gain(gains: list[float], scores: list[Score]) -> Mean | None:
-    """Return the gain if it is positive in every life, with its interval above 0, and no demon diverged."""
-    gain = mean_ci(gains)
-    is_clear = len(gains) > 1 and min(gains) > 0 and gain.mean - gain.half_width > 0
-    return gain if is_clear and all(score.sound.all() for score in scores) else None
-
-
-CLAIMS = Claims("section 7 (future work)")
-
-
-@CLAIMS.add(
-    "Another update rule answers the questions better than the paper's, without divergence.",
-    "other gradient-TD methods are future work; no experiment",
-    "With its defaults, or with its best settings of another life: a lower error in every life, the 95 % interval "
-    "of the gain above 0, and no diverged demon:",
-)
-def _better(data: Data) -> Finding:
-    found = better_rules(data)
-    said = "; ".join(f"{name} by {gain}" for name, gain in found.items()) or "no rule"
-    error = mean_ci([score.error for score in data.defaults[DEFAULT]])
-    also = f"Mean of the NMSRE, at most 1 each: {DEFAULT} {error}. Better: {said}."
-    return Finding([Part("number of such rules", len(found), at_least(1))], also)
-
-
-REMARKS = (
-    "This is the simulated robot: compare rules with each other, not with the paper's robot.",
-    "ms depends on the other jobs that ran at the same time; `horde bench` measures one learner alone.",
-)
-
-# ---- figures ---------------------------------------------------------------------------------------------------------
-
-
-def pictures(data: Data, folder: Path) -> list[Figure]:
-    """Draw by how much every rule is better than the default one on its questions, one dot per life."""
-    both = (data.defaults, data.best)
-    order = sorted(data.best, key=lambda name: max(np.mean(data.gains(name, scores[name])) for scores in both))
-    canvas, (axes,) = new_canvas(9.0, 1.0 + 0.3 * len(order))
-    for shift, colour, (label, scores) in zip(
-        (0.15, -0.15), COLOURS, {"default settings": data.defaults, "best of the grid": data.best}.items(), strict=False
-    ):
-        for y, name in enumerate(order):
-            of_lives = data.gains(name, scores[name])
-            axes.plot(of_lives, [y + shift] * len(of_lives), "o", color=colour, label=None if y else label)
-    axes.axvline(0.0, color="0.5")
-    named = [f"{name} ({len(data.best[name][0].nmsre)} questions)" for name in order]
-    axes.set_yticks(range(len(order)), named)
-    title = f"{DEFAULT}'s error (mean NMSRE, at most 1 each) minus the rule's, on the same questions"
-    style_axes(axes, title, legend=True, xlabel="gain: high is good")
-    caption = "Gain of every update rule over the default one, one dot per life; the best rule on top."
-    return [save(canvas, folder / "league.png", caption)]
-
-
-def tables(data: Data) -> list[Table]:
-    """Return the league with default and with the best settings, means over the lives."""
-    note = (
-        "Means over the lives. NMSRE: final, two-pass. Error: mean of the NMSRE, at most 1 each, 1 for a diverged "
-        f"demon. The best settings have the least error on a life of {data.size.tuning:,} steps with seed "
-        f"{TUNING_SEED}. Gain: {DEFAULT}'s error with its defaults, on the same questions, minus this one. ms: per "
-        "step, with a prediction of every demon; MB: state of the learner; both grow with the number of questions."
-    )
-    defaults = [_row(data, name, "default", data.defaults[name]) for name in data.best]
-    best = [_row(data, name, data.chosen[name].settings, data.best[name]) for name in data.best]
-    return [
-        Table.of("Update rules with their defaults", defaults, note),
-        Table.of("Update rules with the best settings of the grid", best, note),
-    ]
-
-
-def _row(data: Data, name: str, settings: str, scores: list[Score]) -> dict[str, Cell]:
-    """Return one rule's row; a diverged demon has no NMSRE."""
-    nmsre = [score.nmsre[score.sound & ~np.isnan(score.nmsre)] for score in scores]
-    return {
-        "rule": name,
-        "settings": settings,
-        "questions": len(scores[0].nmsre),
-        "error": str(mean_ci([score.error for score in scores])),
-        "gain": str(mean_ci(data.gains(name, scores))),
-        "median NMSRE": float(np.mean([np.median(values) for values in nmsre])) if all(map(len, nmsre)) else None,
-        "mean NMSRE": float(np.mean([values.mean() for values in nmsre])) if all(map(len, nmsre)) else None,
-        "share below 1": float(np.mean([(values < 1).mean() for values in nmsre])) if all(map(len, nmsre)) else None,
-        "diverged": int(sum((~score.sound).sum() for score in scores)),
-        "median RUPEE": float(np.mean([np.median(score.rupee) for score in scores])),
-        "ms": float(np.mean([score.ms for score in scores])),
-        "MB": float(np.mean([score.megabytes for score in scores])),
     }
