@@ -169,6 +169,7 @@ UNFINISHED = {
     "its log is empty": empty_recording,
 }
 FOLDERS = [
+    Case("learn", "--out runs cannot be written", write("../runs", "a file")),
     *(Case("learn --config c.toml", said, write("../c.toml", text)) for text, said in CONFIGS.items()),
     *(Case(f"report {p}", f"{p} contains no finished run: the folder does not exist") for p in NO_FOLDER),
     *(

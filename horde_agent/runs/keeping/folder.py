@@ -104,7 +104,7 @@ class RunFolder:
         except OSError as error:
             if is_claimed:
                 folder.give_back()
-            elif isinstance(error, FileExistsError):
+            elif isinstance(error, FileExistsError) and place.is_dir():
                 raise BadInput(f"--out {config.out} already contains a run; name a new folder") from None
             _remove_empty(made)
             raise BadInput(unwritable(config.out or Path("runs"), error)) from None
