@@ -133,8 +133,10 @@ def test_an_exported_minari_data_set_passes_its_own_reader(tmp_path: Path, monke
     minari = pytest.importorskip("minari")
     assert toy(f"learn --steps 400 --horizon 8 --out {tmp_path / 'life'}", monkeypatch) == 0
     run = (tmp_path / "life").rename(tmp_path / "a life")
-    assert cli.main(["export", str(run), "--to", "minari", "--out", str(tmp_path / "minari")]) == 0
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(["export", "a life", "--to", "minari", "--out", "minari"]) == 0
     data = minari.load_dataset("horde/a-life-v0")
+    assert data.total_episodes > 1
     rows = read(run / "log" / "life.rec").rows
     assert data.total_steps == summary_of(run)["learning_steps"]
     for one in data.iterate_episodes():

@@ -173,7 +173,7 @@ def _datasets_at(root: Path) -> Iterator[None]:
     """Make Minari read and write below a folder."""
     before = os.environ.get("MINARI_DATASETS_PATH")
     root.mkdir(parents=True, exist_ok=True)
-    os.environ["MINARI_DATASETS_PATH"] = str(root)
+    os.environ["MINARI_DATASETS_PATH"] = str(root.resolve())  # Minari appends to files of an absolute path alone
     try:
         yield
     finally:
