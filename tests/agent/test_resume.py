@@ -321,6 +321,20 @@ def test_learning_from_a_recording_gives_the_weights_of_the_run(whole: Path, tmp
     assert differences(run, whole) == []
 
 
+def test_the_tables_of_a_replayed_run_are_learned_again(whole: Path, tmp_path: Path) -> None:
+    """Also of a part of a recording, without the folder of the life; such a run can be replayed, too."""
+    life, run, again = shutil.copytree(whole, tmp_path / "life"), tmp_path / "run", tmp_path / "again"
+    assert horde(f"learn --backend replay --log {life} --steps 400 --out {run}") == 0
+    assert "Missing or damaged" not in (run / "report.html").read_text()
+    first = summary_of(run)
+    assert horde(f"learn --backend replay --log {run} --steps 400 --out {again}") == 0
+    shutil.rmtree(life)
+    (run / "summary.json").unlink()
+    assert horde(f"report {run}") == 0
+    for key in ("steps", "learning_steps", "weights_sha256", "mean_nmsre"):
+        assert summary_of(run)[key] == summary_of(again)[key] == first[key], key
+
+
 def test_learning_from_a_recording_ends_in_order_at_ctrl_c(
     whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

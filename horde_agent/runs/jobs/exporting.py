@@ -34,7 +34,7 @@ from horde_agent.runs.data.tables import Predict, episodes_of
 from horde_agent.runs.jobs.recorded import recorded_facts
 from horde_agent.runs.jobs.relearn import one_horde, restored_run
 from horde_agent.runs.keeping.folder import RunFolder, write_whole
-from horde_agent.runs.keeping.resume import refuse_part
+from horde_agent.runs.keeping.resume import recorded_life, refuse_part
 
 FORMATS = ("parquet", "mcap", "minari", "lerobot")
 DAY_S = 86_400.0
@@ -145,7 +145,7 @@ def _to_data_set(folder: RunFolder, to: str, place: Path) -> Path:
     config = one_horde(folder)
     header, n_rows, _ = recorded_facts(folder)
     header = {key: header[key] for key in header if key not in ("dtype", "offset", "first", "crc", "format", "version")}
-    header.setdefault("b_known", config.backend != "replay")
+    header.setdefault("b_known", config.backend != "replay" or recorded_life(folder, config) is not None)
     parts = read_in_parts(folder.life)
     if to == "lerobot":
         write_lerobot(place, name, header, episodes_of(parts))

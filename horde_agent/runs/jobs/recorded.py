@@ -24,6 +24,7 @@ from horde_agent.runs.ending import Cause, End, SignalHandler
 from horde_agent.runs.jobs.job import Job, Stopped
 from horde_agent.runs.jobs.tables import NOT_RECORDED, Outcome
 from horde_agent.runs.keeping.folder import RunFolder
+from horde_agent.runs.keeping.resume import recorded_life
 from horde_agent.runs.keeping.run import HeaderEnv, Run, make_run, new_life
 
 _STEPS = (Phase.BEHAVE, Phase.EXCURSION)
@@ -190,7 +191,7 @@ def rebuilt_run(folder: RunFolder, made: RunFolder, config: LearnConfig, header:
     """Return a run like the one in `folder`, with the folder `made`; raise BadInput if its Horde cannot be created."""
     file = folder.question_file if str(config.questions).endswith(".toml") else None
     try:
-        return make_run(HeaderEnv(header), config, made, file)
+        return make_run(HeaderEnv(header), config, made, file, recorded_life(folder, config))
     except KeyError as error:
         raise BadInput(f"the header of {folder.life} lacks {error}, which learning from it requires") from None
     except (ValueError, TypeError) as error:

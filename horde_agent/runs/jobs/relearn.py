@@ -17,14 +17,14 @@ from rich.console import Console
 from horde_agent.life.life import Life
 from horde_agent.life.observers import Sampler
 from horde_agent.record.segments import record_files
-from horde_agent.runs.config import BadInput, LearnConfig
+from horde_agent.runs.config import RECORDED, BadInput, LearnConfig
 from horde_agent.runs.ending import Cause, SignalHandler
 from horde_agent.runs.jobs.imported import Log
 from horde_agent.runs.jobs.job import Job, Unwritten
 from horde_agent.runs.jobs.recorded import Recording, Replay, as_bad_input, last_row, rebuilt_run, recorded_facts
 from horde_agent.runs.jobs.warm import CompileNotice
-from horde_agent.runs.keeping.folder import RunFolder, lived_steps, write_whole
-from horde_agent.runs.keeping.resume import change, recorded_config, resumption
+from horde_agent.runs.keeping.folder import IMPORTED, RunFolder, lived_steps, write_whole
+from horde_agent.runs.keeping.resume import change, recorded_config, recorded_life, resumption
 from horde_agent.runs.keeping.run import GIVEN_IN_PYTHON, IN_PYTHON, HeaderEnv, Run, make_run, new_life, restore
 
 
@@ -53,15 +53,17 @@ def relearning(config: LearnConfig, folder: RunFolder, console: Console, signals
     """
     recorded = RunFolder(Path(str(config.log)))
     lived = recorded_config(recorded)
+    lived = recorded_life(recorded, lived) or lived
     if lived.robots > 1 and config.shards is not None:
         raise BadInput(f"--shards cannot learn from {config.log}, a run of {lived.robots} robots; omit it")
-    header, _, end = recorded_facts(recorded)
+    header, n_rows, end = recorded_facts(recorded)
     run = make_run(HeaderEnv(header), config, folder, lived=lived)
     for path in record_files(recorded.life):
         try:
             os.link(path, folder.log / path.name)
         except OSError:
             shutil.copy2(path, folder.log / path.name)
+    folder.log_event({"step": 0, "event": IMPORTED, "row": n_rows})
     rows, cause = Recording(recorded.life, config.steps), Cause.LOG_END if config.steps is None else Cause.STEPS
     job = Replay(run, rows, console, header, end=cause, total=config.steps or end, signals=signals)
     job.student.errors.record_to(folder.excursions)
@@ -88,8 +90,8 @@ def has_gone_on(folder: RunFolder) -> bool:
     if summarised is None or not folder.mspbe_curve.is_file():
         return False
     try:
-        # A data set is in the log before learning begins: how far a run learned from it is in its summary alone.
-        return not folder.is_imported() and last_row(folder)[1] > summarised
+        # Recorded rows are in the log before learning begins: how far a run learned from them is in its summary alone.
+        return folder.settings().get("backend") not in RECORDED and last_row(folder)[1] > summarised
     except (ValueError, LookupError, TypeError, OSError):  # an unreadable log cannot be learned from
         return False
 
@@ -110,11 +112,13 @@ def complete(folder: RunFolder, console: Console) -> dict[str, Any]:
         why = "has steps after its tables were written" if has_gone_on(folder) else "lacks tables"
         console.print(f"{folder.path} {why}: learning from its log again", highlight=False, soft_wrap=True)
         job: Job
-        if config.backend == "replay":
+        if config.backend == "replay" and recorded_life(folder, config) is None:
             job = Log(run, console)
         else:
             passes = (config.passes or 1) if config.backend == "data" else 1
             end *= passes
+            if config.backend in RECORDED:
+                end = min(end, config.steps or end)
             restored = _restored(run, folder, header, n_rows * passes, console)
             if restored is None:
                 run = rebuilt_run(folder, made, config, header)

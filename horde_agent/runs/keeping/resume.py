@@ -62,6 +62,21 @@ def recorded_config(folder: RunFolder) -> LearnConfig:
     return config
 
 
+def recorded_life(folder: RunFolder, config: LearnConfig) -> LearnConfig | None:
+    """Return the settings of the life whose recording a run replayed, None if it replayed none.
+
+    If the folder of that life is gone, its mode is unknown: they are those of the run, with a simulator.
+    """
+    if config.backend != "replay" or config.columns is not None or not folder.is_imported():
+        return None
+    recorded = RunFolder(Path(str(config.log)))
+    try:
+        lived = recorded_config(recorded)
+    except BadInput:
+        return replace(config, backend="simulator")
+    return recorded_life(recorded, lived) or lived
+
+
 def refuse_part(folder: RunFolder) -> None:
     """Raise BadInput if a run's data set was not imported as a whole."""
     if folder.settings().get("backend") == "data" and record_files(folder.life) and not folder.is_imported():
