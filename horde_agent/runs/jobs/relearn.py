@@ -151,11 +151,11 @@ def restored_run(
     made = RunFolder(elsewhere)
     made.log.mkdir()
     run = rebuilt_run(folder, made, config, header)
-    return run if _restored(run, folder, header, 1 << 62, console) is not None else None
+    return run if _restored(run, folder, header, None, console) is not None else None
 
 
 def _restored(
-    run: Run, folder: RunFolder, header: dict[str, Any], n_rows: int, console: Console
+    run: Run, folder: RunFolder, header: dict[str, Any], n_rows: int | None, console: Console
 ) -> tuple[Life, Sampler, int] | None:
     """Return a life and its samples, restored from the newest suitable snapshot, and its rows; None without one.
 
@@ -163,7 +163,7 @@ def _restored(
     """
     try:
         kept = resumption(folder)
-        if not kept.state or kept.shards is not None or n_rows < kept.n_rows:
+        if not kept.state or kept.shards is not None or (n_rows is not None and n_rows < kept.n_rows):
             return None
         life, sampler = new_life([HeaderEnv(header)] * run.config.robots, run)
         change(life, run.interface, folder, kept.changes)
@@ -176,7 +176,8 @@ def _restored(
         console.print(f"not from its snapshot: {error}", highlight=False, soft_wrap=True)
         return None
     kept.state.clear()
-    for note in (*kept.notes, f"from its snapshot at step {kept.step:,} on: {n_rows - kept.n_rows:,} rows"):
+    since = "" if n_rows is None else f" on: {n_rows - kept.n_rows:,} rows"
+    for note in (*kept.notes, f"from its snapshot at step {kept.step:,}{since}"):
         console.print(note, highlight=False, soft_wrap=True)
     return life, sampler, kept.n_rows
 
