@@ -68,9 +68,9 @@ def test_what_is_outside_its_range_is_red_and_nothing_else() -> None:
 def test_faults_are_counted_and_packets_are_a_rate() -> None:
     tally = Tally(period_s=0.1)
     assert tally.packets_per_s is None
-    for k in range(40):
-        counts = {"crc_errors": 2, "clipped": 3, "gap": k == 5, "applied": k != 7, "packets": 10 - 5 * (k < 20)}
-        tally.take(INFO | counts | {"t": 0.1 * (k + 1)})
+    for k in range(40):  # steps of 0.16 s, as on a busy machine
+        counts = {"crc_errors": 2, "clipped": 3, "gap": k == 5, "applied": k != 7, "packets": 16 - 11 * (k < 20)}
+        tally.take(INFO | counts | {"t": 0.1 + 0.16 * k})
         if k == 0:
             assert tally.packets_per_s == pytest.approx(50.0)
     assert tally.faults == {"crc_errors": 80, "gap": 1, "stale": 0, "clipped": 120, "not applied": 1}

@@ -188,6 +188,16 @@ def test_without_what_completes_a_half_packet_the_last_words_are_colours() -> No
     assert driven_for({k: data.lstrip(b"\0") for k, data in said.items()}) > 60
 
 
+def test_a_stop_never_becomes_too_old() -> None:
+    """Only a command lapses: a robot that stood while its program waited has followed its commands."""
+    mouth = Mouth()
+    halt, coast = encode_control(HALT), encode_control(COAST)
+    keep = KeepAlive(halt, coast, repeat_s=0.05, hold_s=0.35, monotonic=mouth.monotonic, ramp_s=RAMP_S)
+    mouth.t += 10.0
+    assert (keep.due(), keep.due()) == (coast, b"")
+    assert not keep.lapsed
+
+
 def test_a_stop_brakes_while_its_ramp_lasts_and_is_duty_0_from_then_on() -> None:
     """Repeating a stop at 10 Hz, as a policy that stands still does, does not restart its ramp; a command ends it."""
     mouth, halt, coast, sent = Mouth(), encode_control(HALT), encode_control(COAST), dict[int, bytes]()

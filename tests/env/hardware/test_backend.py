@@ -569,6 +569,23 @@ def test_an_emergency_stop_holds_until_it_is_cleared(robot: VirtualRobot, tmp_pa
     body.close()
 
 
+def test_a_reset_under_an_emergency_stop_stops_the_motors_and_closes_the_port_before_it_raises(
+    robot: VirtualRobot, tmp_path: Path
+) -> None:
+    latch = EmergencyLatch(tmp_path / "stop")
+    body = serial_body(robot, latch=latch)
+    body.reset(RNG)
+    life(body, 3)
+    n = len(robot.received)
+    latch.set("a hand in the pen")
+    with pytest.raises(EmergencyStop):
+        body.reset(RNG)
+    assert robot.end.port is not None
+    assert not robot.end.port.is_open
+    robot.sleep(0.1)
+    assert robot.controls()[n:] == [HALT, HALT, COAST]
+
+
 def test_a_stop_is_answered_once_and_by_nobody_whose_stop_did_not_leave(
     robot: VirtualRobot, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
