@@ -188,6 +188,10 @@ def test_a_stopped_run_is_resumed_to_the_same_weights(
     (tmp_path / "cut/summary.json").unlink()
     assert cli.main(["report", f"{tmp_path / 'cut'}"]) == 0
     assert summary_of(tmp_path / "cut")["weights_sha256"] == whole["weights_sha256"]
+    (tmp_path / "cut/summary.json").unlink()
+    shutil.rmtree(tmp_path / "cut/checkpoint")  # as after a kill before the first snapshot
+    assert cli.main(["resume", f"{tmp_path / 'cut'}"]) == 0
+    assert summary_of(tmp_path / "cut")["weights_sha256"] == whole["weights_sha256"]
 
 
 @pytest.mark.parametrize("family", ["excursions", "nexting"])

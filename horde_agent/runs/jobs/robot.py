@@ -97,10 +97,7 @@ class Robot(Job):
         """Restore the life from the snapshot; if the robot kept moving, learn from the rows recorded after it."""
         life, state, is_redone = self.life, resumed.state, self.life.body.is_restorable
         try:
-            if state:
-                restore(life, self.run, self.sampler, state)
-            else:
-                life.student.errors.restore(life.student.errors.state())
+            restore(life, self.run, self.sampler, state)
         except ValueError as error:
             raise BadInput(f"{self.run.folder.path} cannot be resumed: {error}") from None
         since = self.recorder.since

@@ -212,7 +212,13 @@ def _behaviour_of(run: Run) -> BehaviourPolicy:
 
 
 def restore(life: Life, run: Run, sampler: Sampler, state: dict[str, Any]) -> None:
-    """Restore a life and its observers; without the robot's own state if the robot kept moving."""
+    """Restore a life and its observers; without the robot's own state if the robot kept moving.
+
+    Without a state, the life is at its start, and only excursions that it recorded before are removed.
+    """
+    if not state:
+        life.student.errors.restore(life.student.errors.state())
+        return
     if not life.body.is_restorable:
         state = {k: v for k, v in state.items() if not _OF_WORLD.match(k)}
     sampler.restore(inner(state, "sampler"))
