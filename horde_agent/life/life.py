@@ -353,9 +353,12 @@ class Life:
         self._observe()
 
     def _live(self) -> None:
-        before_step = [o.before_step for o in self.observers if isinstance(o, LifeHooks)]
+        n_observers, before_step = -1, []
         while self.steps < self._end and not self._is_stopped:
             self._take_turn()
+            if len(self.observers) != n_observers:  # at first, and when an observer has added another
+                n_observers = len(self.observers)
+                before_step = [o.before_step for o in self.observers if isinstance(o, LifeHooks)]
             for call in before_step:
                 call(self)
             if self.dockings.is_due(self.steps, in_excursion=self.excursions.phase is Phase.EXCURSION):

@@ -20,7 +20,7 @@ from horde_agent.life.student import relearn
 from horde_agent.policies import StickyRandom
 from horde_agent.questions import excursions, nexting
 from horde_agent.record import Flag, Phase, Recorder
-from tests.agent.doubles import SpyHorde, ToyBody, age_of, horde_of, live, toy_life, toy_questions
+from tests.agent.doubles import BeforeStep, SpyHorde, ToyBody, age_of, horde_of, live, toy_life, toy_questions
 
 OFTEN, ALWAYS = ExcursionConfig(probability=0.1, horizon=5), ExcursionConfig(probability=1.0, horizon=5)
 FACE = Interface.of(ToyBody())
@@ -284,6 +284,18 @@ def test_observers_see_each_step_with_its_predictions() -> None:
     live(5, ToyBody(), SpyHorde(toy_questions()), observers=[observe])
 
     assert seen == [(k, 1001.0 * k) for k in range(6)]
+
+
+def test_an_observer_added_by_another_is_called_before_the_next_step_too() -> None:
+    steps: list[int] = []
+
+    def add_at_2(event: StepEvent) -> None:
+        if event.row.step == 2:
+            event.life.observers.append(BeforeStep(lambda life: steps.append(life.steps)))
+
+    live(5, ToyBody(), SpyHorde(toy_questions()), observers=[add_at_2])
+
+    assert steps == [3, 4]
 
 
 # ---- counting --------------------------------------------------------------------------------------------------------
