@@ -135,8 +135,8 @@ class PenEnv(gymnasium.Env[Observation, Any]):
     ) -> tuple[Observation, dict[str, Any]]:
         """Begin an episode: restart the body, or drive from its position with `options={"manoeuvre": name}`.
 
-        "centre" drives to the middle (2 s at most; with a seed, or first of all, from a new start). "dock" drives to
-        the dock (60 s at most), charges until the batteries are full or for `charge_s` seconds, and backs off; info
+        "centre" drives to the middle (2 s at most; with a seed, or in a first reset, from a new start). "dock" drives
+        to the dock (60 s at most), charges until the batteries are full or for `charge_s` seconds, and backs off; info
         then has `docked` (0 or 1). "stay" does nothing. `metadata["manoeuvres"]` names what the body can do. A physical
         body cannot be placed: a reset without options drives it to the middle.
 

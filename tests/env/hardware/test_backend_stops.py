@@ -6,10 +6,13 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+import serial
 
 from horde_env.clock import RealTimeClock
 from horde_env.robots.critterbot.body import SerialBody
@@ -66,6 +69,38 @@ def test_a_program_that_hangs_is_not_driven_on(robot: VirtualRobot) -> None:
     clock.begin()
     assert body.exchange(FORWARD).applied
     body.close()
+
+
+@pytest.mark.slow  # in real time
+def test_no_step_waits_for_a_reconnection(robot: VirtualRobot) -> None:
+    """Opening the port again takes a second, and no step does: its frames are stale and not applied."""
+    opened: list[str] = []
+
+    def connect(url: str, **rest: Any) -> Any:
+        if opened:
+            time.sleep(1.0)
+        opened.append(url)
+        return serial.serial_for_url(url, **rest)
+
+    clock = RealTimeClock(SPEC.period_s)
+    body = SerialBody(config(robot.url), clock, connect=connect)
+    body.reset(RNG)
+    frames, took_s = [], []
+    for i in range(25):
+        if i == 5:
+            robot.line.inject("unplug", 0.2)
+        clock.begin()
+        begin = time.monotonic()
+        frames.append(body.exchange(FORWARD))
+        took_s.append(time.monotonic() - begin)
+    stats = body.stats
+    body.close()
+
+    assert max(took_s) < 0.6  # 0.1, and what a busy machine adds
+    assert all(frame.stale and not frame.applied for frame in frames[7:14])
+    assert sum(frame.gap for frame in frames[7:]) >= 1
+    assert frames[-1].applied
+    assert (stats.losses, stats.reconnects) == (1, 1)
 
 
 SLOWLY = ("end", "raise", "SIGTERM", "SIGKILL")

@@ -132,7 +132,7 @@ class EmulatedCreate(EmulatedRobot):
     """The Create 2's body connected to an emulated Create 2; see `EmulatedRobot` and `make.make_env`.
 
     Raises:
-        ValueError: If an argument is out of range.
+        ValueError: If `faults` or `physics` is invalid.
     """
 
     make_emulator, make_body = CreateEmulator, CreateBody

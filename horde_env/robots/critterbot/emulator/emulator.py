@@ -158,7 +158,7 @@ class EmulatedBody(EmulatedRobot):
     `link` is "serial" or "drops"; in lockstep in memory, else on a pseudo terminal or over TCP.
 
     Raises:
-        ValueError: If an argument is out of range.
+        ValueError: If `link` or `faults` is invalid.
     """
 
     make_emulator = Emulator
