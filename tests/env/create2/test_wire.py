@@ -83,6 +83,13 @@ def test_every_channel_comes_from_its_own_packet() -> None:
         assert values[SPEC.index(name)] == pytest.approx(value, abs=1e-9), name
 
 
+@pytest.mark.parametrize(("first", "receiver"), [(33, "ir_omni"), (36, "ir_left"), (39, "ir_right")])
+def test_each_receiver_shows_field_green_and_red_of_either_dock(first: int, receiver: str) -> None:
+    for character, beams in ((161, [1, 0, 0]), (168, [0, 0, 1]), (246, [1, 1, 0]), (162, [0, 0, 0])):
+        raw = wire.channels(Sensors(**{receiver: character}), 0, 0, 2)
+        assert raw[first : first + 3].tolist() == beams
+
+
 def test_the_robot_has_55_channels_and_348_tilings() -> None:
     """6136 tiles and a bias; 50 sensors, so that three time scales and five actions make 750 questions."""
     coder = TileCoder.from_layout(SPEC.tile_layout, [{"name": c.name, "group": c.group} for c in SPEC.channels])
