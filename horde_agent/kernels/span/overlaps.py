@@ -37,7 +37,7 @@ def popcount(word: np.uint64) -> int:
     word = word - ((word >> _ONE) & np.uint64(0x5555555555555555))
     word = (word & np.uint64(0x3333333333333333)) + ((word >> np.uint64(2)) & np.uint64(0x3333333333333333))
     word = (word + (word >> np.uint64(4))) & np.uint64(0x0F0F0F0F0F0F0F0F)
-    return int((word * np.uint64(0x0101010101010101)) >> np.uint64(56))
+    return (int(word) * 0x0101010101010101 >> 56) & 0xFF  # integers: NumPy warns that the product overflows
 
 
 @inner_kernel

@@ -3,7 +3,7 @@
 Kernels on bare arrays. All four intersect lines of sight with walls and dock, so they share this file.
 Common arguments: `pose` is (x, y, heading) of the body; `sensors` are rows (x, y, angle) in the body frame, shape
 (n, 3); `segments` (m, 4) and `heights` (m,) are the obstacles; `normal` are standard normals, zero for a reading
-without noise. Metres, radians, kelvin; light as a share of full scale.
+without noise; `scratch` holds lines of sight. Metres, radians, kelvin; light as a share of full scale.
 
 Numbers are the robot's if they were measured (log of 5 October 2010, web site of its makers). No source has its curve
 of infrared against distance, its height or the view of its thermal zones: those are assumptions.
@@ -79,9 +79,10 @@ def cross(lines: Floats, n: int, segments: Floats, along: Floats) -> None:
         ex, ey = segments[i, 2] - x, segments[i, 3] - y
         for r in range(n):
             dx, dy = ends_x[r] - xs[r], ends_y[r] - ys[r]
-            determinant = dx * ey - dy * ex  # 0 if they are parallel: then the share is inf or nan
+            determinant = dx * ey - dy * ex
             ax, ay = x - xs[r], y - ys[r]
-            share, across = (ax * ey - ay * ex) / determinant, (ax * dy - ay * dx) * math.copysign(1.0, determinant)
+            share = (ax * ey - ay * ex) / (determinant if determinant != 0.0 else math.nan)  # nan: they are parallel
+            across = (ax * dy - ay * dx) * math.copysign(1.0, determinant)
             # Whether across / |determinant| is within 0..1, without a second division.
             row[r] = share if (share >= 0.0) & (across >= 0.0) & (across <= abs(determinant)) else math.inf
 
