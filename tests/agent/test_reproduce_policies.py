@@ -8,9 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from horde_agent.life.robot import UNKNOWN_POSE
 from horde_agent.measures.trace_growth import trace_growth
 from horde_agent.policies import Gibbs, StickyRandom
-from horde_agent.record import Recorder, Stream
+from horde_agent.record import Phase, Recorder, Row, Stream, read
 from horde_agent.reproduce.lessons import TrainingData
 from horde_agent.reproduce.policies.claims import CLAIMS, fall
 from horde_agent.reproduce.policies.figure import tables
@@ -31,18 +32,17 @@ from tests.agent.shared import robot_interface
 ROBOT = robot_interface()
 
 
-def robot_life(n_steps: int, path: Path | None = None) -> Stream:
-    """Return a made-up life of readings that wander."""
+def robot_life(n_steps: int, path: Path) -> Stream:
+    """Record a made-up life of readings that wander, and return its rows."""
     rng, behaviour = np.random.default_rng(0), StickyRandom(5)
-    recorder = Recorder(57, path)
-    stream = Stream(np.zeros(n_steps + 1, dtype=recorder._buffer.dtype))
     wander = np.cumsum(rng.normal(scale=0.03, size=(n_steps + 1, 57)), axis=0)
-    stream.rows["observation"] = 0.5 + 0.5 * np.sin(wander)
-    stream.rows["step"] = np.arange(n_steps + 1)
-    for row in stream.rows:
-        row["action"], row["b"] = behaviour.draw(rng)
-    stream.rows["phase"][-1] = 3
-    return stream
+    with Recorder(57, path) as recorder:
+        for step, observation in enumerate(0.5 + 0.5 * np.sin(wander)):
+            phase = Phase.BEHAVE if step < n_steps else Phase.END
+            recorder.write(
+                Row(step, 0.1 * step, observation.astype(np.float32), *behaviour.draw(rng), phase, 0, UNKNOWN_POSE)
+            )
+    return read(path)
 
 
 def course(
@@ -78,9 +78,11 @@ def test_a_fall_is_measured_from_the_peak_to_the_last_tenth(
     assert fall(course(curves, aside=aside)) == pytest.approx(expected)
 
 
-def test_each_gamma_has_its_own_largest_trace() -> None:
+def test_each_gamma_has_its_own_largest_trace(tmp_path: Path) -> None:
     """Of gamma 0 it is the largest ratio, of others more."""
-    found = follow(TrainingData(robot_life(60)), horde_of(ROBOT, asked(ROBOT, 3, 24), "clipped"), ROBOT)
+    found = follow(
+        TrainingData(robot_life(60, tmp_path / "life.rec")), horde_of(ROBOT, asked(ROBOT, 3, 24), "clipped"), ROBOT
+    )
     assert np.unique(found.max_trace[-1]).size == len(GAMMAS)
     assert np.abs(found.mspbe[-1]).max() > 0
 
@@ -96,10 +98,8 @@ def test_where_every_question_was_set_aside_nothing_fell() -> None:
 
 def test_the_growth_of_a_trace_is_that_of_the_policys_mean_square(tmp_path: Path) -> None:
     """A policy without parameters is uniform: M = .2^2 / b(a | l) has the spectral radius that trace_growth gives."""
-    stream, path = robot_life(10), tmp_path / "life.rec"
-    with Recorder(57, path) as recorder:
-        recorder._buffer[: len(stream)] = stream.rows
-        recorder._used = len(stream)
+    path = tmp_path / "life.rec"
+    robot_life(10, path)
     [gvf] = asked(ROBOT, 0, 1)
     uniform = replace(gvf, target_policy=Gibbs(5, ROBOT.coder.n_features, np.zeros(0, np.int64), np.zeros(0)))
     expected = trace_growth(np.full(5, 0.2), StickyRandom(5).transition_probabilities(), 1.0, 1.0).factor
