@@ -74,7 +74,7 @@ def drives_of(backend: object, spec: RobotSpec) -> Drives:
 class Obedience:
     """The rule of a robot that reports which commands it accepted: its body compares them, in `Frame.refusal`.
 
-    `complaint` is the fault, in one or two sentences, until a frame shows the contrary; "" while the body obeys.
+    `complaint` says in one or two sentences what is wrong, until a frame shows the contrary; "" if nothing is.
     """
 
     saved: ClassVar[tuple[str, ...]] = ("complaint",)  # attributes that a saved environment keeps

@@ -175,7 +175,7 @@ _EXPECTED: dict[str, tuple[Callable[[Any], bool], str]] = {
     "latch": (_is(EmergencyLatch), "an EmergencyLatch"),
     "settings": (_is(LinkSettings), "a LinkSettings"),
 }
-"""The test of each argument, and what it must be in words."""
+"""The test of each argument, and the words that an error says it must be."""
 _HAVE_DEFAULT = "render_mode", "task", "physics", "port", "parity", "baudrate", "layout", "signs", "latch", "settings"
 
 

@@ -13,7 +13,7 @@ settings.load_profile("untimed")
 
 @pytest.fixture(scope="session", autouse=True)
 def _log_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Where stable-baselines3 logs: by default each model leaves a folder in the system's temporary one."""
+    """Set the folder of stable-baselines3's logs: by default each model leaves one in the system's temporary folder."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SB3_LOGDIR", str(tmp_path_factory.mktemp("sb3")))
         yield

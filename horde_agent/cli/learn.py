@@ -265,7 +265,7 @@ def make_env(config: LearnConfig) -> gymnasium.Env[Any, Any]:
 
 
 def _say(job: Job, summary: dict[str, Any]) -> None:
-    """Write the report, and print the results and where it is."""
+    """Write the report, and print the results and the path of the report."""
     folder = job.run.folder
     report = _drawn(folder, job.signals)
     nmsre, lines = "not scored", []

@@ -82,7 +82,7 @@ class Odd(gymnasium.Env[np.ndarray, int]):
         return self._observation(), -0.5 * self.n, self.n % 5 == 0, self.n % 3 == 0, infos[action]
 
     def close(self) -> None:
-        """Create the file `told`, if it was given."""
+        """Create the file `told` if there is one."""
         if self._told:
             Path(self._told).touch()
 

@@ -147,7 +147,7 @@ def error_over_variance(predicted: Floats, actual: Floats) -> float:
 # ---- predictions fed back, in tiles, with constant steps ------------------------------------------------------------
 
 GAMMAS = (0.0, 0.8, 1.0 - 1.0 / SHORT, 1.0 - 1.0 / LONG)
-"""Of the demons about the US, and of those about the CS."""
+"""Discounts of the demons about the US, and of those about the CS."""
 CHANNEL, GAMMA = np.repeat([0, 1], len(GAMMAS)), np.tile(GAMMAS, 2)
 LARGEST: Floats = np.array([sum(g**k for k in range(n)) for n in (US_STEPS, CS_STEPS) for g in GAMMAS])
 """Each demon's return at the onset of its stimulus: the prediction that is coded as 1."""
@@ -297,7 +297,7 @@ BEFORE_CS = 5
 
 
 class Scores(NamedTuple):
-    """What was measured on one stream, by name."""
+    """Measurements on one stream, by name."""
 
     errors: dict[str, float]  # mean squared error over variance
     around_cs: dict[str, Floats]  # `mean_around_cs` of the predictions, and of the return ("return")

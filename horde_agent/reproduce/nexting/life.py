@@ -231,7 +231,7 @@ class Learned(NamedTuple):
 def learn_life(
     life: NextingLife, horde: Horde, size: int, n_windows: int = N_WINDOWS, *, freezes: bool = True
 ) -> Learned:
-    """Let a new Horde learn from a life once, and score its predictions in windows of `size` rows.
+    """Make a new Horde learn from a life once, and score its predictions in windows of `size` rows.
 
     If it `freezes`, it scores the weights of a window's start as well.
     """

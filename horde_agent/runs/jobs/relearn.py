@@ -29,7 +29,7 @@ from horde_agent.runs.keeping.run import GIVEN_IN_PYTHON, IN_PYTHON, HeaderEnv, 
 
 
 def recorded_settings(config: LearnConfig) -> LearnConfig:
-    """Return the settings completed from the recorded run, whose folder is the log; raise BadInput without them.
+    """Return the settings completed from the recorded run in the folder `log`; raise BadInput without them.
 
     The horizon is taken from the run; so are questions and seed, unless `config` names questions.
     """

@@ -63,7 +63,7 @@ def recorded_config(folder: RunFolder) -> LearnConfig:
 
 
 def recorded_life(folder: RunFolder, config: LearnConfig) -> LearnConfig | None:
-    """Return the settings of the life whose recording a run replayed, None if it replayed none.
+    """Return the settings of the life that a run replayed, None if it replayed none.
 
     If the folder of that life is gone, its mode is unknown: they are those of the run, with a simulator.
     """

@@ -29,7 +29,7 @@ def robot(
 
 
 def wake(robot: Microcontroller) -> None:
-    """Let it send state packets, as if no console had been there."""
+    """Make it send state packets, as if there had been no console."""
     robot.in_mi, robot._banner = True, b""
 
 

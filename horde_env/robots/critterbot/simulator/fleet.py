@@ -30,6 +30,8 @@ NUMBERS = (
 """The columns of `SimulatedFleet.numbers`: the keys of `PenEnv`'s info."""
 T, GAP, APPLIED, CLIPPED, OBEYED, BATTERY_LOW, BATTERY_URGENT, X, Y, HEADING = 0, *range(5, 14)
 
+NORMAL, UNIFORM = 17, 18  # the noise's places among the rows
+
 # A thread waits for its core while another program uses it: fewer robots are faster without.
 ROBOTS_PER_THREAD = 16
 
@@ -97,7 +99,7 @@ def step_fleet(
         observations: Receives the scaled observations of those that step, shape (n_robots, n_channels).
         draws: Whether to draw the noise here.
     """
-    normal, uniform = rows[17], rows[18]
+    normal, uniform = rows[NORMAL], rows[UNIFORM]
     for i in prange(due.shape[0]):
         if due[i]:
             if draws:
@@ -160,8 +162,8 @@ class SimulatedFleet:
         """Hold each request for a period; see `step_fleet`."""
         if not DRAWS_IN_KERNEL:
             for i in np.flatnonzero(due):
-                self._generators[i].standard_normal(out=self._rows[17][i])
-                self._generators[i].random(out=self._rows[18][i])
+                self._generators[i].standard_normal(out=self._rows[NORMAL][i])
+                self._generators[i].random(out=self._rows[UNIFORM][i])
         before = numba.get_num_threads()
         numba.set_num_threads(min(before, max(len(due) // ROBOTS_PER_THREAD, 1)))
         try:
