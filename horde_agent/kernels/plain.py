@@ -16,6 +16,8 @@ from horde_agent.kernels._jit import inner_kernel, outer_kernel
 from horde_agent.kernels.vectors import choose, load, store
 from horde_agent.types import Floats, Integers, Reals
 
+_NEGLIGIBLE = 1e-30
+
 
 class Phi(NamedTuple):
     """A feature vector: phi[feature[k]] = value[k], and 0 elsewhere."""
@@ -96,10 +98,14 @@ def add_vector(weights: Reals, factor: float, e: Reals) -> None:
 
 @inner_kernel
 def scale(weights: Reals, factor: float) -> None:
-    """Multiply a full vector, shape (n,)."""
-    factor = weights.dtype.type(factor)
+    """Multiply a full vector, shape (n,); entries below 1e-30 become 0.
+
+    Rounding keeps float32's smallest numbers from decaying to 0, and processors are slow with them.
+    """
+    factor, least, zero = weights.dtype.type(factor), weights.dtype.type(_NEGLIGIBLE), weights.dtype.type(0.0)
     for k in range(weights.shape[0]):
-        weights[k] *= factor
+        x = factor * weights[k]
+        weights[k] = x if abs(x) >= least else zero
 
 
 @inner_kernel
