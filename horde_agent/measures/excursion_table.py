@@ -122,11 +122,7 @@ class ExcursionTable:
             self._write()
 
     def close(self) -> None:
-        """Write waiting records.
-
-        Raises:
-            RecordLost: If they cannot be written.
-        """
+        """Write waiting records; raise RecordLost if they cannot be written."""
         if self._path is not None:
             self._write()
             if self._lost is not None:

@@ -3,13 +3,11 @@
     NMSRE = trace of (prediction - g)^2 / Var[g]
 
 over the test excursions of a question. The trace is x <- x + (error - x) / tau with tau = 10 excursions and starts at
-the first error; Var[g] is over all excursions of that question, so that predicting its mean scores about 1. A question
-with constant returns (Var < 1e-12) has an NMSRE of exactly 1. NaN means that an excursion did not test a demon, because
-it was added later or its question's functions returned NaN.
+the first error; Var[g] is over all excursions, so that predicting the mean scores about 1. Constant returns (Var <
+1e-12) score exactly 1. NaN means that an excursion did not test a demon.
 
-A question is nearly constant if Var[g] < step^2 / 12, with the quantisation step of its channel: the variance of the
-error of rounding one reading to that step (Bennett 1948). A return contains one reading undiscounted, so rounding alone
-can cause this variance, and the NMSRE, which divides by Var[g], can be very large.
+A question is nearly constant if Var[g] < step^2 / 12, the variance of the error of rounding one reading to the
+quantisation step of its channel (Bennett 1948): rounding alone can then cause this variance, and a very large NMSRE.
 
 Source: White, Modayil & Sutton (2012), section 4.
 """
@@ -17,7 +15,7 @@ Source: White, Modayil & Sutton (2012), section 4.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -28,16 +26,13 @@ TAU = 10.0
 NO_VARIANCE = 1e-12
 
 
-def error_trace(errors: Floats) -> Floats:
+def error_trace(errors: Floats, latest: Floats | None = None) -> Floats:
     """Return the exponential trace of squared errors along the first axis, shape (n_excursions, n).
 
-    It is NaN before the first error, and does not change if an error is NaN.
+    It continues from `latest`, shape (n,), if that is given, and updates it in place. It is NaN before the first error,
+    and does not change if an error is NaN.
     """
-    return trace_on(errors, np.full(errors.shape[1:], np.nan))
-
-
-def trace_on(errors: Floats, latest: Floats) -> Floats:
-    """Return `error_trace` continued from `latest`, shape (n,), which is updated in place to the last value."""
+    latest = np.full(errors.shape[1:], np.nan) if latest is None else latest
     trace = np.empty_like(errors)
     if np.isnan(errors).any() or np.isnan(latest).any():
         for k, error in enumerate(errors):
@@ -134,11 +129,14 @@ class Outcomes(NamedTuple):
         """Return the two-pass NMSRE after each excursion, shape (n_excursions, n)."""
         return normalise(error_trace((self.predictions - self.returns) ** 2), self.variance())
 
+    def last_nmsre(self) -> Floats:
+        """Return the last two-pass NMSRE, shape (n,); NaN where tested fewer than two times."""
+        return np.where((~np.isnan(self.returns)).sum(axis=0) >= 2, self.nmsre()[-1], np.nan)
 
-def final_nmsre(tests: Iterable[Outcomes], n_demons: int) -> Floats:
-    """Return the last two-pass NMSRE per demon, shape (n_demons,); nan where tested fewer than two times."""
+
+def final_nmsre(tested: Iterable[Any], n_demons: int) -> Floats:
+    """Return the `last_nmsre` of `Outcomes` or of `passes.PolicyScores` per demon, shape (n_demons,)."""
     final = np.full(n_demons, np.nan)
-    for test in tests:
-        n_tests = (~np.isnan(test.returns)).sum(axis=0)
-        final[test.policy.demons] = np.where(n_tests >= 2, test.nmsre()[-1], np.nan)
+    for one in tested:
+        final[one.policy.demons] = one.last_nmsre()
     return final

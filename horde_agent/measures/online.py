@@ -14,10 +14,8 @@ from typing import Any
 import numpy as np
 
 from horde_agent.kernels.checks import Signals
-from horde_agent.learning.layout import DemonMapping
 from horde_agent.learning.mixed import Engine
 from horde_agent.learning.rules import PAPER_CONFIG, LearnerConfig
-from horde_agent.saving import State, attributes, inner, nested, put_back
 from horde_agent.types import Floats, Tiles
 
 _SMALLEST_DEVIATION = 1e-6  # White (2015): keeps the UDE finite if the TD error does not vary
@@ -99,10 +97,9 @@ def rupee_beta0(step_size: float, lam: float) -> float:
 
 
 def rupee_config(config: LearnerConfig, beta0: float) -> LearnerConfig:
-    """Return the options of the engine of a RUPEE, from those of the demons."""
-    paper = PAPER_CONFIG.algorithm  # h is GTD's w, whatever the demons learn by
+    """Return the options of the engine of a RUPEE, from those of the demons: h is GTD's w, whatever their rule."""
     changes: dict[str, Any] = {"mspbe_tau": 1.0 / beta0, "vector_mspbe": True, "w_rule": "every-step"}
-    return replace(config, algorithm=paper, parameters={}, **changes)
+    return replace(config, algorithm=PAPER_CONFIG.algorithm, parameters={}, **changes)
 
 
 class RUPEE:
@@ -111,9 +108,8 @@ class RUPEE:
         h <- h + alpha_h (delta e - (h.phi) phi)
         d <- d + (beta0 / n) (delta e - d),   n <- n + beta0 (1 - n)
 
-    h has the update of w under "every-step", and d (1 - (1 - beta0)^t) after t steps that of m, both with other step
-    sizes. So a second engine learns them, with the TD errors as its cumulants: its theta stays 0, and its TD errors are
-    its cumulants. It is as fast as any engine, and needs three more numbers per weight.
+    h has the update of w under "every-step", and d (1 - (1 - beta0)^t) after t steps that of m. So a second engine
+    learns them, with the TD errors as its cumulants and alpha = 0.
 
         rupee = horde.new_rupee(beta0)
         horde.begin(observation, tiles); rupee.begin(tiles)
@@ -128,7 +124,7 @@ class RUPEE:
 
     def __init__(self, engine: Engine, config: LearnerConfig) -> None:
         self._engine, self._beta0 = engine, 1.0 / config.mspbe_tau
-        self._n_steps = np.zeros(engine.latest.size)
+        self._n_steps = 0
         self._copied_from: Signals | None = None
 
     def begin(self, tiles: Tiles) -> None:
@@ -150,27 +146,4 @@ class RUPEE:
     def value(self) -> Floats:
         """Return the RUPEE, shape (n_demons,); 0 before the first step."""
         weight = -np.expm1(self._n_steps * np.log1p(-self._beta0))
-        return np.asarray(np.sqrt(np.abs(self._engine.mspbe_vector()) / np.where(weight > 0, weight, 1.0)))
-
-    def pop_flagged(self) -> dict[int, str]:
-        """Return the demons with a RUPEE that diverged since the last call, with the reasons."""
-        return self._engine.pop_flagged() if self._engine.flags else {}
-
-    def freeze(self, demon: int) -> None:
-        """Set one demon's RUPEE to 0 permanently."""
-        self._engine.freeze(demon)
-
-    def rearrange(self, mapping: DemonMapping) -> None:
-        """Continue after demons were added or removed; new ones start with 0 steps."""
-        self._engine.rearrange(mapping)
-        self._n_steps = np.where(mapping.is_new, 0.0, self._n_steps[mapping.old_index])
-
-    def state(self) -> State:
-        """Return the complete state."""
-        return nested(engine=self._engine.state(), own=attributes(self, "_n_steps"))
-
-    def restore(self, state: State) -> None:
-        """Restore a state from `state`."""
-        self._engine.restore(inner(state, "engine"))
-        put_back(self, inner(state, "own"), "_n_steps")
-        self._copied_from = None
+        return np.asarray(np.sqrt(np.abs(self._engine.mspbe_vector()) / (weight or 1.0)))

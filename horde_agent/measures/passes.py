@@ -7,13 +7,13 @@ the last error traces (`policy_scores`); a second one the values for tables and 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from horde_agent.measures.excursion_table import ExcursionTable, of_policy
-from horde_agent.measures.nmsre import Outcomes, normalise, trace_on
+from horde_agent.measures.nmsre import error_trace, normalise
 from horde_agent.measures.returns import PolicyUnderTest
 from horde_agent.types import Bools, Floats, Integers
 
@@ -33,7 +33,7 @@ class PolicyScores(NamedTuple):
     variance: Floats  # of each question's returns, shape (n,); NaN if there are none
     trace: Floats  # the last error trace, shape (n,); NaN if there is none
 
-    def nmsre(self) -> Floats:
+    def last_nmsre(self) -> Floats:
         """Return the last two-pass NMSRE, shape (n,); NaN where tested fewer than two times."""
         return np.where(self.n_tests >= 2, normalise(self.trace, self.variance), np.nan)
 
@@ -52,7 +52,7 @@ class _Sums:
     def add(self, step: Integers, predictions: Floats, returns: Floats) -> None:
         """Add excursions of the policy, shape (n_excursions,) and (n_excursions, n)."""
         self.steps.append(step)
-        trace_on((predictions - returns) ** 2, self.trace)
+        error_trace((predictions - returns) ** 2, self.trace)
         known = ~np.isnan(returns)
         n = known.sum(axis=0)
         sums = np.where(known, returns, 0.0).sum(axis=0)
@@ -82,14 +82,6 @@ def policy_scores(table: ExcursionTable) -> list[PolicyScores]:
     return [one.scores(k, policy) for k, (one, policy) in enumerate(pairs) if one.steps]
 
 
-def final_nmsre(some: Iterable[PolicyScores], n_demons: int) -> Floats:
-    """Return the last two-pass NMSRE per demon, shape (n_demons,); NaN where tested fewer than two times."""
-    final = np.full(n_demons, np.nan)
-    for scores in some:
-        final[scores.policy.demons] = scores.nmsre()
-    return final
-
-
 def nmsre_along(
     table: ExcursionTable, some: Sequence[PolicyScores]
 ) -> Iterator[tuple[int, PolicyScores, Floats, float]]:
@@ -103,7 +95,7 @@ def nmsre_along(
         values = {}
         for k in np.unique(rows["policy"]).tolist():
             _, predictions, returns = of_policy(rows, k, table.policies[k])
-            trace = trace_on((predictions - returns) ** 2, traces[k])
+            trace = error_trace((predictions - returns) ** 2, traces[k])
             values[k] = iter(normalise(trace, by_number[k].variance))
         for k, step, online in rows[["policy", "step", "online"]].tolist():
             yield step, by_number[k], next(values[k]), online
@@ -115,11 +107,6 @@ class Curve(NamedTuple):
     policy: PolicyUnderTest  # the policy with its n demons
     at: Integers  # after how many of its excursions, shape (n_points,)
     nmsre: Floats  # shape (n_points, n)
-
-    @classmethod
-    def of(cls, held: Outcomes) -> Curve:
-        """Return the curve at all excursions of a policy that are held."""
-        return cls(held.policy, np.arange(1, len(held.step) + 1), held.nmsre())
 
 
 def curves(table: ExcursionTable, some: Sequence[PolicyScores]) -> list[Curve]:

@@ -7,13 +7,12 @@ The online NMSRE uses the variance of the returns so far. The two-pass NMSRE of 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from pathlib import Path
 
 import numpy as np
 
 from horde_agent.measures.excursion_table import ExcursionTable
-from horde_agent.measures.nmsre import TAU, normalise
-from horde_agent.measures.passes import final_nmsre, policy_scores
+from horde_agent.measures.nmsre import TAU, final_nmsre, normalise
+from horde_agent.measures.passes import policy_scores
 from horde_agent.measures.returns import PolicyUnderTest, TestExcursion
 from horde_agent.saving import State, attributes, put_back
 from horde_agent.types import Floats, Integers
@@ -48,14 +47,6 @@ class ReturnErrors:
     def n_demons(self) -> int:
         """Number of demons of the Horde."""
         return self.table.n_demons
-
-    def record_to(self, path: Path) -> None:
-        """Append every further excursion to a new file: see `ExcursionTable.record_to`."""
-        self.table.record_to(path)
-
-    def close(self) -> None:
-        """Write excursions that wait for disk space; raise RecordLost if they cannot be written."""
-        self.table.close()
 
     def state(self) -> State:
         """Return the scores so far, and the excursions that are in no file."""

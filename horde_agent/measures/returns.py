@@ -2,20 +2,20 @@
 
     g_t = sum_{k < n} (gamma_{t+1} ... gamma_{t+k}) c_{t+k+1}
 
-`TestExcursion` adds it up term by term; `returns_along` computes it for every row of a recorded
-stream, backwards, by g_t = c_{t+1} + gamma g_{t+1}. A question with an outcome z adds (1 - gamma) z to c, and gamma may
-be a function of the state.
+`TestExcursion` adds it up term by term; `returns_along` computes it for every row of a recorded stream, backwards. A
+question with an outcome z adds (1 - gamma) z to c, and gamma may be a function of the state.
 
-Policies other than the behaviour are tested by excursions. The behaviour itself is tested while it acts and learns:
-every `horizon` learning steps the predictions are stored, and the return over the following steps is measured.
+Policies other than the behaviour are tested by excursions, the behaviour itself while it acts and learns: every
+`horizon` learning steps the predictions are stored, and the return over the following steps is measured.
 
-Source: White, Modayil & Sutton (2012), section 4. The paper's return has 51 terms (k = 0..50) while its excursion of
-5 s has 50 steps; here the horizon is a parameter, 50 by default: every term is measured under the target policy.
+Source: White, Modayil & Sutton (2012), section 4. The paper's return has 51 terms (k = 0..50) while its excursion of 5
+s has 50 steps; here the horizon is a parameter, 50 by default: every term is measured under the target policy.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from itertools import count
 from typing import Any, NamedTuple
 from zlib import crc32
 
@@ -146,16 +146,12 @@ def behaviour_under_test(questions: Sequence[GVF]) -> list[PolicyUnderTest]:
 def _under_test(name: str, demons: Sequence[int], asked: Sequence[GVF]) -> PolicyUnderTest:
     """Return one policy with the questions asked about it."""
     target = asked[0].target_policy
-    is_plain = [is_sum_of_channel(question) for question in asked]
-    return PolicyUnderTest(
-        target.action if isinstance(target, ConstantAction) else NO_ACTION,
-        np.array(demons, dtype=np.int64),
-        np.array([q.cumulant.index if p else NO_CHANNEL for q, p in zip(asked, is_plain, strict=True)], np.int64),  # type: ignore[union-attr]
-        np.array([q.continuation if p else np.nan for q, p in zip(asked, is_plain, strict=True)], np.float64),
-        name,
-        target,
-        tuple((k, q) for k, (q, p) in enumerate(zip(asked, is_plain, strict=True)) if not p),
-    )
+    action = target.action if isinstance(target, ConstantAction) else NO_ACTION
+    channel = np.array([q.cumulant.index if is_sum_of_channel(q) else NO_CHANNEL for q in asked], dtype=np.int64)  # type: ignore[union-attr]
+    gamma = [q.continuation if c != NO_CHANNEL else np.nan for q, c in zip(asked, channel, strict=True)]
+    others = tuple((k, q) for k, q in enumerate(asked) if channel[k] == NO_CHANNEL)
+    numbers = np.array(demons, dtype=np.int64), channel, np.array(gamma, dtype=np.float64)
+    return PolicyUnderTest(action, *numbers, name, target, others)
 
 
 def is_sum_of_channel(question: GVF) -> bool:
@@ -172,11 +168,7 @@ def _new_name(asked: Sequence[GVF], taken: set[str]) -> str:
         return f"action {target.action}"
     is_family = slash and all(q.name.startswith(first + slash) for q in asked)
     name = first if is_family else type(target).__name__
-    unique, n = name, 1
-    while unique in taken:
-        n += 1
-        unique = f"{name} {n}"
-    return unique
+    return next(unique for n in count(1) if (unique := name if n == 1 else f"{name} {n}") not in taken)
 
 
 # ---- one excursion's return ------------------------------------------------------------------------------------------

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -18,27 +17,18 @@ from horde_agent.policies import ConstantAction, StickyRandom
 HEAVY_TAILS_FROM, INFINITE_VARIANCE_FROM = 0.5, 1.0
 
 
-class TraceGrowth(NamedTuple):
-    """Growth per step of the second moment of a "plain" trace, and a warning ("" below 0.5)."""
-
-    factor: float
-    warning: str
-
-
-def trace_growth(target: ArrayLike, behaviour: ArrayLike, gamma: float, lam: float) -> TraceGrowth:
+def trace_growth(target: ArrayLike, behaviour: ArrayLike, gamma: float, lam: float) -> float:
     """Return the factor by which E[e^2] grows per step under the trace rule "plain".
 
     The trace is multiplied by rho gamma lambda on each step, so its second moment grows with the spectral radius of
     M[l, a] = pi(a)^2 / b(a | l), times (gamma lambda)^2; l is the last action. From 1 on the variance is infinite.
+    Raise ValueError if the target takes an action that the behaviour never takes.
 
     Args:
         target: pi(a), shape (n_actions,); for a policy that depends on the state, its values in some state.
         behaviour: b(a | l), shape (n_actions, n_actions), or (n_actions,) without memory.
         gamma: Continuation.
         lam: Trace decay.
-
-    Raises:
-        ValueError: If the target takes an action that the behaviour never takes.
     """
     pi, b = np.asarray(target, dtype=np.float64), np.asarray(behaviour, dtype=np.float64)
     b = np.broadcast_to(b, (pi.size, pi.size))
@@ -46,12 +36,7 @@ def trace_growth(target: ArrayLike, behaviour: ArrayLike, gamma: float, lam: flo
     if (b[taken] <= 0).any():
         raise ValueError("behaviour must give every action of the target policy a probability above 0")
     moments = np.divide(pi**2, b, out=np.zeros(b.shape), where=taken)
-    factor = float(np.abs(np.linalg.eigvals(moments)).max()) * (gamma * lam) ** 2
-    if factor >= INFINITE_VARIANCE_FROM:
-        return TraceGrowth(factor, f"infinite variance: the second moment is multiplied by {factor:.3f} per step")
-    if factor >= HEAVY_TAILS_FROM:
-        return TraceGrowth(factor, f"heavy tails: the second moment is multiplied by {factor:.3f} per step")
-    return TraceGrowth(factor, "")
+    return float(np.abs(np.linalg.eigvals(moments)).max()) * (gamma * lam) ** 2
 
 
 def unsafe_rules(questions: Sequence[GVF], algorithm: str, trace_rule: str, behaviour: StickyRandom) -> list[str]:
@@ -94,7 +79,11 @@ def heavy_traces(questions: Sequence[GVF], behaviour: StickyRandom) -> list[str]
             counts[float(gamma), float(lam), policy.n_actions] += 1
     said = []
     for (gamma, lam, n_actions), n in sorted(counts.items()):
-        growth = trace_growth(np.eye(n_actions)[0], behaviour.transition_probabilities(), gamma, lam)
-        if growth.warning:
-            said.append(f"the traces of {n} questions at gamma {gamma:g}, lambda {lam:g} have {growth.warning}")
+        factor = trace_growth(np.eye(n_actions)[0], behaviour.transition_probabilities(), gamma, lam)
+        if factor >= HEAVY_TAILS_FROM:
+            what = "infinite variance" if factor >= INFINITE_VARIANCE_FROM else "heavy tails"
+            said.append(
+                f"the traces of {n} questions at gamma {gamma:g}, lambda {lam:g} have {what}: the second moment is "
+                f"multiplied by {factor:.3f} per step"
+            )
     return said

@@ -257,7 +257,7 @@ def test_excursions_that_wait_for_disk_space_are_scored(tmp_path: Path, monkeypa
     append = excursion_table.append_to
     monkeypatch.setattr(excursion_table, "append_to", append_to)
     recorded, alone = (ReturnErrors([policy_under_test()], n_demons=2) for _ in "12")
-    recorded.record_to(tmp_path / "excursions.rec")
+    recorded.table.record_to(tmp_path / "excursions.rec")
     for k in range(10):
         takes = k < 3
         test = excursion_of(rng.random(3).tolist(), rng.random(2).tolist())
@@ -268,7 +268,7 @@ def test_excursions_that_wait_for_disk_space_are_scored(tmp_path: Path, monkeypa
     with pytest.raises(RecordLost, match="No space left"):
         recorded.rearrange(np.array([0]), [])
     takes = True
-    recorded.close()
+    recorded.table.close()
     assert len(ExcursionTable.read(tmp_path / "excursions.rec").outcomes()[0].step) == 10
     assert recorded.nmsre().tolist() == alone.nmsre().tolist()
     assert online_means(recorded).tobytes() == online_means(alone).tobytes()

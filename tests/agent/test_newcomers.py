@@ -209,7 +209,7 @@ def test_recorded_excursions_read_back_over_comings_and_goings(
     path = tmp_path / "excursions.rec"
     horde = horde_of(old_questions())
     with life_of(horde) as life:
-        life.student.errors.record_to(path)
+        life.student.errors.table.record_to(path)
         life.run(300)
         odd = GVF("odd", Uniform(3), lambda o, t: np.nan if o[0] < 0.045 else 1.0, 0.5)  # no number before age 450
         greedy = EpsilonGreedy(lambda o, t: [0.0, o[1], 0.5], 3)

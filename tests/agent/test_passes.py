@@ -54,8 +54,8 @@ def test_scores_in_chunks_equal_scores_of_all_excursions(small: ExcursionTable) 
         np.testing.assert_array_equal(course.step, outcome.step)
         np.testing.assert_allclose(course.variance, outcome.variance(), rtol=1e-9)
         np.testing.assert_array_equal(course.n_tests, (~np.isnan(outcome.returns)).sum(axis=0))
-    np.testing.assert_allclose(passes.final_nmsre(policy_scores(small), 5), final_nmsre(held, 5), rtol=1e-9)
-    assert np.isnan(passes.final_nmsre(policy_scores(small), 5)[4]), "it was never tested"
+    np.testing.assert_allclose(final_nmsre(policy_scores(small), 5), final_nmsre(held, 5), rtol=1e-9)
+    assert np.isnan(final_nmsre(policy_scores(small), 5)[4]), "it was never tested"
 
 
 def test_scores_do_not_depend_on_the_files(small: ExcursionTable, tmp_path: Path) -> None:
@@ -63,8 +63,8 @@ def test_scores_do_not_depend_on_the_files(small: ExcursionTable, tmp_path: Path
     recorded = ExcursionTable(POLICIES, 5)
     recorded.record_to(tmp_path / "x.rec")
     fill(recorded)
-    theirs = passes.final_nmsre(policy_scores(ExcursionTable.read(tmp_path / "x.rec")), 5)
-    assert passes.final_nmsre(policy_scores(small), 5).tobytes() == theirs.tobytes()
+    theirs = final_nmsre(policy_scores(ExcursionTable.read(tmp_path / "x.rec")), 5)
+    assert final_nmsre(policy_scores(small), 5).tobytes() == theirs.tobytes()
 
 
 def test_excursions_are_yielded_in_order_with_the_nmsre_after_each(small: ExcursionTable) -> None:

@@ -102,7 +102,7 @@ def test_the_growth_of_a_trace_is_that_of_the_policys_mean_square(tmp_path: Path
     robot_life(10, path)
     [gvf] = asked(ROBOT, 0, 1)
     uniform = replace(gvf, target_policy=Gibbs(5, ROBOT.coder.n_features, np.zeros(0, np.int64), np.zeros(0)))
-    expected = trace_growth(np.full(5, 0.2), StickyRandom(5).transition_probabilities(), 1.0, 1.0).factor
+    expected = trace_growth(np.full(5, 0.2), StickyRandom(5).transition_probabilities(), 1.0, 1.0)
     found = growth_factors(ROBOT, [gvf, uniform], path)
     assert found[1] == pytest.approx(expected)
     assert found[0] > found[1]

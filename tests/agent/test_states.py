@@ -14,7 +14,6 @@ import pytest
 
 from horde_agent.gvf import GVF, Channel
 from horde_agent.horde import Horde, LearnerConfig, Mode
-from horde_agent.measures.online import RUPEE
 from horde_agent.policies import Behaviour, ConstantAction, Gibbs, Uniform
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -139,31 +138,6 @@ def test_weights_do_not_depend_on_the_number_of_threads_after_a_restore(tmp_path
         return said
 
     assert lived("one", (1, 0, 170), (2, 170, 300)) == lived("two", (2, 0, 300))
-
-
-def test_a_restored_rupee_continues_with_the_same_bits() -> None:
-    questions = family()
-    steps = [(*step[:4], False) for step in stream(300)]
-
-    def new() -> tuple[Horde, RUPEE]:
-        horde = Horde(questions, n_features=N_FEATURES, n_active=N_ACTIVE)
-        return horde, horde.new_rupee(0.01)
-
-    def learn(horde: Horde, rupee: RUPEE, some: Sequence[Any]) -> None:
-        for step in some:
-            live(horde, [step], begins=False)
-            rupee.learn(step[3], horde.signals, horde.td_error)
-
-    (whole, of_whole), (again, of_again) = new(), new()
-    whole.begin(*steps[0][2:4])
-    of_whole.begin(steps[0][3])
-    learn(whole, of_whole, steps[1:150])
-    again.restore(whole.state())
-    of_again.restore(of_whole.state())
-    learn(whole, of_whole, steps[150:])
-    learn(again, of_again, steps[150:])
-    assert of_whole.value().max() > 0
-    np.testing.assert_array_equal(of_again.value(), of_whole.value())
 
 
 def test_a_demon_flagged_while_others_were_added_diverges_after_a_restore() -> None:

@@ -30,7 +30,8 @@ def pictures(data: Data, folder: Path) -> list[Figure]:
 
 def _questions(data: Data, path: Path) -> Figure:
     seed, lesson = next(iter(data.main.items()))
-    nmsre_picture([Curve.of(outcomes) for outcomes in lesson.outcomes], lesson.sound, path)
+    curves = [Curve(tests.policy, np.arange(1, len(tests.step) + 1), tests.nmsre()) for tests in lesson.outcomes]
+    nmsre_picture(curves, lesson.sound, path)
     return Figure(
         path.name,
         f"The paper's figure 3: the NMSRE of each of {len(data.questions)} questions over the tests of its policy, in "

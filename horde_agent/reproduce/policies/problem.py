@@ -147,7 +147,7 @@ def growth_factors(interface: Interface, gvfs: Sequence[GVF], life: Path) -> Flo
         policy = gvf.target_policy
         assert isinstance(policy, Gibbs), f"{gvf.name} is not about a Gibbs policy"
         squares = np.mean([policy.probabilities(o, tiles) ** 2 for o, tiles in states], axis=0)
-        factors.append(trace_growth(np.sqrt(squares), behaviour, 1.0, 1.0).factor)
+        factors.append(trace_growth(np.sqrt(squares), behaviour, 1.0, 1.0))
     return np.array(factors)
 
 

@@ -57,7 +57,7 @@ class DataSet(Replay):
         super().__init__(run, rows, console, header, end=Cause.LOG_END, total=total, signals=signals)
         self._estimate = header.get("b_estimate")
         if resumed is None:
-            self.student.errors.record_to(folder.excursions)
+            self.student.errors.table.record_to(folder.excursions)
         else:
             self.student.errors.table.resume_in(folder.excursions)
             restore(self.life, run, self.sampler, resumed.state)
@@ -183,7 +183,7 @@ class Log(Job):
         holdout.known_returns(run.horde)
         student = Student(run.horde, run.interface)
         student.errors = _NoScores(student.errors.policies, run.horde.n_demons)
-        student.errors.record_to(run.folder.excursions)
+        student.errors.table.record_to(run.folder.excursions)
         super().__init__(run, student, console, signals)
         self._rows, self._n_learned = Recording(run.folder.life), 0
         Feed(run.folder.path, run.interface, run.horde).close()  # the live page does not show a replay

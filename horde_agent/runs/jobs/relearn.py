@@ -66,7 +66,7 @@ def relearning(config: LearnConfig, folder: RunFolder, console: Console, signals
     folder.log_event({"step": 0, "event": IMPORTED, "row": n_rows})
     rows, cause = Recording(recorded.life, config.steps), Cause.LOG_END if config.steps is None else Cause.STEPS
     job = Replay(run, rows, console, header, end=cause, total=config.steps or end, signals=signals)
-    job.student.errors.record_to(folder.excursions)
+    job.student.errors.table.record_to(folder.excursions)
     return job
 
 
@@ -127,7 +127,9 @@ def complete(folder: RunFolder, console: Console) -> dict[str, Any]:
             job = Replay(run, rows, console, header, end=Cause.CUT_OFF, total=end, restored=life)
             if restored is None:
                 # Excursions that the run recorded itself are kept; neither table fits in memory after months.
-                job.student.errors.record_to(made.excursions if folder.excursions.is_file() else folder.excursions)
+                job.student.errors.table.record_to(
+                    made.excursions if folder.excursions.is_file() else folder.excursions
+                )
         job.is_rebuilt = True
         try:
             with CompileNotice(console).installed():

@@ -59,7 +59,7 @@ class Robot(Job):
         if resumed is None:
             has_tests = bool(self.life.excursions.policies)
             self.recorder = new_recorder(run, self.env, has_tests=has_tests)
-            self.student.errors.record_to(run.folder.excursions)
+            self.student.errors.table.record_to(run.folder.excursions)
         else:
             self.recorder = self._continued_recorder(resumed)
         self.life.observers.append(Events(run.folder, self.recorder))

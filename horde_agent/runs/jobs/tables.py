@@ -15,8 +15,14 @@ from horde_agent.life.feed import shards_of
 from horde_agent.life.observers import MspbeWatch, Sample, sample, sound_demons
 from horde_agent.life.student import Student, predict_along
 from horde_agent.life.timing import Durations
-from horde_agent.measures.nmsre import NO_VARIANCE, are_nearly_constant, nmsre_text, quantisation_steps
-from horde_agent.measures.passes import PolicyScores, final_nmsre, nmsre_along, policy_scores
+from horde_agent.measures.nmsre import (
+    NO_VARIANCE,
+    are_nearly_constant,
+    final_nmsre,
+    nmsre_text,
+    quantisation_steps,
+)
+from horde_agent.measures.passes import PolicyScores, nmsre_along, policy_scores
 from horde_agent.measures.return_errors import ReturnErrors
 from horde_agent.measures.returns import returns_along
 from horde_agent.policies import Behaviour
