@@ -1,15 +1,12 @@
 """When a life interrupts its behaviour: test excursions and dockings.
 
     behave ──(1/50 per step)──► excursion ──(50 steps, or a gap)──► centre ──► behave
-
-An excursion suspends learning, follows one target policy, and compares the return with its prediction. Any policy can
-be followed: its actions are drawn from its own probabilities. The b of an excursion's steps, which is pi itself, enters
-no importance sampling ratio; it is recorded. `measures/returns.py` computes the return.
-
     behave ──(battery low, no excursion under way, or urgent)──► dock ──► behave
                                  └─(still low: pause, then retry; too many failures in a row: the life ends)
 
-A robot whose `info` lacks `battery_low` and `battery_urgent` (0 or 1) is never sent to a dock.
+An excursion suspends learning, follows one target policy, and compares the return (`measures/returns.py`) with its
+prediction. Its actions are drawn from the policy's own probabilities, which are recorded as b and enter no ratio. A
+robot whose `info` lacks `battery_low` and `battery_urgent` (0 or 1) is never sent to a dock.
 
 Source: White, Modayil & Sutton (2012), section 4.
 """
@@ -88,8 +85,8 @@ class Excursions:
             tiles: Its active features, shape (n_active,).
             broken: Whether the observation does not follow from the one before, or the action was not applied: an
                 excursion ends at once, and the behaviour forgets its last action.
-            is_unfit: Whether the frame is stale or the action was not applied: no excursion begins, because it would
-                be discarded. The same random numbers are drawn.
+            is_unfit: Whether the frame is stale or the action was not applied: no excursion begins, because it would be
+                discarded. The same random numbers are drawn.
 
         Returns:
             The choice; after phase CENTRE drive to the centre, then call `choose` again.

@@ -48,8 +48,7 @@ class Feed(LifeHooks):
 
     Args:
         folder: The run's folder; `live/` is created in it.
-        interface: Of the body.
-        horde: The demons.
+        interface, horde: Of the life.
         picture: The body from above ("walls", "outline", "rays"; metres), and the values that 0 and 1 of each channel
             stand for ("ranges"); empty if unknown.
         total: Steps of the life, or None.

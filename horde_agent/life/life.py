@@ -1,9 +1,8 @@
 """A life: environment and Horde at a fixed period, acting before learning.
 
-For the observation o_t the loop chooses a_t, passes the learning of (o_{t-1}, a_{t-1}, o_t) to a worker thread, and
-calls `env.step(a_t)`. The worker's kernels run while the step waits, and are joined before the next observation is
-encoded, so the time from observation to action does not depend on the number of demons. A `ProcessEnv` needs no
-worker: it moves in its own process while this one learns. With `InPlace` the job is done before the step.
+For the observation o_t the loop chooses a_t, passes the learning of (o_{t-1}, a_{t-1}, o_t) to a worker thread, calls
+`env.step(a_t)`, and joins the worker: the time from observation to action does not depend on the number of demons. A
+`ProcessEnv` moves in its own process while this one learns. With `InPlace` the job is done before the step.
 """
 
 from __future__ import annotations
@@ -13,6 +12,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
+from functools import partial
 from typing import Any, NamedTuple, SupportsFloat
 
 import gymnasium
@@ -22,52 +22,23 @@ from horde_agent.cluster import AnyHorde
 from horde_agent.gvf import GVF, named
 from horde_agent.interface import Interface
 from horde_agent.learning.layout import NEWCOMER
-from horde_agent.life.excursions import Choice, DockingConfig, Dockings, ExcursionConfig, Excursions
+from horde_agent.life.excursions import Choice, DockingConfig, ExcursionConfig
+from horde_agent.life.experience import BodyDisobeys, Experience
 from horde_agent.life.flags import flags_of, is_broken, is_unfit
-from horde_agent.life.process_env import ProcessEnv
-from horde_agent.life.robot import UNKNOWN_POSE, RobotBody, RobotInfo
+from horde_agent.life.robot import RobotInfo
 from horde_agent.life.student import Student, check_questions
-from horde_agent.life.timing import LATE_S, Durations
-from horde_agent.life.worker import Job, Worker, one_core_spared
-from horde_agent.measures.returns import PolicyUnderTest
+from horde_agent.life.timing import Durations
+from horde_agent.life.worker import Worker, one_core_spared
 from horde_agent.policies import BehaviourPolicy
-from horde_agent.record import NO_ACTION, Flag, Observation, Phase, Recorder, Row
-from horde_agent.saving import (
-    State,
-    attributes,
-    generator_state,
-    inner,
-    nested,
-    put_back,
-    restore_generator,
-)
-from horde_agent.types import Integers, Tiles, can_be_called, generator, whole_number
+from horde_agent.record import NO_ACTION, Phase, Recorder, Row
+from horde_agent.saving import State, inner, nested
+from horde_agent.types import Integers, Tiles, whole_number
 
 __all__ = ["BodyDisobeys", "Life", "LifeHooks", "Observer", "StepEvent"]
 
-PATIENCE_S = 60.0  # without an applied action
-
-Result = tuple[Any, SupportsFloat, bool, bool, Mapping[str, Any]]
-"""Observation, reward, terminated, truncated, info."""
-
-_STATE = (
-    *("steps", "gaps", "crc_errors", "deadlines_missed", "n_clipped", "t", "n_not_applied", "_n_not_applied_in_a_row"),
-    *("link_losses", "s_without_link", "_has_begun", "_flags", "_is_observed"),
-)
 _LONGEST_DRIVE = 40  # steps; most drives to the centre are much shorter
 
 _log = logging.getLogger(__name__)
-
-
-class BodyDisobeys(RuntimeError):
-    """The robot is connected, but has applied no action for `PATIENCE_S`, for the reason `why`, if it reports one."""
-
-    def __init__(self, steps: int, why: str) -> None:
-        why = why or (
-            "the body reports `obeyed` = 0. Check the wire that carries its commands, and whether another program "
-            "drives it."
-        )
-        super().__init__(f"the life ends after {steps} steps, {PATIENCE_S:g} s after the last learning: {why}")
 
 
 class StepEvent(NamedTuple):
@@ -103,7 +74,7 @@ class LifeHooks:
 Observer = LifeHooks | Callable[[StepEvent], None]
 
 
-class Life:
+class Life(Experience):
     """One robot's life: behaves, learns, runs test excursions, and docks when its battery is low.
 
     Args:
@@ -133,6 +104,7 @@ class Life:
         body: What the robot offers beyond Gymnasium's methods.
         student: Learns, predicts and scores; `student.errors` holds the NMSRE.
         dockings: When the life docks, and how often it did.
+        is_stopped: Whether `stop` was called, or docking failed too often.
         is_cut: Whether the latest drive was cut short, by the end of the run or by `stop`.
         is_out_of_battery: Whether the life stopped because docking did not charge the battery.
 
@@ -169,35 +141,21 @@ class Life:
         observers: Sequence[Observer] = (),
         worker: Worker | None = None,
     ) -> None:
-        self.env, self.horde, self.behaviour, self.rng = env, horde, behaviour, generator(rng)
-        self.interface = interface or Interface.of(env)
-        _check_behaviour(behaviour, len(self.interface.actions))
-        self.body = RobotBody(env)
-        self.student = Student(horde, self.interface, excursions)
-        self.excursions = Excursions(self._excursion_policies(), excursions)
-        self.dockings = Dockings(docking or DockingConfig(), self.interface.period_s, can_dock=self.body.can_dock)
+        super().__init__(env, behaviour, rng, interface or Interface.of(env), excursions, docking)
+        self.horde, self.student = horde, Student(horde, self.interface, excursions)
+        self._set_excursion_policies()
         self.recorder, self.observers = recorder, list(observers)
         self.robot = 0  # its number, for the record
-        self.steps = self.gaps = self.crc_errors = self.deadlines_missed = self.n_clipped = 0
-        self.t = np.nan
-        self.n_not_applied = self._n_not_applied_in_a_row = 0
-        self.link_losses: int | None = None
-        self.s_without_link: float | None = None
-        self.cycle_s, self.sensor_age_s, self.overrun_s = Durations(), Durations(), Durations()
-        self._process_env = env if isinstance(env, ProcessEnv) else None
+        self.cycle_s = Durations()
         self._worker = None if self._process_env else worker or Worker()
-        self._has_begun = self._is_closed = self._is_stopped = self.is_cut = self.is_out_of_battery = False
-        self._observation: Observation = np.zeros(0, dtype=np.float32)
-        self._flags = int(Flag.NONE)
-        self._pose = UNKNOWN_POSE
-        self._tiles: Tiles | None = None  # of the current observation, once it was encoded
-        self._is_observed = False  # by the student
+        self._is_closed = self.is_stopped = self.is_cut = self.is_out_of_battery = False
         self._awaits_reply = False  # the current observation has its row, and the next one has not arrived
         self._end = sys.maxsize  # the step at which the run ends
         self._unknown = np.full(len(self.interface.channels), np.nan, dtype=np.float32)
 
-    def _excursion_policies(self) -> list[PolicyUnderTest]:
-        return [p for p in self.student.errors.policies if self.body.can_drive and not p.is_behaviour]
+    def _set_excursion_policies(self) -> None:
+        can_drive = self.body.can_drive
+        self.excursions.rearrange([p for p in self.student.errors.policies if can_drive and not p.is_behaviour])
 
     def state(self) -> State:
         """Return everything that this life's future depends on: between two steps, or in `before_step`.
@@ -205,24 +163,6 @@ class Life:
         Without the robot's own state if it is not restorable: such a life resumes with a gap.
         """
         return nested(student=self.student.state()) | self._state_of_robot()
-
-    def _state_of_robot(self) -> State:
-        """Return the state without the student's."""
-        behaviour: State = getattr(self.behaviour, "state", dict)()
-        now = {
-            "observation": self._observation.copy(),
-            "pose": np.array(self._pose),
-            "tiles": np.zeros(0) if self._tiles is None else self._tiles.copy(),
-        }
-        return nested(
-            excursions=self.excursions.state(),
-            dockings=self.dockings.state(),
-            behaviour=behaviour,
-            now=now,
-            own=attributes(self, *_STATE),
-            world=self.body.save_state() if self.body.is_restorable and self._has_begun else {},
-            rng=generator_state(self.rng),
-        )
 
     def restore(self, state: State) -> None:
         """Continue from what `state` returned, in a new life with the same arguments.
@@ -233,46 +173,10 @@ class Life:
         self.student.restore(inner(state, "student"))
         self._restore_robot(state)
 
-    def _restore_robot(self, state: State) -> None:
-        """Restore the state without the student's."""
-        self.excursions.restore(inner(state, "excursions"))
-        self.dockings.restore(inner(state, "dockings"))
-        restore_behaviour = getattr(self.behaviour, "restore", None)
-        if restore_behaviour is not None:
-            restore_behaviour(inner(state, "behaviour"))
-        put_back(self, inner(state, "own"), *_STATE)
-        now, world = inner(state, "now"), inner(state, "world")
-        self._observation, self._pose = now["observation"].copy(), tuple(now["pose"].tolist())
-        self._tiles = None if now["tiles"].dtype.kind == "f" else now["tiles"].copy()
-        if world:
-            self.env.reset(seed=0)  # opens the robot; its state is replaced
-            self.body.restore_state(world)
-        else:
-            self.excursions.cancel()
-            self._has_begun = False
-        restore_generator(self.rng, inner(state, "rng"))  # last: nothing may draw from it after this
-
-    @property
-    def is_before_drive(self) -> bool:
-        """True if a drive to the centre or the dock is next; it may begin late without harm to learning."""
-        is_in_excursion = self.excursions.phase is Phase.EXCURSION
-        return self.excursions.is_over(broken=is_broken(self._flags)) or self.dockings.is_due(
-            self.steps, in_excursion=is_in_excursion
-        )
-
     @property
     def may_be_cut(self) -> bool:
         """True if the end of the run may cut short a drive that begins now."""
         return self._end - self.steps <= _LONGEST_DRIVE and self.is_before_drive
-
-    @property
-    def is_observed(self) -> bool:
-        """True if the student has observed the current observation."""
-        return self._is_observed
-
-    def set_position(self, step: int) -> None:
-        """Set the step counter from the recording, for a robot that kept moving after the snapshot."""
-        self.steps, self._is_observed = step, True
 
     def begin(self) -> None:
         """Reset the environment for the first observation, unless it was done; `run` calls this."""
@@ -282,7 +186,7 @@ class Life:
 
     def stop(self) -> None:
         """End the life after the current step, and a stay at the dock early; safe in a signal handler."""
-        self._is_stopped = True
+        self.is_stopped = True
         self.body.end_manoeuvre()
 
     def add(self, questions: Sequence[GVF]) -> None:
@@ -322,18 +226,13 @@ class Life:
         index = {name: i for i, name in enumerate(before)}
         old_index = np.array([index.get(name, NEWCOMER) for name in self.horde.names], dtype=np.int64)
         self.student.rearrange(old_index)
-        self.excursions.rearrange(self._excursion_policies())
+        self._set_excursion_policies()
         self._notify("rearrange", old_index)
 
     def _notify(self, hook: str, argument: Any) -> None:
         for observer in self.observers:
             if isinstance(observer, LifeHooks):
                 getattr(observer, hook)(argument)
-
-    @property
-    def is_stopped(self) -> bool:
-        """True after `stop` was called, or docking failed too often."""
-        return self._is_stopped
 
     def run(self, steps: int) -> None:
         """Live for a number of periods, excursions and drives included; call it again to continue.
@@ -353,15 +252,10 @@ class Life:
         self._observe()
 
     def _live(self) -> None:
-        n_observers, before_step = -1, []
-        while self.steps < self._end and not self._is_stopped:
+        while self.steps < self._end and not self.is_stopped:
             self._take_turn()
-            if len(self.observers) != n_observers:  # at first, and when an observer has added another
-                n_observers = len(self.observers)
-                before_step = [o.before_step for o in self.observers if isinstance(o, LifeHooks)]
-            for call in before_step:
-                call(self)
-            if self.dockings.is_due(self.steps, in_excursion=self.excursions.phase is Phase.EXCURSION):
+            self._notify("before_step", self)
+            if self._docks_next:
                 self._dock()
                 continue
             began = time.perf_counter()
@@ -382,39 +276,32 @@ class Life:
         return self.excursions.choose(self.behaviour, self.rng, exact, tiles.copy(), broken=broken, is_unfit=unfit)
 
     def _step(self, choice: Choice) -> None:
-        """Act, learn from the step before meanwhile, and take the next observation."""
-        if self._process_env is not None:  # first: the other process is idle until then
-            self._process_env.send(choice.action)
-        row = self._row(choice)
-        observation, flags, tiles, is_observed = self._observation, self._flags, self._tiles, self._is_observed
-
-        def learn() -> None:
-            if not is_observed:
-                self.student.observe(observation, flags, tiles)
-            self.student.set_action(choice.phase, choice.action, choice.b, row.step, choice.policy)
-
-        self._is_observed = True
-        result = self._step_and_learn(choice.action, learn, row)
+        """Act; learn from the step before while the robot moves; take the next observation."""
+        result: tuple[Any, SupportsFloat, bool, bool, dict[str, Any]]
+        if self._process_env is not None:
+            self._process_env.send(choice.action)  # first: the other process is idle until then
+            row = self._row(choice)
+            self._learn(choice)
+            self._write(row)
+            self._awaits_reply = True
+            result = self._process_env.receive()
+            self._awaits_reply = False
+        else:
+            assert self._worker is not None
+            row = self._row(choice)
+            self._worker.start(partial(self._learn, choice))
+            try:
+                result = self.env.step(choice.action)
+            finally:
+                self._worker.join()
+            self._write(row)
         self.steps += 1
         self._take_step(*result)
 
-    def _step_and_learn(self, action: int, learn: Job, row: Row) -> Result:
-        """Learn while the robot moves, write the row, and return the result of the step."""
-        if self._process_env is not None:
-            learn()
-            self._write(row)
-            self._awaits_reply = True
-            received = self._process_env.receive()
-            self._awaits_reply = False
-            return received
-        assert self._worker is not None
-        self._worker.start(learn)
-        try:
-            result = self.env.step(action)
-        finally:
-            self._worker.join()
-        self._write(row)
-        return result
+    def _learn(self, choice: Choice) -> None:
+        """Learn from the transition to the current observation, and store what is done there."""
+        self._observe()
+        self.student.set_action(choice.phase, choice.action, choice.b, self.steps, choice.policy)
 
     def _take_step(
         self, observation: Any, _reward: SupportsFloat, terminated: bool, truncated: bool, info: Mapping[str, Any]
@@ -422,29 +309,11 @@ class Life:
         """Take the result of a step; after the end of an episode, begin the next one."""
         known = RobotInfo.of(info)
         self._take(observation, known, flags_of(known, terminated=terminated, truncated=truncated))
-        if known.overrun_s is not None:
-            self.overrun_s.add(known.overrun_s)
-            self.deadlines_missed += known.overrun_s > LATE_S
-        if known.sensor_age_s is not None:
-            self.sensor_age_s.add(known.sensor_age_s)
-        if self._flags & Flag.GAP:
-            self.gaps += 1
-        if self._flags & Flag.NOT_APPLIED:
-            self.n_not_applied += 1
-        self._check_obedience(known)
+        self._count_step(known)
         if terminated or truncated:
             self._depart(Choice(Phase.END, NO_ACTION, np.nan))
             self.excursions.cancel()
             self._drive(Phase.CENTRE)
-
-    def _check_obedience(self, info: RobotInfo) -> None:
-        """Raise `BodyDisobeys` after `PATIENCE_S` without an applied action, or log that learning was paused."""
-        self._n_not_applied_in_a_row = self._n_not_applied_in_a_row + 1 if self._flags & Flag.NOT_APPLIED else 0
-        patience = round(PATIENCE_S / self.interface.period_s)
-        if self._n_not_applied_in_a_row >= patience and not info.obeyed:
-            raise BodyDisobeys(self.steps, self.body.disobedience)
-        if self._n_not_applied_in_a_row == patience:
-            _log.warning("no action was applied for %g s; learning was paused", PATIENCE_S)
 
     def _dock(self) -> None:
         """Go to the dock and charge until the end of the run at most; stop the life if docking keeps failing."""
@@ -456,7 +325,7 @@ class Life:
             self.dockings.return_at(self.steps)
         if self.dockings.has_failed:
             _log.warning("%s", self.dockings.failure(self.steps))
-            self._is_stopped = self.is_out_of_battery = True
+            self.is_stopped = self.is_out_of_battery = True
 
     def _drive(self, phase: Phase, options: dict[str, Any] | None = None, seed: int | None = None) -> None:
         """Reset; the frames of the robot's drive count as steps, up to the end of the run, but nothing is learned.
@@ -469,12 +338,11 @@ class Life:
         self._take(observation, known, flags_of(known, begins=True))
         n_steps = self.body.n_drive_frames if known.manoeuvre_steps is None else known.manoeuvre_steps
         self.steps = min(self._end, before + n_steps)
-        self.is_cut = before + n_steps > self._end or (self._is_stopped and options is not None)
-        if self._is_stopped and self.body.is_restorable:
+        self.is_cut = before + n_steps > self._end or (self.is_stopped and options is not None)
+        if self.is_stopped and self.body.is_restorable:
             return  # the drive may have been ended early, and is repeated when the life is resumed
         for frame in [*self.body.drive_frames()][:-1]:
-            self.crc_errors += frame.info.crc_errors
-            self._count_losses(frame.info)
+            self._count_damage(frame.info)
             step = before + frame.at
             if step < self.steps and self.recorder is not None:
                 observed = np.array(frame.observation, dtype=np.float32)
@@ -484,21 +352,6 @@ class Life:
                 row = Row(step, frame.info.t, observed, NO_ACTION, np.nan, phase, flags, pose, robot=self.robot)
                 self.recorder.write(row)
 
-    def _take(self, observation: Any, info: RobotInfo, flags: int) -> None:
-        """Make an observation the current one, not yet observed by the student."""
-        self._observation = np.array(observation, dtype=np.float32)
-        self._flags, self._tiles, self._is_observed = flags, None, False
-        self.crc_errors += info.crc_errors
-        self._count_losses(info)
-        self.n_clipped += info.clipped
-        self.t, self._pose = info.t, info.pose
-        self.dockings.update(info)
-
-    def _count_losses(self, info: RobotInfo) -> None:
-        if info.link_losses is not None and info.s_without_link is not None:
-            self.link_losses = (self.link_losses or 0) + info.link_losses
-            self.s_without_link = (self.s_without_link or 0.0) + info.s_without_link
-
     def _encode(self) -> Tiles:
         """Return the tiles of the current observation; learning has been joined."""
         if self._tiles is None:
@@ -506,16 +359,14 @@ class Life:
         return self._tiles
 
     def _observe(self) -> None:
-        """Learn from the current observation now, in this thread."""
         if not self._is_observed:
-            self.student.observe(self._observation, self._flags, self._encode())
             self._is_observed = True
+            self.student.observe(self._observation, self._flags, self._encode())
 
     def _depart(self, choice: Choice) -> None:
         """Leave the current observation without an action."""
-        self._observe()
         row = self._row(choice)
-        self.student.set_action(choice.phase, choice.action, choice.b, row.step)
+        self._learn(choice)
         self._write(row)
 
     def _row(self, choice: Choice) -> Row:
@@ -548,28 +399,10 @@ class Life:
                 if self.recorder is not None:
                     self.recorder.close()
             finally:
-                self.student.errors.close()
+                self.student.errors.table.close()
 
     def __enter__(self) -> Life:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-
-def _check_behaviour(behaviour: object, n_actions: int) -> None:
-    """Refuse what cannot be a behaviour policy."""
-    draw, forget = getattr(behaviour, "draw", None), getattr(behaviour, "forget", None)
-    if not callable(draw) or not callable(forget) or isinstance(behaviour, type):
-        raise ValueError(
-            f"behaviour must have draw(rng, observation, tiles) and forget(), not be {behaviour!r}; Follow(policy) "
-            f"makes one of a policy"
-        )
-    if not can_be_called(draw, 3):
-        raise ValueError(
-            f"draw of the behaviour {type(behaviour).__name__} must take (rng, observation, tiles), and return an "
-            f"action and its probability"
-        )
-    n_drawn = getattr(behaviour, "n_actions", n_actions)
-    if n_drawn != n_actions:
-        raise ValueError(f"the behaviour chooses among {n_drawn} actions, but the body has {n_actions}")

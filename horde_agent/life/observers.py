@@ -6,8 +6,8 @@ import logging
 import threading
 import time
 from array import array
-from collections import deque
 from collections.abc import Callable
+from queue import SimpleQueue
 from typing import NamedTuple
 
 import numpy as np
@@ -305,13 +305,9 @@ class Follower(LifeHooks):
                 life.run(steps)
             follower.close()                                    # waits until every row was learned from
 
-    The life appends each row to a queue and never waits. The student's weights are those of learning from the record,
-    to the bit. If the student falls behind by more than `most_waiting` rows, further rows are dropped, and the next row
-    follows a gap. If the student raises, the life continues; `close` raises the exception.
-
-    Args:
-        student: Learns and scores; do not use it elsewhere until `close` has returned.
-        most_waiting: Maximum length of the queue, in rows.
+    The life never waits. The student's weights are those of learning from the record, to the bit. Rows that exceed a
+    queue of `most_waiting` are dropped, and the next row follows a gap. If the student raises, the life continues;
+    `close` raises the exception. Do not use the student elsewhere until `close` has returned.
 
     Attributes:
         student: As given.
@@ -320,29 +316,26 @@ class Follower(LifeHooks):
 
     def __init__(self, student: Student, most_waiting: int = MOST_WAITING) -> None:
         self.student, self.n_left_out = student, 0
-        self._most_waiting, self._rows, self._is_gap = most_waiting, deque[Row](), False
-        self._something, self._is_over = threading.Condition(), False
+        self._most_waiting, self._rows = most_waiting, SimpleQueue[Row | None]()
+        self._is_gap = self._is_over = False
         self._fault: BaseException | None = None
         self._thread = threading.Thread(target=self._follow, name="following", daemon=True)
         self._thread.start()
 
     def after_step(self, event: StepEvent) -> None:
         """Append the row to the queue; takes microseconds."""
+        if self._is_over or self._rows.qsize() >= self._most_waiting:
+            self.n_left_out += 1
+            self._is_gap = True
+            return
         row = event.row
-        with self._something:
-            if len(self._rows) >= self._most_waiting or self._fault is not None or self._is_over:
-                self.n_left_out += 1
-                self._is_gap = True
-                return
-            flags = row.flags | (Flag.GAP if self._is_gap else Flag.NONE)
-            self._is_gap = False
-            self._rows.append(row._replace(flags=flags))
-            self._something.notify()
+        self._rows.put(row._replace(flags=row.flags | Flag.GAP) if self._is_gap else row)
+        self._is_gap = False
 
     @property
     def n_waiting(self) -> int:
         """Rows in the queue."""
-        return len(self._rows)
+        return self._rows.qsize()
 
     def close(self) -> None:
         """Wait until every row was learned from, and end the thread. Closing twice does nothing more.
@@ -350,28 +343,19 @@ class Follower(LifeHooks):
         Raises:
             BaseException: The student's, if it failed.
         """
-        with self._something:
-            self._is_over = True
-            self._something.notify()
+        self._is_over = True
+        self._rows.put(None)
         self._thread.join()
         if self._fault is not None:
             raise self._fault
 
     def _follow(self) -> None:
         try:
-            while (row := self._next()) is not None:
+            while (row := self._rows.get()) is not None:
                 what = (row.observation, row.action, row.b, row.phase, row.flags, row.step, row.policy, row.robot)
                 self.student.take_row(*what)
         except BaseException as error:
-            with self._something:
-                self._fault = error
-                self.n_left_out += len(self._rows)
-                self._rows.clear()
+            self._fault, self._is_over = error, True
+            while self._rows.qsize():
+                self.n_left_out += self._rows.get() is not None
             _log.warning("follower stopped (%s); the run continues", error)
-
-    def _next(self) -> Row | None:
-        """Wait for a row and return it; None after `close` when the queue is empty."""
-        with self._something:
-            while not self._rows and not self._is_over:
-                self._something.wait()
-            return self._rows.popleft() if self._rows else None

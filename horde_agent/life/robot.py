@@ -57,7 +57,7 @@ class RobotInfo(NamedTuple):
     @classmethod
     def of(cls, info: Mapping[str, Any]) -> RobotInfo:
         """Select these keys of an environment's `info`."""
-        return cls(**{name: info[name] for name in cls._fields if name in info})
+        return cls(*map(info.get, cls._fields, cls._field_defaults.values()))
 
     @property
     def pose(self) -> tuple[float, float, float]:

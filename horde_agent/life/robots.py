@@ -14,6 +14,7 @@ import gymnasium
 import numpy as np
 
 from horde_agent.horde import Horde
+from horde_agent.life.experience import Experience
 from horde_agent.life.life import Life
 from horde_agent.policies import BehaviourPolicy
 from horde_agent.record import Flag, Phase
@@ -29,10 +30,9 @@ _OF_ROBOT = (
 
 
 class Robots(Life):
-    """A life of several robots that take turns: see `Life`.
+    """A life of several robots that take turns: see `Life`, whose counts are those of all robots.
 
-    Attributes of a single robot, such as `env`, `t` and `dockings`, are those of the robot whose turn it is. Counts
-    are those of all.
+    Attributes of a single robot, such as `env`, `t` and `dockings`, are those of the robot whose turn it is.
 
     Args:
         envs: An environment for each robot, all of one kind.
@@ -61,11 +61,12 @@ class Robots(Life):
                 f"each robot needs an environment, a behaviour and random numbers, not {len(envs)}, {len(behaviours)} "
                 f"and {len(rngs)} of them"
             )
+        self._others: dict[int, dict[str, Any]] = {}
         super().__init__(envs[0], horde, behaviours[0], rngs[0], **options)
-        of_life = {k: v for k, v in options.items() if k in ("excursions", "docking")}
-        of_life |= {"interface": self.interface, "worker": self._worker}
-        lives = [Life(*each, **of_life) for each in zip(envs, [horde] * len(envs), behaviours, rngs, strict=True)]
-        self._others = {k: _part_of(life) for k, life in enumerate(lives) if k}
+        settings = self.interface, options.get("excursions"), options.get("docking")
+        robots = zip(envs, behaviours, rngs, strict=True)
+        self._others = {k: _part_of(Experience(*robot, *settings)) for k, robot in enumerate(robots) if k}
+        self._set_excursion_policies()
         self._steps_of, self._turn_began = np.zeros(len(envs), dtype=np.int64), 0  # in finished turns
 
     @property
@@ -109,11 +110,11 @@ class Robots(Life):
         put_back(self, turns, "robot", "_steps_of", "_turn_began")
         super().restore(state)
 
-    def _rearrange(self, before: Sequence[str]) -> None:
-        super()._rearrange(before)
+    def _set_excursion_policies(self) -> None:
+        super()._set_excursion_policies()
         for of_robot in self._others.values():
-            of_robot["excursions"].rearrange(self._excursion_policies())
+            of_robot["excursions"].rearrange(self.excursions.policies)
 
 
-def _part_of(life: Life) -> dict[str, Any]:
+def _part_of(life: Experience) -> dict[str, Any]:
     return {name: getattr(life, name) for name in _OF_ROBOT}

@@ -1,7 +1,7 @@
 """Learning from a stream of observations and actions, live or recorded.
 
-The student decides which transitions reach the Horde, and scores the test excursions. It draws no random numbers and
-uses no environment, so learning from the recorded stream gives the same weights, to the bit, as the life.
+The student draws no random numbers and uses no environment, so learning from the recorded stream gives the same
+weights, to the bit, as the life.
 """
 
 from __future__ import annotations
@@ -23,12 +23,7 @@ from horde_agent.life.flags import are_broken, is_broken, is_learned
 from horde_agent.life.timing import Durations
 from horde_agent.measures.excursion_table import new_positions
 from horde_agent.measures.return_errors import ReturnErrors
-from horde_agent.measures.returns import (
-    PolicyUnderTest,
-    TestExcursion,
-    behaviour_under_test,
-    policies_under_test,
-)
+from horde_agent.measures.returns import PolicyUnderTest, TestExcursion, behaviour_under_test, policies_under_test
 from horde_agent.record import DRIVES, NO_ACTION, NO_POLICY, Flag, Observation, Phase, Stream
 from horde_agent.saving import State, attributes, inner, nested, put_back
 from horde_agent.types import Floats, Integers, Tiles
@@ -82,19 +77,16 @@ def check_questions(questions: Iterable[GVF], interface: Interface) -> None:
 class Student:
     """Passes a stream to a Horde: what to learn, what to skip, what to score.
 
-    Args:
-        horde: Learns and predicts.
-        interface: Its tile coder is used.
-        excursions: Only its horizon, of the returns, is used.
-
-    Raises:
-        ValueError: If the Horde does not fit the interface.
+    Of `excursions` only the horizon of the returns is used.
 
     Attributes:
         errors: Scores of the test excursions.
         learning_steps: Updates so far (each of all demons).
         learn_s: Durations of the updates with their predictions, in seconds; of a batch, the mean.
         robot: Number of the robot whose stream is learned from.
+
+    Raises:
+        ValueError: If the Horde does not fit the interface.
     """
 
     def __init__(self, horde: AnyHorde, interface: Interface, excursions: ExcursionConfig | None = None) -> None:
@@ -108,8 +100,7 @@ class Student:
         self.learn_s = Durations()
         self._untimed_s, self._n_untimed = 0.0, 0  # of deferred steps
         self._phase, self._action, self._b = Phase.END, NO_ACTION, np.nan
-        self._test: TestExcursion | None = None
-        self._on_policy_test: TestExcursion | None = None
+        self._test: TestExcursion | None = None  # of the excursion, or of the behaviour itself
         self._predicted: Predictions = np.zeros(horde.n_demons)  # at the latest observation of an excursion
         self.robot = 0
         self._others: dict[int, tuple[Phase, int, float, TestExcursion | None]] = {}  # phase to test of other robots
@@ -129,15 +120,9 @@ class Student:
 
     def rearrange(self, old_index: Integers) -> None:
         """Continue after demons were added or removed; `old_index`, (n_demons,), is as in `DemonMapping`."""
-        positions = new_positions(old_index, self.errors.n_demons)
-
-        def rearranged(test: TestExcursion | None) -> TestExcursion | None:
-            if test is not None:
-                test.rearrange(positions)
-            return test if test is not None and len(test.demons) else None
-
-        self._test, self._on_policy_test = rearranged(self._test), rearranged(self._on_policy_test)
-        self._others = {k: (phase, a, b, rearranged(test)) for k, (phase, a, b, test) in self._others.items()}
+        positions, others = new_positions(old_index, self.errors.n_demons), self._others.items()
+        self._test = _rearranged(self._test, positions)
+        self._others = {k: (phase, a, b, _rearranged(test, positions)) for k, (phase, a, b, test) in others}
         self._predicted = np.where(old_index >= 0, self._predicted[old_index], 0.0)
         self.errors.rearrange(old_index, self._policies_under_test())
         self._index_demons()
@@ -149,28 +134,32 @@ class Student:
 
     def state(self) -> State:
         """Return everything that later learning and scores depend on, the Horde's state included."""
-        test, on_policy = ({} if t is None else t.state() for t in (self._test, self._on_policy_test))
         own = attributes(self, *_STATE)
         own |= {"phase": np.array(int(self._phase)), "n_updated": np.array(self._n_updated)}
-        others = {k: _named_part(*part) for k, part in self._others.items()}
-        own |= streams_state(self.robot, others)
-        return nested(horde=self.horde.state(), errors=self.errors.state(), test=test, on_policy=on_policy, own=own)
+        own |= streams_state(self.robot, {k: _named_part(*part) for k, part in self._others.items()})
+        test = {self._kind_of_test: {} if self._test is None else self._test.state()}
+        return nested(horde=self.horde.state(), errors=self.errors.state(), **test, own=own)
 
     def restore(self, state: State) -> None:
         """Continue from what `state` returned, with a new Horde of the same demons in the same order."""
-        own, test, on_policy = inner(state, "own"), inner(state, "test"), inner(state, "on_policy")
+        own = inner(state, "own")
         self.horde.restore(inner(state, "horde"))
         self.errors.restore(inner(state, "errors"))
         put_back(self, own, *_STATE)
         self._phase, self._n_updated = Phase(int(own["phase"])), int(own["n_updated"])
-        context = self.errors.policies, self.horde.questions, self.horizon
-        self._test = TestExcursion.restored(test, *context) if test else None
-        self._on_policy_test = TestExcursion.restored(on_policy, *context) if on_policy else None
+        self._test = self._restored(inner(state, self._kind_of_test))
         self.robot, others = restored_streams(own)
-        for k, of_robot in others.items():
-            tested = inner(of_robot, "on_policy")
-            part = Phase(int(of_robot["phase"])), int(of_robot["action"]), float(of_robot["b"])
-            self._others[k] = (*part, TestExcursion.restored(tested, *context) if tested else None)
+        for k, of in others.items():
+            part = Phase(int(of["phase"])), int(of["action"]), float(of["b"])
+            self._others[k] = (*part, self._restored(inner(of, "on_policy")))
+
+    @property
+    def _kind_of_test(self) -> str:
+        return "test" if self._phase is Phase.EXCURSION else "on_policy"
+
+    def _restored(self, test: State) -> TestExcursion | None:
+        context = self.errors.policies, self.horde.questions, self.horizon
+        return TestExcursion.restored(test, *context) if test else None
 
     @property
     def n_updated(self) -> int:
@@ -216,10 +205,8 @@ class Student:
         """Learn from the transition to `observation`, float32, (n_inputs,), score it, or begin a stream there.
 
         Nothing is learned across a gap, from a step that was not applied or has a stale frame, or in an excursion.
-        `tiles` are from `encode`; None to encode it here.
-
-        Raises:
-            RuntimeError: If demons were added or removed without `rearrange`.
+        `tiles` are from `encode`; None to encode it here. Raise RuntimeError if demons were added or removed without
+        `rearrange`.
         """
         if self.horde.names is not self._names:
             raise RuntimeError(
@@ -228,10 +215,12 @@ class Student:
         if tiles is None:
             tiles = self.encode(observation, flags)
         if self._phase is Phase.EXCURSION:
-            self._score(observation, tiles, flags)
+            if self._test is not None and is_broken(flags):
+                self._test, self.errors.n_discarded = None, self.errors.n_discarded + 1
+            self._continue_test(observation, tiles, flags)
             return
         if not is_learned(self._phase, flags):
-            self._on_policy_test = None
+            self._test = None
             self.catch_up()
             self.horde.begin(observation, tiles)
             return
@@ -242,8 +231,7 @@ class Student:
         self.learning_steps += 1
         if not isinstance(self.horde, ShardedHorde):
             self._n_updated += self.horde.n_updated
-        if self._on_policy_test is not None:
-            self._on_policy_test = self._continued(self._on_policy_test, observation, tiles, flags)
+        self._continue_test(observation, tiles, flags)
 
     def set_action(self, phase: Phase, action: int, b: float, step: int, policy: int = NO_POLICY) -> None:
         """Set the phase, and the action chosen with probability `b` at the newest observation, before `step`.
@@ -252,16 +240,15 @@ class Student:
         behaviour, for its on-policy test. `policy` is the tag of the policy that an excursion follows; without one its
         constant action identifies it.
         """
-        if phase is Phase.EXCURSION and self._phase is not Phase.EXCURSION:
-            self._predicted = self.predictions.copy()
-            tested = self._tested(policy, action)
-            self._test = tested and TestExcursion(tested, self._predicted, step, self.horizon)
-        elif phase is not Phase.EXCURSION:
+        if phase is not self._phase:
             self._test = None
-        is_due = self._on_policy_test is None and self.learning_steps % self.horizon == 0
-        if is_due and phase is Phase.BEHAVE:  # the step after any other phase is not learned
+            if phase is Phase.EXCURSION:
+                self._predicted = self.predictions.copy()
+                followed = self._followed(policy, action)
+                self._test = followed and TestExcursion(followed, self._predicted, step, self.horizon)
+        if phase is Phase.BEHAVE and self._test is None and self.learning_steps % self.horizon == 0:
             own = [policy for policy in self.errors.policies if policy.is_behaviour]
-            self._on_policy_test = TestExcursion(own[0], self.predictions, step, self.horizon) if own else None
+            self._test = TestExcursion(own[0], self.predictions, step, self.horizon) if own else None
         self._phase, self._action, self._b = phase, action, b
 
     def select_robot(self, robot: int) -> None:
@@ -274,9 +261,9 @@ class Student:
             return
         if isinstance(self.horde, ShardedHorde):
             raise ValueError("shards learn from one robot; learn from several in one Horde, without shards")
-        self._others[self.robot] = self._phase, self._action, self._b, self._on_policy_test
+        self._others[self.robot] = self._phase, self._action, self._b, self._test
         fresh = (Phase.END, NO_ACTION, np.nan, None)
-        self._phase, self._action, self._b, self._on_policy_test = self._others.pop(robot, fresh)
+        self._phase, self._action, self._b, self._test = self._others.pop(robot, fresh)
         self.robot, began = robot, time.perf_counter()
         self.horde.select_stream(robot)
         if self._n_untimed:
@@ -299,7 +286,7 @@ class Student:
             self.observe(observation, flags)
             self.set_action(Phase(phase), action, b, step, policy)
 
-    def _tested(self, tag: int, action: int) -> PolicyUnderTest | None:
+    def _followed(self, tag: int, action: int) -> PolicyUnderTest | None:
         """Return the policy that an excursion follows; None if no question of this Horde has it."""
         for policy in self.errors.policies:
             if policy.tag == tag if tag != NO_POLICY else policy.action == action:
@@ -309,26 +296,22 @@ class Student:
     def _predict_one(self, name: str, tiles: Tiles) -> float:
         return float(self.horde.predict(tiles)[self._position[name]])
 
-    def _score(self, observation: Observation, tiles: Tiles, flags: int) -> None:
-        """Add one term to the excursion's return; a broken step discards the excursion."""
+    def _continue_test(self, observation: Observation, tiles: Tiles, flags: int) -> None:
+        """Add one term to the return of the current test, if there is one, and score it if that was the last."""
         if self._test is None:
             return
-        if is_broken(flags):
-            self.errors.n_discarded += 1
-            self._test = None
-            return
-        self._test = self._continued(self._test, observation, tiles, flags)
-
-    def _continued(
-        self, test: TestExcursion, observation: Observation, tiles: Tiles, flags: int
-    ) -> TestExcursion | None:
-        """Add one term to a test, and score it if that was the last one; return the test if it continues."""
         exact = observation.astype(np.float64)  # as a Horde passes observations to the functions of questions
-        test.observe(exact, tiles, self._predict_one, terminated=bool(flags & Flag.TERMINATED))
-        if not test.is_complete:
-            return test
-        self.errors.add(test, [self._position[name] for name in self.horde.diverged])
-        return None
+        self._test.observe(exact, tiles, self._predict_one, terminated=bool(flags & Flag.TERMINATED))
+        if self._test.is_complete:
+            self.errors.add(self._test, [self._position[name] for name in self.horde.diverged])
+            self._test = None
+
+
+def _rearranged(test: TestExcursion | None, positions: Integers) -> TestExcursion | None:
+    """Return a test of the demons that stay, given their new positions; None if it tests none of them."""
+    if test is not None:
+        test.rearrange(positions)
+    return test if test is not None and len(test.demons) else None
 
 
 def _named_part(phase: Phase, action: int, b: float, test: TestExcursion | None) -> State:
@@ -346,9 +329,7 @@ def relearn(
     student: Student | None = None,
     observer: Callable[[Student, int], None] | None = None,
 ) -> Student:
-    """Learn from a recorded stream, with the same weights and the same NMSRE as in the life.
-
-    The record holds the actions and their probabilities, so any learning settings can be used.
+    """Learn from a recorded stream, with the same weights and the same NMSRE as in the life, or with other settings.
 
     Args:
         stream: The recorded life, whole or in consecutive parts; it begins and ends with a gap.

@@ -83,8 +83,5 @@ class InPlace(Worker):
         """Do a job."""
         job()
 
-    def join(self) -> None:
-        """Do nothing."""
-
     def close(self) -> None:
         """Do nothing."""

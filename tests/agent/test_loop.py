@@ -368,7 +368,7 @@ def test_a_body_that_pauses_for_a_minute_is_logged_and_waited_for(caplog: pytest
     kept = {k: {"applied": 0, "obeyed": 1} for k in [*range(100, 900), *range(1000, 1599)]}
     life = live(2000, ToyBody(kept), SpyHorde(toy_questions()))
     assert life.steps == 2000
-    messages = [r.message for r in caplog.records if r.name == "horde_agent.life.life"]
+    messages = [r.message for r in caplog.records if r.name == "horde_agent.life.experience"]
     assert messages == ["no action was applied for 60 s; learning was paused"]
 
 

@@ -1,0 +1,175 @@
+"""Experience: a robot's side of a life: how it behaves, its current observation, and counts of its faults."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import gymnasium
+import numpy as np
+
+from horde_agent.interface import Interface
+from horde_agent.life.excursions import DockingConfig, Dockings, ExcursionConfig, Excursions
+from horde_agent.life.flags import is_broken
+from horde_agent.life.process_env import ProcessEnv
+from horde_agent.life.robot import UNKNOWN_POSE, RobotBody, RobotInfo
+from horde_agent.life.timing import LATE_S, Durations
+from horde_agent.policies import BehaviourPolicy
+from horde_agent.record import Flag, Observation, Phase
+from horde_agent.saving import State, attributes, generator_state, inner, nested, put_back, restore_generator
+from horde_agent.types import Tiles, can_be_called, generator
+
+PATIENCE_S = 60.0  # without an applied action
+
+_STATE = (
+    *("steps", "gaps", "crc_errors", "deadlines_missed", "n_clipped", "t", "n_not_applied", "_n_not_applied_in_a_row"),
+    *("link_losses", "s_without_link", "_has_begun", "_flags", "_is_observed"),
+)
+
+_log = logging.getLogger(__name__)
+
+
+class BodyDisobeys(RuntimeError):
+    """The robot is connected, but has applied no action for `PATIENCE_S`, for the reason `why`, if it reports one."""
+
+    def __init__(self, steps: int, why: str) -> None:
+        why = why or (
+            "the body reports `obeyed` = 0. Check the wire that carries its commands, and whether another program "
+            "drives it."
+        )
+        super().__init__(f"the life ends after {steps} steps, {PATIENCE_S:g} s after the last learning: {why}")
+
+
+class Experience:
+    """The part of a life that does not learn: arguments and attributes are those of `Life`."""
+
+    def __init__(
+        self,
+        env: gymnasium.Env[Any, Any],
+        behaviour: BehaviourPolicy,
+        rng: np.random.Generator,
+        interface: Interface,
+        excursions: ExcursionConfig | None,
+        docking: DockingConfig | None,
+    ) -> None:
+        _check_behaviour(behaviour, len(interface.actions))
+        self.env, self.behaviour, self.rng, self.interface = env, behaviour, generator(rng), interface
+        self.body, self._process_env = RobotBody(env), env if isinstance(env, ProcessEnv) else None
+        self.excursions = Excursions([], excursions)
+        self.dockings = Dockings(docking or DockingConfig(), interface.period_s, can_dock=self.body.can_dock)
+        self.steps = self.gaps = self.crc_errors = self.deadlines_missed = self.n_clipped = 0
+        self.t = np.nan
+        self.n_not_applied = self._n_not_applied_in_a_row = 0
+        self.link_losses: int | None = None
+        self.s_without_link: float | None = None
+        self.sensor_age_s, self.overrun_s = Durations(), Durations()
+        self._has_begun = False
+        self._observation: Observation = np.zeros(0, dtype=np.float32)
+        self._flags = int(Flag.NONE)
+        self._pose = UNKNOWN_POSE
+        self._tiles: Tiles | None = None  # of the current observation, once it was encoded
+        self._is_observed = False
+
+    @property
+    def is_before_drive(self) -> bool:
+        """True if a drive to the centre or the dock is next; it may begin late without harm to learning."""
+        return self.excursions.is_over(broken=is_broken(self._flags)) or self._docks_next
+
+    @property
+    def _docks_next(self) -> bool:
+        return self.dockings.is_due(self.steps, in_excursion=self.excursions.phase is Phase.EXCURSION)
+
+    @property
+    def is_observed(self) -> bool:
+        """True if the student has observed the current observation."""
+        return self._is_observed
+
+    def set_position(self, step: int) -> None:
+        """Set the step counter from the recording, for a robot that kept moving after the snapshot."""
+        self.steps, self._is_observed = step, True
+
+    def _take(self, observation: Any, info: RobotInfo, flags: int) -> None:
+        """Make an observation the current one, not yet observed by the student."""
+        self._observation = np.array(observation, dtype=np.float32)
+        self._flags, self._tiles, self._is_observed = flags, None, False
+        self.t, self._pose = info.t, info.pose
+        self.n_clipped += info.clipped
+        self._count_damage(info)
+        self.dockings.update(info)
+
+    def _count_damage(self, info: RobotInfo) -> None:
+        self.crc_errors += info.crc_errors
+        if info.link_losses is not None and info.s_without_link is not None:
+            self.link_losses = (self.link_losses or 0) + info.link_losses
+            self.s_without_link = (self.s_without_link or 0.0) + info.s_without_link
+
+    def _count_step(self, info: RobotInfo) -> None:
+        """Count the faults of the step to the current observation; raise `BodyDisobeys` if no action gets applied."""
+        if info.overrun_s is not None:
+            self.overrun_s.add(info.overrun_s)
+            self.deadlines_missed += info.overrun_s > LATE_S
+        if info.sensor_age_s is not None:
+            self.sensor_age_s.add(info.sensor_age_s)
+        self.gaps += bool(self._flags & Flag.GAP)
+        if not self._flags & Flag.NOT_APPLIED:
+            self._n_not_applied_in_a_row = 0
+            return
+        self.n_not_applied, self._n_not_applied_in_a_row = self.n_not_applied + 1, self._n_not_applied_in_a_row + 1
+        patience = round(PATIENCE_S / self.interface.period_s)
+        if self._n_not_applied_in_a_row >= patience and not info.obeyed:
+            raise BodyDisobeys(self.steps, self.body.disobedience)
+        if self._n_not_applied_in_a_row == patience:
+            _log.warning("no action was applied for %g s; learning was paused", PATIENCE_S)
+
+    def _state_of_robot(self) -> State:
+        behaviour: State = getattr(self.behaviour, "state", dict)()
+        now = {
+            "observation": self._observation.copy(),
+            "pose": np.array(self._pose),
+            "tiles": np.zeros(0) if self._tiles is None else self._tiles.copy(),
+        }
+        return nested(
+            excursions=self.excursions.state(),
+            dockings=self.dockings.state(),
+            behaviour=behaviour,
+            now=now,
+            own=attributes(self, *_STATE),
+            world=self.body.save_state() if self.body.is_restorable and self._has_begun else {},
+            rng=generator_state(self.rng),
+        )
+
+    def _restore_robot(self, state: State) -> None:
+        self.excursions.restore(inner(state, "excursions"))
+        self.dockings.restore(inner(state, "dockings"))
+        restore_behaviour = getattr(self.behaviour, "restore", None)
+        if restore_behaviour is not None:
+            restore_behaviour(inner(state, "behaviour"))
+        put_back(self, inner(state, "own"), *_STATE)
+        now, world = inner(state, "now"), inner(state, "world")
+        self._observation, self._pose = now["observation"].copy(), tuple(now["pose"].tolist())
+        self._tiles = None if now["tiles"].dtype.kind == "f" else now["tiles"].copy()
+        if world:
+            self.env.reset(seed=0)  # opens the robot; its state is replaced
+            self.body.restore_state(world)
+        else:
+            self.excursions.cancel()
+            self._has_begun = False
+        restore_generator(self.rng, inner(state, "rng"))  # last: nothing may draw from it after this
+
+
+def _check_behaviour(behaviour: object, n_actions: int) -> None:
+    """Refuse what cannot be a behaviour policy."""
+    draw, forget = getattr(behaviour, "draw", None), getattr(behaviour, "forget", None)
+    if not callable(draw) or not callable(forget) or isinstance(behaviour, type):
+        raise ValueError(
+            f"behaviour must have draw(rng, observation, tiles) and forget(), not be {behaviour!r}; Follow(policy) "
+            f"makes one of a policy"
+        )
+    if not can_be_called(draw, 3):
+        raise ValueError(
+            f"draw of the behaviour {type(behaviour).__name__} must take (rng, observation, tiles), and return an "
+            f"action and its probability"
+        )
+    n_drawn = getattr(behaviour, "n_actions", n_actions)
+    if n_drawn != n_actions:
+        raise ValueError(f"the behaviour chooses among {n_drawn} actions, but the body has {n_actions}")
