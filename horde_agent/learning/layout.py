@@ -1,8 +1,7 @@
 """Layout of demons in memory: lanes, blocks of rows, flush groups, moves between layouts, and allocation.
 
-Demons can be added and removed during a life. The engine then gets a new layout: remaining demons' weights and numbers
-are copied to their new lanes; new demons start at zero. Nothing is recomputed, so that results of remaining demons
-change only by the rounding of sums that are flushed at another time.
+If demons are added and removed, remaining demons' weights and numbers are copied to their new lanes. Nothing is
+recomputed, so that their results change only by the rounding of sums that are flushed at another time.
 """
 
 from __future__ import annotations
@@ -149,6 +148,10 @@ class ShardContext(NamedTuple):
     n_gibbs: int
 
 
+WHOLE = ShardContext(layouts={}, predicted=frozenset(), largest_decay=0.0, n_gibbs=0)
+"""The context of a Horde that is no shard."""
+
+
 class Layout:
     """Lane of each demon.
 
@@ -186,13 +189,8 @@ def _split_evenly(members: Integers, widest: int) -> list[Integers]:
 # ---- moves between layouts ------------------------------------------------------------------------------------------
 
 
-class Move(NamedTuple):
-    """Lanes that move between blocks: lanes `there` of the old block `source` become lanes `here` of `block`."""
-
-    block: int
-    here: Integers
-    source: int
-    there: Integers
+Move = tuple[int, Integers, int, Integers]
+"""A block, lanes of it, a block of the old layout, and the lanes there that become these."""
 
 
 def moves(old: Layout, new: Layout, old_index: Integers) -> list[Move]:
@@ -204,7 +202,7 @@ def moves(old: Layout, new: Layout, old_index: Integers) -> list[Move]:
     here, there = to - new.start[block], came_from - old.start[source]
     order = np.lexsort((source, block))
     cuts = np.flatnonzero(np.diff(block[order]) | np.diff(source[order])) + 1
-    return [Move(int(block[p[0]]), here[p], int(source[p[0]]), there[p]) for p in np.split(order, cuts) if p.size]
+    return [(int(block[p[0]]), here[p], int(source[p[0]]), there[p]) for p in np.split(order, cuts) if p.size]
 
 
 def rows_of(numbers: Reals, layout: Layout, block: int, n: int) -> Reals:

@@ -1,4 +1,4 @@
-"""SpanMemory: the arrays of a span engine: layout, allocation, saved state, and moves to the layout of other demons."""
+"""SpanMemory: what a span engine stores: rows of weights, streams, saved state, and moves to other demons' layout."""
 
 from __future__ import annotations
 
@@ -8,55 +8,20 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from horde_agent.kernels._jit import Constant, threads_here
+from horde_agent.kernels._jit import threads_here
 from horde_agent.kernels.rules import Rule, rule
 from horde_agent.kernels.span import transition
-from horde_agent.kernels.span.arrays import (
-    ABTD,
-    CHUNK,
-    CLIPPED,
-    N_CLOCKS,
-    N_ROWS,
-    NO_TIME,
-    NOW,
-    PLAIN,
-    TREE_BACKUP,
-    SpanArrays,
-)
+from horde_agent.kernels.span.arrays import CHUNK, N_CLOCKS, N_ROWS, NO_TIME, NOW, SpanArrays
 from horde_agent.kernels.vectors import entry_of, hold
-from horde_agent.learning.engine import (
-    DROP_BELOW,
-    LARGEST_STEP,
-    SMALLEST_SHARED_WORK,
-    max_finite,
-    restored_streams,
-    streams_state,
-)
-from horde_agent.learning.layout import (
-    LANE_UNIT,
-    WIDEST,
-    DemonMapping,
-    Layout,
-    Move,
-    ShardLayout,
-    aligned_zeros,
-    assign_lanes,
-    moves,
-    prefault,
-    rows_of,
-    widest,
-)
+from horde_agent.learning.allocation import FIELDS, OF_LANES, OF_LAYOUT, Allocation
+from horde_agent.learning.engine import SMALLEST_SHARED_WORK, restored_streams, streams_state
+from horde_agent.learning.layout import DemonMapping, Layout, Move, ShardLayout, moves, prefault, rows_of
 from horde_agent.learning.rules import LARGEST_TAIL, LearnerConfig, trace_length
 from horde_agent.saving import State
 from horde_agent.types import Integers, Reals
 
-_PERIODS = {False: 64, True: 128}  # steps between two flushes, eager and deferred
 _FIRST_ROWS = 4 * CHUNK  # rows that are pre-faulted before the first step
 _PARTS, _LEAST_TOUCHED = 128, 1 << 19  # steps over which a chunk is pre-faulted; least numbers per step
-_WAIT = 3  # periods after which pending updates are written in any case
-_VECTOR, _WIDE = 80, 64  # lanes of scratch; of a block from which on wide vectors pay
-_FIELDS = SpanArrays._fields
-OF_LANES = _FIELDS[_FIELDS.index("prediction") : _FIELDS.index("w_at")]  # one number per lane
 OF_STEPS = ("c", "factor", "second", "d", "h", "q", "extra")  # one number per lane and step
 ROWS = ("theta", "w", "m")  # rows in use come first
 _SIGNALS_OF_LANE = ("policy", "trace_group", "cumulant", "outcome")
@@ -65,22 +30,16 @@ _LANES_OF_STREAM = ("e_phi", "e_w", "e_e", "e_sum", "y_phi", "y_w", "e_y", "x_ph
 _TILES_OF_STREAM = ("bits", "active", "changed", "n_changed")
 # Not saved: the layout, which follows from the demons, and scratch.
 _NOT_SAVED = (
-    *("demon", "start", "flush_group", "first_block", "only_policy", "overlap", "table", "foreseen"),
-    *("run_row", "run_first", "run_last", "run_ends", "run_time", "run_place", "n_runs", *ROWS),
+    *(*OF_LAYOUT, *ROWS, "overlap", "table", "foreseen", "n_runs"),
+    *("run_row", "run_first", "run_last", "run_ends", "run_time", "run_place"),
 )
-_TRACE_RULES = {"plain": PLAIN, "clipped": CLIPPED, "tree-backup": TREE_BACKUP, "abtd": ABTD}
-_TRAITS = _FIELDS[_FIELDS.index("has_w") : _FIELDS.index("rests")]  # of update rules, which their files set
 
 
 class SpanMemory:
-    """The arrays of a span engine. Its methods expect that no step is queued.
-
-    Args:
-        demons: Trace group of each demon, policy of each group, cumulant of each demon, as in `SpanEngine`.
-        n_features: Length n of the weight vectors.
-        config, largest_decay, batch, period, widest, share: As in `SpanEngine`.
+    """The arrays of a span engine; arguments as of `SpanEngine`. Its methods expect that no step is queued.
 
     Attributes:
+        demons: Trace group of each demon, policy of each group, cumulant of each demon.
         span: The arrays that the kernels read and write.
         layout: Lane of each demon.
         is_aside: True for lanes of diverged demons, shape (n_lanes,).
@@ -102,8 +61,7 @@ class SpanMemory:
         share: ShardLayout | None,
     ) -> None:
         self.config, self.n_features, self.dtype = config, n_features, np.dtype(config.dtype)
-        self.batch, self.period = batch, max(period or _PERIODS[batch > 1], batch)
-        self._widest, self._share = widest, share
+        self.batch, self._period, self._widest, self._share = batch, period, widest, share
         self._tail = self._tail_for(largest_decay)
         self.n_threads = int(numba.config.NUMBA_NUM_THREADS)  # type: ignore[attr-defined]
         self.row_of, self.feature_of = np.full(n_features, -1), np.zeros(n_features, dtype=np.int64)
@@ -134,170 +92,33 @@ class SpanMemory:
             self.entry = entry_of(transition.do_task, self._held)
         return self._held
 
-    # ---- allocation -------------------------------------------------------------------------------------------------
-
     def _tail_for(self, largest_decay: float) -> int:
         """Return the number of steps of traces to store, in addition to pending ones."""
         decay = 1.0 if self.config.trace_rule == "abtd" else largest_decay  # the questions' lambda is not used
         return min(LARGEST_TAIL, trace_length(self.config, decay))
 
-    @property
-    def n_times(self) -> int:
-        """Number of steps for which the active features are stored."""
-        return _power_of_two(self._tail + _WAIT * self.period + self.batch + 2)
-
     def _lay_out(self, demons: tuple[Integers, Integers, Integers], n_active: int) -> None:
         """Assign lanes and allocate the arrays, for `n_active` active features."""
-        self.demons = group, policy, _ = demons
-        most_lanes = self._widest or widest(group.size, is_deferred=self.batch > 1)
-        seating = self._share.seating if self._share else assign_lanes(group, policy, most_lanes)
-        self.layout = Layout(policy[group], seating)
+        self.demons = demons
+        sizes = (self.n_features, self.config, self.batch, self._period, self._widest, self._share, self._tail)
+        self.allocation = of = Allocation(demons, *sizes)
+        self.layout = of.layout
         self.is_aside = np.zeros(self.layout.n_lanes, dtype=bool)
-        lanes, signals, shared = self._lane_arrays(), self._signal_arrays(), self._shared_arrays(n_active)
-        self.span = SpanArrays(**lanes, **self._history_arrays(), **signals, **self._settings(), **shared)
-        self.span.bound[:] = max_finite(self.dtype)
+        self.span = of.arrays(n_active, row_of=self.row_of, feature_of=self.feature_of, clock=self.clock)
         self._n_touched = 0  # numbers of theta that are pre-faulted, and of w and m
         self._held = None
-        self._prefault_first()
-
-    def zeros(self, *shape: int) -> Reals:
-        """Return zeros of the engine's dtype, aligned to a cache line."""
-        return aligned_zeros(shape, self.dtype)
-
-    def _lane_arrays(self) -> dict[str, Any]:
-        """Return the assignment of lanes, rows of weights, and arrays with one number per lane."""
-        (group, policy, cumulant), layout, span = self.demons, self.layout, self.rule.SPAN
-        n_rows, n_lanes, of_lane = -(-self.n_features // CHUNK) * CHUNK, layout.n_lanes, np.append(group, -1)
-        return {
-            "policy": np.append(policy, -1)[of_lane[layout.demon]],
-            "trace_group": of_lane[layout.demon],
-            "cumulant": np.append(cumulant, -1)[layout.demon],
-            "outcome": layout.demon.copy(),
-            **{name: getattr(layout, name) for name in _NOT_SAVED[:5]},
-            "theta": self.zeros(n_rows * n_lanes),
-            "w": self.zeros(n_rows * n_lanes if "has_w" in span else 0),
-            "m": self.zeros(n_rows * n_lanes if "has_w" in span and self.config.vector_mspbe else 0),
-            "numbers": self.zeros(len(self.rule.numbers) * n_lanes),
-            **{name: self.zeros(n_lanes) for name in OF_LANES},
-            "w_left": np.ones(n_lanes, dtype=self.dtype),
-        }
-
-    @property
-    def _has_second(self) -> bool:
-        return bool({"has_difference", "has_dutch"} & set(self.rule.SPAN))
-
-    def _history_arrays(self) -> dict[str, Any]:
-        """Return each demon's history, and the schedules of the flush groups."""
-        layout, n_lanes, places = self.layout, self.layout.n_lanes, self._places
-        n_groups, n_blocks = layout.only_policy.size, layout.n_blocks
-        groups = self._share.groups if self._share else np.arange(n_groups)
-        turns = 1 + groups * self.period // (self._share.n_groups if self._share else n_groups)
-        c_size = _power_of_two(self._tail + places) * n_lanes
-        limit = turns if self.batch == 1 else np.full(n_groups, self.period)
-        has_factor = {"has_source", "shrinks_w", "has_dutch"} & set(self.rule.SPAN)
-        return {
-            "c": self.zeros(c_size),
-            "factor": self.zeros(c_size if has_factor else 0),
-            "second": self.zeros(c_size if self._has_second else 0),
-            "extra": self.zeros(places * n_lanes if self._has_second else 0),
-            **{name: self.zeros(places * n_lanes) for name in ("d", "h", "q")},
-            "m_step": np.zeros(self.n_times),
-            "kind": np.zeros((n_groups, self.n_times), dtype=np.uint8),
-            **{name: np.zeros(n_groups, np.int64) for name in ("flushed_at", "tail_from", "n_pending")},
-            "limit": limit.astype(np.int64),
-            **{name: np.zeros(n_blocks, dtype=np.int64) for name in ("tail_needed", "w_at")},
-        }
-
-    @property
-    def _places(self) -> int:
-        """Steps after which pending updates are written in any case; more if a group can be idle."""
-        may_idle = self._share.may_idle if self._share else (self.layout.only_policy >= 0).any()
-        w_decays = "has_w" in self.rule.SPAN and self.config.w_rule == "every-step"  # where rho = 0
-        return _WAIT * self.period if may_idle and not w_decays else self.period
-
-    def _signal_arrays(self) -> dict[str, Any]:
-        """Return arrays for the signals of queued steps; their last column, for empty lanes, stays 0."""
-        (group, policy, cumulant), batch = self.demons, self.batch
-        arrays = {
-            "signal_rho": self.zeros(batch, int(policy.max()) + 2),
-            "signal_c": self.zeros(batch, int(cumulant.max()) + 2),
-            "signal_gamma": self.zeros(batch + 1, policy.size + 1),
-            "signal_lam": self.zeros(batch + 1, policy.size + 1),
-            "signal_z": self.zeros(batch, group.size + 1),
-            "signal_interest": self.zeros(batch + 1, group.size + 1),
-            "signal_b": np.zeros(batch),
-            "signal_changes": np.zeros((batch, 2), dtype=np.int64),
-            "predictions": np.zeros(group.size),
-        }
-        arrays["signal_gamma"][-1, :-1] = np.nan  # so that the first transition's gamma counts as changed
-        return arrays
-
-    def _settings(self) -> dict[str, Any]:
-        """Return settings, and the arrays that survive a new layout."""
-        config, traits, bound = self.config, self.rule.SPAN, self.config.trace_bound
-        return {
-            "every_step": config.w_rule == "every-step",
-            "trace_rule": _TRACE_RULES[config.trace_rule],
-            "trace_bound": bound if config.trace_rule == "abtd" else 1.0 / bound,
-            "rule": config.rule_parameters,
-            **{name: Constant(name in traits) for name in _TRAITS},
-            "n_numbers": Constant(len(self.rule.NUMBERS)),
-            "rests": Constant("never_rests" not in traits),
-            "has_second": Constant(self._has_second),
-            "drop_below": DROP_BELOW[config.dtype] if config.bounds_trace else 0.0,
-            "drop_second_below": DROP_BELOW[config.dtype],
-            "largest_tail": self._tail,
-            "one_over_tau": 1.0 / config.mspbe_tau,
-            "largest_step": LARGEST_STEP[config.dtype],
-            "max_finite": max_finite(self.dtype),
-            "period": self.period,
-            "longest_wait": self._places,
-            "n_threads": 1,
-            "most_lanes": Constant(LANE_UNIT if np.diff(self.layout.start).max() < _WIDE else WIDEST),
-            "row_of": self.row_of,
-            "feature_of": self.feature_of,
-            "clock": self.clock,
-        }
-
-    def _shared_arrays(self, n_active: int) -> dict[str, Any]:
-        """Return history shared by all demons, and scratch, for `n_active` active features."""
-        n, batch, n_times, longest = self.n_features, self.batch, self.n_times, self._tail + _WAIT * self.period + 2
-        n_kinds = 1 + ("has_w" in self.rule.SPAN) * (1 + self.config.vector_mspbe)
-        lists = {f"run_{name}": np.zeros((2, n), dtype=np.int32) for name in ("row", "first", "last")}
-        return {
-            "bits": np.zeros((n_times, -(-n // 64)), dtype=np.uint64),
-            "active": np.zeros((batch + 1, n_active), dtype=np.int64),
-            "changed": np.zeros((2, 2, n_active), dtype=np.int64),
-            "n_changed": np.zeros((2, 2), dtype=np.int64),
-            "overlap": self.zeros(batch + 1, n_times),
-            **lists,
-            "run_ends": np.zeros((2, 2 * n_active * longest), dtype=np.int32),
-            "run_time": np.zeros((2, n_times + 2), dtype=np.int64),
-            "run_place": np.zeros(n_times + 2, dtype=np.int32),
-            "n_runs": np.zeros(2, dtype=np.int64),
-            "table": self.zeros(self.n_threads, (n_times + 2) * n_kinds * _VECTOR),
-            "foreseen": self.zeros(self.n_threads, 2, (batch + 1) * _VECTOR),
-            "n_active": n_active,
-        }
+        prefault(self.span.c, self.span.d, self.span.h, self.span.q, self.span.extra, n_threads=self.n_threads)
+        self._prefault_rows(min(self.n_features, max(int(self.clock[N_ROWS]), _FIRST_ROWS)))
 
     def set_n_active(self, n_active: int) -> None:
         """Set the number of active features at the first call; raise ValueError if it changes later."""
         if not self.span.n_active:
-            self.span, self._held = self.span._replace(**self._shared_arrays(n_active)), None
+            self.span, self._held = self.span._replace(**self.allocation.shared(n_active)), None
             self.others.clear()  # none of them has begun
         elif n_active != self.span.n_active:
             raise ValueError(f"tiles must be {self.span.n_active} as in the first state, not {n_active}")
 
     # ---- pre-faulting -----------------------------------------------------------------------------------------------
-
-    def _prefault_first(self) -> None:
-        span, widths = self.span, np.diff(self.layout.start)
-        places = span.d.size // self.layout.n_lanes
-        used = np.where(span.only_policy[span.flush_group] >= 0, places, self.period) * widths
-        pending = (span.d, span.h, span.q, span.extra)
-        parts = [a[places * s :][:n] for a in pending for s, n in zip(span.start, used, strict=False)]
-        prefault(span.c, *parts, n_threads=self.n_threads)
-        self._prefault_rows(min(self.n_features, max(int(self.clock[N_ROWS]), _FIRST_ROWS)))
 
     @property
     def _n_ready(self) -> int:
@@ -410,7 +231,7 @@ class SpanMemory:
         for name in ROWS:
             getattr(self.span, name)[: self._n_in_use] = 0
             getattr(self.span, name)[: state[name].size] = state[name]
-        for name in _FIELDS:
+        for name in FIELDS:
             if name in state and name not in (*ROWS, "n_active"):
                 getattr(self.span, name)[...] = state[name]
         self.is_aside = state["_is_aside"].copy()
@@ -453,10 +274,10 @@ class SpanMemory:
 
     def _copy_rows(self, numbers: Reals, old: Layout, into: Reals, moved: list[Move]) -> None:
         n = self._n_in_use // self.layout.n_lanes if into.size else 0
-        for move in moved if n else ():
-            came_from = rows_of(numbers[: n * old.n_lanes], old, move.source, CHUNK)
-            to = rows_of(into[: n * self.layout.n_lanes], self.layout, move.block, CHUNK)
-            to[..., move.here] = came_from[..., move.there]
+        for block, here, source, there in moved if n else ():
+            came_from = rows_of(numbers[: n * old.n_lanes], old, source, CHUNK)
+            to = rows_of(into[: n * self.layout.n_lanes], self.layout, block, CHUNK)
+            to[..., here] = came_from[..., there]
 
     def _rearranged(self, before: State, mapping: DemonMapping, old: Layout, moved: list[Move]) -> State:
         """Return a stream's arrays for the new demons; a flush group gets the length of its longest tail."""
@@ -466,14 +287,14 @@ class SpanMemory:
         times = now - np.arange(min(now + 1, len(bits)))
         after["bits"][times % len(after["bits"])] = bits[times % len(bits)]
         after["flushed_at"][:], after["tail_from"][:] = now, now
-        for move in moved:
-            first, g = int(before["tail_from"][old.flush_group[move.source]]), self.layout.flush_group[move.block]
+        for block, here, source, there in moved:
+            first, g = int(before["tail_from"][old.flush_group[source]]), self.layout.flush_group[block]
             after["tail_from"][g] = min(int(after["tail_from"][g]), first)
             for name in _RINGS_OF_STREAM:
                 if after[name].size:
-                    (came_from,) = rows_of(before[name], old, move.source, before[name].size // old.n_lanes)
-                    into, times = self.ring(after[name], move.block), np.arange(first, now)
-                    into[np.ix_(times % len(into), move.here)] = came_from[np.ix_(times % len(came_from), move.there)]
+                    (came_from,) = rows_of(before[name], old, source, before[name].size // old.n_lanes)
+                    into, times = self.ring(after[name], block), np.arange(first, now)
+                    into[np.ix_(times % len(into), here)] = came_from[np.ix_(times % len(came_from), there)]
         for name in (*_LANES_OF_STREAM, "numbers"):
             self._copy_lanes(before[name], old, after[name], mapping)
         return after
@@ -482,7 +303,3 @@ class SpanMemory:
         """Set the step sizes of lanes, (n,): a number, or one each."""
         self.span.alpha[lanes] = 1.0 if self.rule.IGNORES_STEP_SIZE else alpha
         self.span.alpha_w[lanes] = alpha_w
-
-
-def _power_of_two(n: int) -> int:
-    return 1 << max(n - 1, 1).bit_length()

@@ -1,10 +1,9 @@
 """SpanEngine: the fast engine. It computes the same as `PlainEngine` without stored traces and without dense passes.
 
 Each step stores four numbers per demon instead of updating its weights; pending updates are written every K steps, one
-flush group at a time. Predictions, TD errors and estimates are still computed on every step. If `batch` exceeds one,
-steps are queued and processed together when the batch is full or a result is read: the same results, later and with
-less work. The algebra is in `kernels/span/step.py`, the arrays in `memory.py`. It does not cover the trace rule
-"capped" and traces longer than LARGEST_TAIL steps; use `PlainEngine` for these.
+flush group at a time. If `batch` exceeds one, steps are queued and processed together when the batch is full or a
+result is read: the same results, later and with less work. The algebra is in `kernels/span/step.py`. It does not cover
+the trace rule "capped" and traces longer than LARGEST_TAIL steps; use `PlainEngine` for these.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from horde_agent.kernels.rules import rule
 from horde_agent.kernels.span import transition
 from horde_agent.kernels.span.arrays import IS_KNOWN, NOW, SpanArrays
 from horde_agent.kernels.vectors import bind, hold
-from horde_agent.learning.engine import SMALLEST_SCALE, FlaggedDemon, check_weights, max_finite
+from horde_agent.learning.engine import SMALLEST_SCALE, check_weights, fault, max_finite
 from horde_agent.learning.layout import DemonMapping, Layout, ShardLayout
 from horde_agent.learning.memory import ROWS, SpanMemory
 from horde_agent.learning.plain import PlainEngine
@@ -51,7 +50,7 @@ class SpanEngine:
         flags: Bits: DEMON_FLAGGED if a demon is flagged (`pop_flagged`), TAIL_TOO_LONG if a trace is too long.
 
     Raises:
-        ValueError: If the trace rule is "capped".
+        ValueError: If it does not support the algorithm or the trace rule.
     """
 
     def __init__(
@@ -70,10 +69,9 @@ class SpanEngine:
         widest: int = 0,
         share: ShardLayout | None = None,
     ) -> None:
-        if config.trace_rule == "capped":
-            raise ValueError('SpanEngine does not support trace_rule="capped": use PlainEngine')
-        if rule(config.algorithm).SPAN is None:
-            raise ValueError(f"SpanEngine does not support algorithm {config.algorithm!r}: use PlainEngine")
+        if config.trace_rule == "capped" or rule(config.algorithm).SPAN is None:
+            what = f"algorithm {config.algorithm!r} with trace rule {config.trace_rule!r}"
+            raise ValueError(f"SpanEngine does not support {what}: use PlainEngine")
         self.config, self.n_features, self.n_demons, self.dtype = config, n_features, len(group), np.dtype(config.dtype)
         policy = np.arange(int(np.max(group)) + 1) if policy is None else policy
         demons = np.asarray(group, dtype=np.int64), policy, np.arange(len(group)) if cumulant is None else cumulant
@@ -206,7 +204,8 @@ class SpanEngine:
         """Return theta.phi of the lanes of blocks [first, last)."""
         self.catch_up()
         bits, rows = np.zeros(self.arrays.bits.shape[1], dtype=np.uint64), np.zeros(tiles.size, dtype=np.int64)
-        overlap, sums = self.memory.zeros(self.memory.n_times), self.memory.zeros(self.layout.n_lanes)
+        of = self.memory.allocation
+        overlap, sums = of.zeros(of.n_times), of.zeros(self.layout.n_lanes)
         transition.predict(self.memory.native, tiles, np.array([first, last]), bits, rows, overlap, sums)
         return sums
 
@@ -360,17 +359,15 @@ class SpanEngine:
             return {}
         self.flags &= ~DEMON_FLAGGED
         is_new = (self.arrays.is_flagged != 0) & ~self.memory.is_aside & (self.layout.demon >= 0)
-        self.arrays.is_flagged[:] = 0
-        return dict(sorted(self._faults(np.flatnonzero(is_new))))
-
-    def _faults(self, lanes: Integers) -> Iterator[tuple[int, str]]:
-        """Yield the demon on each lane and the reason of its flag."""
-        of_block, span = np.searchsorted(self.layout.start, lanes, side="right") - 1, self.arrays
+        span, lanes, found = self.arrays, np.flatnonzero(is_new), dict[int, str]()
+        span.is_flagged[:] = 0
+        of_block = np.searchsorted(self.layout.start, lanes, side="right") - 1
         for b, rows in self._read(np.unique(of_block)):
             for lane in lanes[of_block == b].tolist():
                 numbers = (float(a[lane]) for a in (span.prediction, span.mspbe, span.td_error, span.bound))
                 theta, w, m = (of_kind[:, lane - self.layout.start[b]] for of_kind in rows)
-                yield int(self.layout.demon[lane]), FlaggedDemon(theta, w, m, *numbers).fault()
+                found[int(self.layout.demon[lane])] = fault(theta, w, m, *numbers)
+        return dict(sorted(found.items()))
 
     def freeze(self, demon: int) -> None:
         """Freeze one demon's weights at zero permanently; other demons do not change."""

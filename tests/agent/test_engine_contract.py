@@ -352,7 +352,7 @@ def test_a_stream_may_begin_again_and_again(setup: Setup, n_learned: int) -> Non
         for _ in range(80):
             trial.begin()
         if isinstance(trial.engine, SpanEngine):
-            assert trial.engine.memory.n_times < 80
+            assert trial.engine.memory.allocation.n_times < 80
         for _ in range(n_learned):
             trial.learn()
     trial.check("at the end")
