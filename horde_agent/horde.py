@@ -6,16 +6,14 @@
         ...take an action drawn with `probability`...
         predictions = horde.learn(action, probability, observation, tiles)
 
-The Horde stores phi_t between calls; `learning/signals` computes the signals of the questions, and an engine learns
-from them. If predictions are not needed on each step, `mode="deferred"` learns the same at a lower cost: steps are
-queued, and processed in batches or as soon as a method reads a result.
+If predictions are not needed on each step, `mode="deferred"` learns the same at a lower cost: steps are queued, and
+processed in batches or as soon as a method reads a result.
 
 Source: Sutton et al. (2011), Horde; White, Modayil & Sutton (2012).
 """
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 from typing import Any
 
@@ -23,7 +21,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from horde_agent.gvf import GVF, named
-from horde_agent.kernels.checks import Signals
 from horde_agent.learning.demons import Demons, Mode
 from horde_agent.learning.engine import check_weights
 from horde_agent.learning.layout import NEWCOMER
@@ -32,7 +29,7 @@ from horde_agent.learning.rules import LearnerConfig
 from horde_agent.learning.span import SpanEngine
 from horde_agent.learning.values import refuse_misfits
 from horde_agent.measures.online import RUPEE, rupee_config
-from horde_agent.types import Floats, Integers, Tiles, whole_number
+from horde_agent.types import Floats, Tiles, whole_number
 
 __all__ = ["Horde", "LearnerConfig", "Mode"]
 
@@ -145,7 +142,7 @@ class Horde(Demons):
         action, probability = maker.states.action(action, probability)
         state = maker.states.copied(observation, tiles)
         soundness.begin_step()
-        if self._share:
+        if self._share.predicted:
             self._engine.catch_up(self._share.predicted)
         found = maker.make(action, probability, self._state, state, self._prediction_of, terminated=terminated)
         self._freeze_all(maker.misfits(), soundness.n_steps + 1)
@@ -153,7 +150,7 @@ class Horde(Demons):
             self._handle_findings(found)
         engine = self._engine.direct
         engine.learn(state[1], maker.signals, is_last=terminated)
-        soundness.end_step()
+        soundness.n_steps += 1
         if engine.flags:
             self._handle_flags()
             engine = self._engine.direct
@@ -165,9 +162,8 @@ class Horde(Demons):
     def select_stream(self, stream: int) -> None:
         """Learn from another stream of experience from now on, such as another robot's: `begin` and `learn` go there.
 
-        Streams have separate traces and current states, and share everything else. Each transition is one update, from
-        the weights that the transitions before it have left, of whichever stream: so the result depends on their order.
-        A change of streams takes as long as some 60 steps, 3 ms for 795 questions: take turns of many steps.
+        Streams have separate traces and current states, and share everything else; the result depends on the order of
+        their transitions. A change takes as long as some 60 steps, 3 ms for 795 questions: take turns of many steps.
 
         Args:
             stream: Its number, from 0, the first one; call `begin` after the first selection of any other.
@@ -178,12 +174,10 @@ class Horde(Demons):
         Example:
             >>> from horde_agent import Behaviour, Channel
             >>> horde = Horde([GVF("light", Behaviour(), Channel(0), 0.5)], n_features=4, n_active=1)
-            >>> for robot in range(2):
-            ...     horde.select_stream(robot)
-            ...     predictions = horde.begin(np.ones(1), np.array([robot]))
             >>> for step in range(100):
             ...     horde.select_stream(step % 2)
-            ...     predictions = horde.learn(0, 1.0, np.ones(1), np.array([step % 2]))
+            ...     state = np.ones(1), np.array([step % 2])
+            ...     predictions = horde.begin(*state) if step < 2 else horde.learn(0, 1.0, *state)
             >>> [horde.predict(np.array([tile])).round(1).tolist() for tile in range(3)]
             [[2.0], [2.0], [0.0]]
         """
@@ -221,136 +215,6 @@ class Horde(Demons):
             self._maker.raise_bounds(np.abs(theta).max(axis=1))
             self._engine.set_bounds(self._maker.bound)
         self._engine.reset_weights(theta)
-
-    # ---- results: reading them learns nothing --------------------------------------------------------
-
-    @property
-    def predictions(self) -> Floats:
-        """Predictions of all demons at the latest state, float64, shape (n_demons,)."""
-        return self._read(lambda engine: engine.latest)
-
-    @property
-    def td_error(self) -> Floats:
-        """TD errors of the last step, shape (n_demons,)."""
-        return self._read(lambda engine: engine.td_error)
-
-    @property
-    def signals(self) -> Signals:
-        """Signals of the last transition, in arrays that the next one overwrites."""
-        return self._maker.signals
-
-    @property
-    def rho(self) -> Floats:
-        """Importance sampling ratios of the last step, shape (n_demons,)."""
-        return np.asarray(self._maker.signals.rho_t[self._maker.policy_of])
-
-    def ratio_totals(self) -> Floats:
-        """Return sums over each demon's steps: count of rho > 0, sum of rho, sum of rho squared; (3, n_demons)."""
-        return self._maker.totals()
-
-    @property
-    def n_updated(self) -> int:
-        """Number of demons that learned in the last step: with rho > 0, not diverged, and not skipping it."""
-        idle = self._soundness.is_aside | self._soundness.is_skipping
-        return int(np.count_nonzero((self.rho > 0) & ~idle))
-
-    @property
-    def max_trace(self) -> float:
-        """Largest |e| so far, of all demons."""
-        return float(self.max_traces.max())
-
-    @property
-    def max_traces(self) -> Floats:
-        """Largest |e| so far of each demon, shape (n_demons,)."""
-        return self._read(lambda engine: engine.max_trace)
-
-    @property
-    def diverged(self) -> list[str]:
-        """Names of the diverged demons."""
-        self.catch_up()
-        return list(self._soundness.reasons)
-
-    @property
-    def n_diverged(self) -> int:
-        """Number of diverged demons, without processing queued steps."""
-        return len(self._soundness.reasons)
-
-    @property
-    def divergence_reason(self) -> dict[str, str]:
-        """Why each diverged demon diverged, and the learning step at which that was found, by name."""
-        self.catch_up()
-        return dict(self._soundness.reasons)
-
-    @property
-    def n_skipped(self) -> Integers:
-        """Number of steps that each demon skipped, shape (n_demons,).
-
-        A demon skips a step if its cumulant, outcome, continuation, trace decay or rho is not finite, if a continuation
-        or trace decay lies outside [0, 1], or if its cumulant is the prediction of a diverged demon. Its trace is
-        cleared and its weights do not change. There is no limit to the number of skips.
-        """
-        return self._soundness.n_skipped.copy()
-
-    @property
-    def skipped_because(self) -> dict[str, str]:
-        """Number of skips and the first reason of each demon that skipped a step, by name."""
-        return self._soundness.skipped_because()
-
-    @property
-    def mspbe_scalar(self) -> Floats:
-        """Scalar MSPBE estimates s, signed, shape (n_demons,): s += (delta (e.w) - s) / tau."""
-        return self._read(lambda engine: engine.mspbe_scalar)
-
-    def mspbe_vector(self) -> Floats:
-        """Return the vector MSPBE estimates m.w, shape (n_demons,): m += (delta e - m) / tau.
-
-        Raises:
-            ValueError: If `config.vector_mspbe` is False.
-        """
-        return self._read(lambda engine: engine.mspbe_vector())
-
-    def mspbe_trace(self) -> NDArray[Any]:
-        """Return a copy of m, the trace of delta e in the vector estimate, (n_demons, n_features), the learner's dtype.
-
-        Raises:
-            ValueError: If `config.vector_mspbe` is False.
-        """
-        if not self.config.vector_mspbe:
-            raise ValueError("this Horde has no vector MSPBE estimate: set vector_mspbe=True in its LearnerConfig")
-        self.catch_up()
-        return self._engine.mspbe_trace()
-
-    def weights(self, demons: Integers | None = None) -> tuple[NDArray[Any], NDArray[Any]]:
-        """Return copies of theta and w, each (n_demons, n_features), in the learner's dtype.
-
-        Args:
-            demons: Indices of some demons, shape (n,), for arrays of shape (n, n_features); all by default. A demon
-                that finds a policy has n_actions n_features weights.
-
-        Raises:
-            ValueError: If some of them find policies and others do not.
-        """
-        self.catch_up()
-        return self._engine.weights(demons)
-
-    def step_sizes(self) -> NDArray[Any]:
-        """Return a copy of every weight's step size, (n_demons, n_features), of a rule that adapts them.
-
-        Raises:
-            ValueError: If the Horde's rule has one step size for all weights, or its questions name several rules.
-        """
-        engines = list(self._engine.engines.values())
-        if len(engines) > 1 or not isinstance(engines[0], PlainEngine):
-            raise ValueError(f"algorithm {self.config.algorithm!r} has no step size per weight: use swift_td or tidbd")
-        return engines[0].step_sizes()
-
-    def weights_sha256(self) -> str:
-        """Return the SHA-256 of theta, then w: little-endian, C order (demon, feature), in the learner's dtype."""
-        digest = hashlib.sha256()
-        parts = [self.weights(run) for run in self._engine.runs()]
-        for array in (of_part[which] for which in (0, 1) for of_part in parts):
-            digest.update(np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("<")).tobytes())
-        return digest.hexdigest()
 
     # ---- adding and removing demons ----------------------------------------------------------------------------------
 
@@ -422,15 +286,13 @@ class Horde(Demons):
 
         for n Hordes that started at theta_t; likewise w and the MSPBE estimates. Each stream keeps its traces, and a
         demon that diverged in one Horde is diverged in all. Merging after each step is one learner with batches of n
-        transitions: their order changes only rounding, and n times the step size gives each transition the weight that
-        it has in a single stream.
+        transitions: n times the step size gives each transition the weight that it has in a single stream.
 
         Args:
             others: Copies of this one by `copy_for_stream`; changed in place.
 
         Raises:
-            ValueError: If their questions or features differ, or one uses the span engine, which stores the history of
-                one stream instead of traces.
+            ValueError: If their questions or features differ, or one uses the span engine.
         """
         alike = (self, *others)
         if any((horde.names, horde.n_features) != (self.names, self.n_features) for horde in others):

@@ -15,14 +15,7 @@ import numpy as np
 
 from horde_agent.gvf import GVF, Channel
 from horde_agent.interface import Interface
-from horde_agent.policies import (
-    Behaviour,
-    ConstantAction,
-    Gibbs,
-    Greedy,
-    Policy,
-    Uniform,
-)
+from horde_agent.policies import Behaviour, ConstantAction, Gibbs, Greedy, Policy, Uniform
 from horde_agent.tiles import check_keys
 from horde_agent.types import generator, real_number, whole_number
 
@@ -176,15 +169,9 @@ def _control(entry: Mapping[str, Any], number: int, interface: Interface) -> GVF
     check_keys(entry, where, _CONTROL_KEYS, _CONTROL_KEYS[:3])
     channels = {channel.name: i for i, channel in enumerate(interface.channels)}
     channel = Channel(channels[_known(where, "sensor", entry["channel"], channels)])
-    algorithm, tested = entry.get("algorithm"), entry.get("tested", True)
-    if not isinstance(tested, bool):
-        raise ValueError(f"{where}: tested must be true or false, not {tested!r}")
-    if not isinstance(algorithm, str | None):
-        raise ValueError(f"{where}: algorithm must be the name of an update rule, not {algorithm!r}")
     try:
-        numbers = [real_number(key, entry.get(key, PAPER_LAMBDA)) for key in ("gamma", "lam")]
-        policy = Greedy(len(interface.actions))
-        return GVF(entry["name"], policy, channel, numbers[0], lam=numbers[1], tested=tested, algorithm=algorithm)
+        gamma, policy = real_number("gamma", entry["gamma"]), Greedy(len(interface.actions))
+        return GVF(entry["name"], policy, channel, gamma, **_options(entry))
     except ValueError as error:
         raise ValueError(f"{where}: {error}") from None
 
@@ -196,17 +183,20 @@ def _family(entry: Mapping[str, Any], number: int, interface: Interface, found: 
     known: dict[str, Policy] = {**choices, "uniform": Uniform(n_actions), "behaviour": Behaviour()}
     known |= {f"greedy:{name}": Greedy(n_actions, name) for name in found}
     chosen = {_known(where, "policy", name, known): known[name] for name in _list(entry, where, "policies")}
-    gammas = _list(entry, where, "gammas")
-    lam, tested = entry.get("lam", PAPER_LAMBDA), entry.get("tested", True)
-    if not isinstance(tested, bool):
-        raise ValueError(f"{where}: tested must be true or false, not {tested!r}")
-    channels = _chosen_channels(entry, where, interface)
+    gammas, channels = _list(entry, where, "gammas"), _chosen_channels(entry, where, interface)
     try:
-        gammas, lam = [real_number("each of gammas", gamma) for gamma in gammas], real_number("lam", lam)
-        questions = family(interface, chosen, gammas, channels, lam, tested=tested)
-        return [replace(question, algorithm=entry.get("algorithm")) for question in questions]
+        gammas, options = [real_number("each of gammas", gamma) for gamma in gammas], _options(entry)
+        return [replace(question, **options) for question in family(interface, chosen, gammas, channels)]
     except ValueError as error:
         raise ValueError(f"{where}: {error}") from None
+
+
+def _options(entry: Mapping[str, Any]) -> dict[str, Any]:
+    tested = entry.get("tested", True)
+    if not isinstance(tested, bool):
+        raise ValueError(f"tested must be true or false, not {tested!r}")
+    lam = real_number("lam", entry.get("lam", PAPER_LAMBDA))
+    return {"lam": lam, "tested": tested, "algorithm": entry.get("algorithm")}
 
 
 def _chosen_channels(entry: Mapping[str, Any], where: str, interface: Interface) -> list[int]:

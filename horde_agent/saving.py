@@ -62,9 +62,5 @@ def generator_state(rng: Generator) -> State:
 
 
 def restore_generator(rng: Generator, state: State) -> None:
-    """Restore a generator.
-
-    Raises:
-        ValueError: If it is of another kind.
-    """
+    """Restore a generator; raise ValueError if it is of another kind."""
     rng.bit_generator.state = untext(state["text"])

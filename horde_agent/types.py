@@ -39,11 +39,7 @@ def whole_number(argument: str, value: Any, least: int) -> int:
 
 
 def generator(rng: Any) -> np.random.Generator:
-    """Return `rng` if it is a numpy Generator.
-
-    Raises:
-        ValueError: If it is not a numpy Generator, for example a seed.
-    """
+    """Return `rng` if it is a numpy Generator; raise ValueError if it is something else, for example a seed."""
     if not isinstance(rng, np.random.Generator):
         raise ValueError(f"rng must be a numpy Generator, such as numpy.random.default_rng(0), not {rng!r}")
     return rng

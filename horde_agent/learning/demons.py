@@ -1,10 +1,8 @@
-"""Demons: the demons of a Horde with their signals and engines: created, saved, added, removed, and frozen if diverged.
-
-`horde.py` has the verbs of a user.
-"""
+"""Demons: the demons of a Horde: created, read, saved, changed, and frozen if diverged. `horde.py` learns."""
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from typing import Any, Literal
@@ -14,10 +12,11 @@ from numpy.typing import NDArray
 
 from horde_agent.gvf import GVF, named
 from horde_agent.kernels import checks
-from horde_agent.kernels.checks import TAIL_TOO_LONG
+from horde_agent.kernels.checks import TAIL_TOO_LONG, Signals
 from horde_agent.learning.engine import restored_streams, streams_state
-from horde_agent.learning.layout import NEWCOMER, DemonMapping, ShardContext
+from horde_agent.learning.layout import NEWCOMER, WHOLE, DemonMapping, ShardContext
 from horde_agent.learning.mixed import Engine, MixedEngine
+from horde_agent.learning.plain import PlainEngine
 from horde_agent.learning.rules import PAPER_CONFIG, LearnerConfig, rules_of, with_rules
 from horde_agent.learning.signals import SignalMaker
 from horde_agent.learning.soundness import Soundness
@@ -48,7 +47,7 @@ class Demons:
         mode: Mode = "eager",
         channels: Sequence[str] = (),
         real_valued: bool = False,
-        share: ShardContext | None = None,
+        share: ShardContext = WHOLE,
     ) -> None:
         if real_valued and config.engine == "span":
             raise ValueError('engine="span" does not support real-valued features: omit engine, or choose "plain"')
@@ -67,19 +66,17 @@ class Demons:
 
     def _set_questions(self, questions: tuple[GVF, ...], cohort: Integers) -> None:
         """Set the questions, or raise ValueError and change nothing; `cohort` is as in `SignalMaker`."""
-        dtype, is_real = np.dtype(self.config.dtype), self._real_valued
-        n_gibbs = self._share.n_gibbs if self._share else 0
-        questions = with_rules(questions, self.config, self.action_values)
-        args = (questions, cohort, self.n_features, self.n_active, dtype)
-        self._maker = SignalMaker(*args, real_valued=is_real, n_gibbs=n_gibbs)
+        questions, dtype = with_rules(questions, self.config, self.action_values), np.dtype(self.config.dtype)
+        sizes = (self.n_features, self.n_active, dtype)
+        self._maker = SignalMaker(questions, cohort, *sizes, real_valued=self._real_valued, n_gibbs=self._share.n_gibbs)
         self.questions, self.names, self.n_demons = questions, [q.name for q in questions], len(questions)
-        self._largest_decay = max(largest_decay(questions), self._share.largest_decay if self._share else 0.0)
+        self._largest_decay = max(largest_decay(questions), self._share.largest_decay)
         self._algorithms = rules_of(questions, self.config)
 
     def _new_engine(self, made_plain: Collection[str] = ()) -> MixedEngine:
         """Return an engine without weights; rules in `made_plain` get the plain engine."""
-        mapping, layouts = self._mapping(np.full(self.n_demons, NEWCOMER)), self._share.layouts if self._share else None
-        return MixedEngine(self.config, self.n_features, self.n_active, self._batch, mapping, layouts, made_plain)
+        sizes, mapping = (self.n_features, self.n_active, self._batch), self._mapping(np.full(self.n_demons, NEWCOMER))
+        return MixedEngine(self.config, *sizes, mapping, self._share.layouts, made_plain)
 
     def _mapping(self, old_index: Integers) -> DemonMapping:
         of = self._maker
@@ -125,6 +122,124 @@ class Demons:
             raise ValueError(f"no question finds the policy {name!r}: there are {found}")
         return self._engine.action_values(demon, tiles)
 
+    # ---- results: reading them learns nothing ------------------------------------------------------------------------
+
+    @property
+    def predictions(self) -> Floats:
+        """Predictions of all demons at the latest state, float64, shape (n_demons,)."""
+        return self._read(lambda engine: engine.latest)
+
+    @property
+    def td_error(self) -> Floats:
+        """TD errors of the last step, shape (n_demons,)."""
+        return self._read(lambda engine: engine.td_error)
+
+    @property
+    def signals(self) -> Signals:
+        """Signals of the last transition, in arrays that the next one overwrites."""
+        return self._maker.signals
+
+    @property
+    def rho(self) -> Floats:
+        """Importance sampling ratios of the last step, shape (n_demons,)."""
+        return np.asarray(self._maker.signals.rho_t[self._maker.policy_of])
+
+    def ratio_totals(self) -> Floats:
+        """Return sums over each demon's steps: count of rho > 0, sum of rho, sum of rho squared; (3, n_demons)."""
+        return self._maker.totals()
+
+    @property
+    def n_updated(self) -> int:
+        """Number of demons that learned in the last step: with rho > 0, not diverged, and not skipping it."""
+        idle = self._soundness.is_aside | self._soundness.is_skipping
+        return int(np.count_nonzero((self.rho > 0) & ~idle))
+
+    @property
+    def max_trace(self) -> float:
+        """Largest |e| so far, of all demons."""
+        return float(self.max_traces.max())
+
+    @property
+    def max_traces(self) -> Floats:
+        """Largest |e| so far of each demon, shape (n_demons,)."""
+        return self._read(lambda engine: engine.max_trace)
+
+    @property
+    def diverged(self) -> list[str]:
+        """Names of the diverged demons."""
+        self.catch_up()
+        return list(self._soundness.reasons)
+
+    @property
+    def n_diverged(self) -> int:
+        """Number of diverged demons, without processing queued steps."""
+        return len(self._soundness.reasons)
+
+    @property
+    def divergence_reason(self) -> dict[str, str]:
+        """Why each diverged demon diverged, and the learning step at which that was found, by name."""
+        self.catch_up()
+        return dict(self._soundness.reasons)
+
+    @property
+    def n_skipped(self) -> Integers:
+        """Number of steps that each demon skipped, shape (n_demons,).
+
+        A demon skips a step if one of its signals is not finite, or a continuation or trace decay lies outside [0, 1].
+        Its trace is cleared and its weights do not change.
+        """
+        return self._soundness.n_skipped.copy()
+
+    @property
+    def skipped_because(self) -> dict[str, str]:
+        """Number of skips and the first reason of each demon that skipped a step, by name."""
+        return self._soundness.skipped_because()
+
+    @property
+    def mspbe_scalar(self) -> Floats:
+        """Scalar MSPBE estimates s, signed, shape (n_demons,): s += (delta (e.w) - s) / tau."""
+        return self._read(lambda engine: engine.mspbe_scalar)
+
+    def mspbe_vector(self) -> Floats:
+        """Return the vector MSPBE estimates m.w, shape (n_demons,): m += (delta e - m) / tau.
+
+        Raises:
+            ValueError: If `config.vector_mspbe` is False.
+        """
+        return self._read(lambda engine: engine.mspbe_vector())
+
+    def weights(self, demons: Integers | None = None) -> tuple[NDArray[Any], NDArray[Any]]:
+        """Return copies of theta and w, each (n_demons, n_features), in the learner's dtype.
+
+        Args:
+            demons: Indices of some demons, shape (n,), for arrays of shape (n, n_features); all by default. A demon
+                that finds a policy has n_actions n_features weights.
+
+        Raises:
+            ValueError: If some of them find policies and others do not.
+        """
+        self.catch_up()
+        return self._engine.weights(demons)
+
+    def step_sizes(self) -> NDArray[Any]:
+        """Return a copy of every weight's step size, (n_demons, n_features), of a rule that adapts them.
+
+        Raises:
+            ValueError: If the Horde's rule has one step size for all weights, or its questions name several rules.
+        """
+        engines = list(self._engine.engines.values())
+        if len(engines) > 1 or not isinstance(engines[0], PlainEngine):
+            raise ValueError(f"algorithm {self.config.algorithm!r} has no step size per weight: use swift_td or tidbd")
+        return engines[0].step_sizes()
+
+    def weights_sha256(self) -> str:
+        """Return the SHA-256 of theta, then w: little-endian, C order (demon, feature), in the learner's dtype."""
+        digest = hashlib.sha256()
+        parts = [self.weights(run) for run in self._engine.runs()]
+        for array in (of_part[which] for which in (0, 1) for of_part in parts):
+            digest.update(np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("<")).tobytes())
+        return digest.hexdigest()
+
     # ---- saving and restoring ----------------------------------------------------------------------------------------
 
     def state(self) -> State:
@@ -165,11 +280,11 @@ class Demons:
         before, is_new = self._maker, old_index == NEWCOMER
         self._set_questions(questions, np.where(is_new, int(before.cohort.max()) + 1, before.cohort[old_index]))
         self._unchecked, of = unasked, self._maker
-        self._share = self._share and self._share._replace(layouts={})
+        self._share = self._share._replace(layouts={})
         of.copy_state_from(before, old_index)
         states = {**self._states, self.stream: self._state}
         tiles = {stream: state[1] for stream, state in states.items() if state is not None}
-        self._engine.rearrange(self._mapping(old_index), tiles)
+        self._engine.rearrange(self._mapping(old_index), tiles, {})
         self._engine.set_bounds(of.bound)
         self._soundness.rearrange(old_index, self.names)
 

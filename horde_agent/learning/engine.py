@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -59,35 +59,22 @@ def restored_streams(state: State) -> tuple[int, dict[int, State]]:
     return int(state.get("stream", 0)), states
 
 
-class FlaggedDemon(NamedTuple):
-    """Weights, shape (n_features,), and estimates of a flagged demon.
+def fault(theta: Reals, w: Reals, m: Reals, prediction: float, estimate: float, td_error: float, bound: float) -> str:
+    """Describe why a flagged demon diverged.
 
-    Attributes:
-        theta, w, m: Current weights; m has shape (0,) without the vector MSPBE estimate.
-        prediction, estimate, td_error: Latest theta.phi, scalar MSPBE estimate and delta.
-        bound: Largest plausible |theta|.
+    Its theta and w have the shape (n_features,), m too, or (0,) without the vector MSPBE estimate. The prediction, the
+    scalar MSPBE estimate and delta are the latest; `bound` is the largest plausible |theta|.
     """
-
-    theta: Reals
-    w: Reals
-    m: Reals
-    prediction: float
-    estimate: float
-    td_error: float
-    bound: float
-
-    def fault(self) -> str:
-        """Describe why the demon diverged."""
-        largest = float(np.abs(self.theta).max())
-        if self.bound < largest < np.inf:
-            return f"its weights reached {largest:.3g}, above their bound of {self.bound:.3g}"
-        weights = (("weights", self.theta), ("secondary weights", self.w), ("vector MSPBE trace", self.m))
-        for what, values in (*weights, ("prediction", self.prediction), ("scalar MSPBE estimate", self.estimate)):
-            broken = np.ravel(values)[~np.isfinite(np.ravel(values))]
-            if broken.size:
-                return f"its {what} became {broken[0]}"
-        dtype = self.theta.dtype.name
-        return (
-            f"a step of its weights, |delta| max e, reached {LARGEST_STEP[dtype]:g}, the limit for estimates in "
-            f"{dtype}; its TD error was {self.td_error:.3g}"
-        )
+    largest = float(np.abs(theta).max())
+    if bound < largest < np.inf:
+        return f"its weights reached {largest:.3g}, above their bound of {bound:.3g}"
+    weights = (("weights", theta), ("secondary weights", w), ("vector MSPBE trace", m))
+    for what, values in (*weights, ("prediction", prediction), ("scalar MSPBE estimate", estimate)):
+        broken = np.ravel(values)[~np.isfinite(np.ravel(values))]
+        if broken.size:
+            return f"its {what} became {broken[0]}"
+    dtype = theta.dtype.name
+    return (
+        f"a step of its weights, |delta| max e, reached {LARGEST_STEP[dtype]:g}, the limit for estimates in {dtype}; "
+        f"its TD error was {td_error:.3g}"
+    )

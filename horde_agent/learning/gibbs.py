@@ -21,16 +21,12 @@ _SMALLEST_SHARED = 2048  # policies from which on a parallel region is faster
 
 
 class GibbsTable:
-    """Importance sampling ratios of many Gibbs policies of one shape.
+    """Importance sampling ratios of many Gibbs policies of one shape, written to `position` in the output, shape (n,).
 
     Logits are sums of multiples of 2^-24 that are updated on each step: probabilities are within 1e-6 of the softmax in
-    floats for policies like the paper's, and depend only on the current tiles. If a policy's |logit| can exceed 63,
-    logits are float64 sums from scratch, about ten times slower.
-
-    Args:
-        policies: The policies.
-        position: Index of each policy's ratio in the output, shape (n_policies,).
-        in_floats: True to always use float64 logits: exact to rounding, and equally fast for up to 32 policies.
+    floats for policies like the paper's, and depend only on the current tiles. `in_floats`, or if a policy's |logit|
+    can exceed 63, logits are float64 sums from scratch: exact to rounding, and about ten times slower for many
+    policies.
 
     Raises:
         ValueError: If they differ in their number of actions or features.

@@ -17,14 +17,7 @@ from horde_agent.kernels.checks import TAIL_TOO_LONG, Signals
 from horde_agent.kernels.rules import rule
 from horde_agent.learning.layout import NEWCOMER, DemonMapping, ShardLayout
 from horde_agent.learning.plain import PlainEngine
-from horde_agent.learning.rules import (
-    LARGEST_TAIL,
-    LearnerConfig,
-    config_of,
-    is_too_long,
-    step_sizes_of,
-    trace_length,
-)
+from horde_agent.learning.rules import LARGEST_TAIL, LearnerConfig, config_of, is_too_long, step_sizes_of, trace_length
 from horde_agent.learning.span import SpanEngine
 from horde_agent.saving import State, inner, nested
 from horde_agent.types import Floats, Integers, Reals, Tiles
@@ -48,7 +41,6 @@ class MixedEngine:
 
     Attributes:
         engines: The engine of each rule: the fast one if it is wanted and able.
-        made_plain: As given, and those that changed since.
         direct: What takes a step and has its results: the engine of the only rule, or else this object.
     """
 
@@ -61,14 +53,14 @@ class MixedEngine:
         n_active: int,
         batch: int,
         mapping: DemonMapping,
-        layouts: Mapping[str, ShardLayout] | None = None,
+        layouts: Mapping[str, ShardLayout],
         made_plain: Collection[str] = (),
     ) -> None:
         self.config, self._n_features, self._n_active, self._batch = config, n_features, n_active, batch
         self.engines: dict[str, Engine] = {}
         self.made_plain = set(made_plain)
         self._demons: dict[str, Integers] = {}
-        self.n_demons, self._is_nested = 0, len(layouts or {}) > 1
+        self.n_demons, self._is_nested = 0, len(layouts) > 1
         self.rearrange(mapping, {}, layouts)
 
     def _new_engine(self, algorithm: str, mapping: DemonMapping, layout: ShardLayout | None) -> Engine:
@@ -85,9 +77,7 @@ class MixedEngine:
             return PlainEngine(*args, **of, n_actions=n_actions)
         return SpanEngine(*args, **of, largest_decay=decay, batch=self._batch, share=layout)
 
-    def rearrange(
-        self, mapping: DemonMapping, tiles: Mapping[int, Tiles], layouts: Mapping[str, ShardLayout] | None = None
-    ) -> None:
+    def rearrange(self, mapping: DemonMapping, tiles: Mapping[int, Tiles], layouts: Mapping[str, ShardLayout]) -> None:
         """Add and remove demons; rules come and go with them.
 
         Args:
@@ -114,7 +104,7 @@ class MixedEngine:
                 engines[name] = self.engines[name]
                 engines[name].rearrange(part)
             else:
-                engines[name] = engine = self._new_engine(name, part, (layouts or {}).get(name))
+                engines[name] = engine = self._new_engine(name, part, layouts.get(name))
                 for k, of_stream in tiles.items():
                     engine.select_stream(k)
                     engine.begin(of_stream)
@@ -226,38 +216,26 @@ class MixedEngine:
         Raises:
             ValueError: If some of them have weights for each action and others do not.
         """
-        theta, w = self._rows(lambda engine, own: engine.weights(own), demons)
-        return theta, w
-
-    def _rows(
-        self, read: Callable[[Engine, Integers | None], tuple[Reals, ...]], demons: Integers | None
-    ) -> Reals | tuple[Reals, ...]:
-        """Return arrays with a row per demon, (n_arrays, n, n_weights), of demons (n,) or all."""
         if self._only is not None:
-            return read(self._only, demons)
+            return self._only.weights(demons)
         chosen = np.arange(self.n_demons) if demons is None else demons
-        parts: list[tuple[Integers, tuple[Reals, ...]]] = []
+        parts: list[tuple[Integers, tuple[Reals, Reals]]] = []
         for name, of_rule in self._demons.items():
             here = np.flatnonzero(np.isin(chosen, of_rule))
             if here.size or not (chosen.size or parts):
-                parts.append((here, read(self.engines[name], np.searchsorted(of_rule, chosen[here]))))
-        first = parts[0][1]
-        if any(rows[0].shape[1] != first[0].shape[1] for _, rows in parts):
+                parts.append((here, self.engines[name].weights(np.searchsorted(of_rule, chosen[here]))))
+        first = parts[0][1][0]
+        if any(theta.shape[1] != first.shape[1] for _, (theta, _) in parts):
             raise ValueError(DIFFERENT_WEIGHTS)
-        out = np.zeros((len(first), chosen.size, first[0].shape[1]), dtype=first[0].dtype)
+        out = np.zeros((2, chosen.size, first.shape[1]), dtype=first.dtype)
         for here, rows in parts:
             out[:, here] = rows
-        return out
+        return out[0], out[1]
 
     def runs(self) -> list[Integers]:
         """Return the indices of the demons in order, cut where the rule changes."""
         changes = [i for i in range(1, self.n_demons) if self.algorithm[i] != self.algorithm[i - 1]]
         return np.split(np.arange(self.n_demons), changes)
-
-    def mspbe_trace(self) -> Reals:
-        """Return a copy of m, (n_demons, n_features); raise ValueError if a rule has none, or as `weights`."""
-        (m,) = self._rows(lambda engine, own: (engine.mspbe_trace()[slice(None) if own is None else own],), None)
-        return np.asarray(m)
 
     # ---- diverged demons, weights -----------------------------------------------------------------------------------
 

@@ -1,7 +1,7 @@
 """PlainEngine: the textbook algorithm. Every demon stores full weights and a full trace and updates them on each step.
 
 It is the reference for tests of the span engine, and replaces it for the trace rule "capped", for very long traces, and
-for other update rules (`kernels/rules`). A step takes several passes over all features of each learning demon.
+for other update rules (`kernels/rules`).
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from horde_agent.kernels.rules import Rule, learn_all, rule
 from horde_agent.learning.engine import (
     LARGEST_STEP,
     SMALLEST_SHARED_WORK,
-    FlaggedDemon,
     check_weights,
+    fault,
     max_finite,
     restored_streams,
     streams_state,
@@ -142,7 +142,7 @@ class PlainEngine:
         return self._move_to(self._features(tiles))
 
     def learn(self, tiles: NDArray[Any], signals: Signals, *, is_last: bool = False) -> Floats:
-        """Learn from a transition.
+        """Learn from a transition, and return the predictions theta_{t+1}.phi_{t+1} at the latest completed step.
 
         A demon with a signal that is not finite, or exceeds the engine's dtype, skips the step: its trace is cleared,
         theta and w do not change, its estimates decay as if rho = 0, and its TD error is 0.
@@ -151,9 +151,6 @@ class PlainEngine:
             tiles: The state reached, as in `begin`, shape (n_active,).
             signals: The signals of the transition.
             is_last: True if the stream ends here: all continuations are then 0.
-
-        Returns:
-            Predictions theta_{t+1}.phi_{t+1} at the latest completed step.
         """
         phi, group, n, b = self._features(tiles), self._group, self.n_demons, float(signals.b_t[0])
         rho, lam = signals.rho_t[self._policy[group]], signals.lam_tp1[group]
@@ -169,8 +166,7 @@ class PlainEngine:
 
     def _move_to(self, phi: Phi) -> Floats:
         """Make `phi` the current feature vector, and return the predictions."""
-        self._phi, self.latest = phi, np.empty(self.n_demons)
-        control.predict(self._demons.theta, self._n_actions, phi, self.latest, n_threads=self._n_threads)
+        self._phi, self.latest = phi, self._values(phi)
         self._demons.prediction[:] = self.latest
         return self.latest
 
@@ -188,8 +184,11 @@ class PlainEngine:
 
     def predict(self, tiles: NDArray[Any]) -> Floats:
         """Return theta.phi of all demons at `tiles`, float64, shape (n_demons,)."""
+        return self._values(self._features(tiles))
+
+    def _values(self, phi: Phi) -> Floats:
         out = np.empty(self.n_demons)
-        control.predict(self._demons.theta, self._n_actions, self._features(tiles), out, n_threads=self._n_threads)
+        control.predict(self._demons.theta, self._n_actions, phi, out, n_threads=self._n_threads)
         return out
 
     def predict_one(self, demon: int, tiles: NDArray[Any]) -> float:
@@ -257,15 +256,12 @@ class PlainEngine:
 
     def pop_flagged(self) -> dict[int, str]:
         """Return the demons flagged since the last call, with the reason: not finite, or above a bound."""
-        flagged = np.flatnonzero(self._demons.flagged & ~self._is_aside)
-        self._demons.flagged[:] = False
-        return {demon: self._fault(demon) for demon in flagged.tolist()}
-
-    def _fault(self, i: int) -> str:
-        of = self._demons
-        m = of.m[i] if of.m.size else np.zeros(0)
-        numbers = (float(a[i]) for a in (of.prediction, of.mspbe, of.td_error, of.bound))
-        return FlaggedDemon(of.theta[i], of.vectors[:, i].ravel(), m, *numbers).fault()
+        of, found = self._demons, dict[int, str]()
+        for i in np.flatnonzero(of.flagged & ~self._is_aside).tolist():
+            numbers = (float(a[i]) for a in (of.prediction, of.mspbe, of.td_error, of.bound))
+            found[i] = fault(of.theta[i], of.vectors[:, i].ravel(), of.m[i] if of.m.size else of.m, *numbers)
+        of.flagged[:] = False
+        return found
 
     def freeze(self, demon: int) -> None:
         """Freeze one demon's weights at zero permanently; other demons do not change."""
@@ -361,11 +357,8 @@ class PlainEngine:
         for name in ("theta", "m", "alive", "flagged", *_NUMBERS):
             if getattr(after, name).size:
                 getattr(after, name)[~is_new] = getattr(before, name)[old_index]
-        after.alpha[is_new], after.alpha_w[is_new], after.bound[is_new] = (
-            mapping.alpha,
-            mapping.alpha_w,
-            max_finite(self.dtype),
-        )
+        after.alpha[is_new], after.alpha_w[is_new] = mapping.alpha, mapping.alpha_w
+        after.bound[is_new] = max_finite(self.dtype)
         self._is_aside = ~is_new & self._is_aside[mapping.old_index]
         for of_stream in self._streams.values():
             for name in self._of_stream():

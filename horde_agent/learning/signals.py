@@ -36,10 +36,9 @@ class SignalMaker:
     Args:
         questions: The questions.
         cohort: Number of the addition of each demon, shape (n_demons,); different cohorts share no trace.
-        n_features, n_active: Numbers of features and of active tiles of a state.
+        n_features, n_active, real_valued: As of `InputChecker`.
         dtype: The engine's dtype; signals that exceed its range make a demon diverge.
-        real_valued: True if a state is given by all feature values, False if by its active tiles.
-        n_gibbs: As in `PolicyTable`.
+        n_gibbs: As of `PolicyTable`.
 
     Attributes:
         group: Trace group of each demon, shape (n_demons,).
@@ -191,18 +190,11 @@ class SignalMaker:
         *,
         terminated: bool,
     ) -> int:
-        """Compute the signals of a transition, and return the findings of `checks.finish_signals`.
+        """Compute the signals of a transition by `action`, and return the findings of `checks.finish_signals`.
 
-        Args:
-            action: The action taken.
-            probability: b(action).
-            before: Observation, (n_sensors,), and tiles, (n_active,), of the state in which it was taken.
-            after: Observation and tiles of the state reached.
-            predict_one: Returns a demon's prediction at some tiles, NaN if the demon diverged.
-            terminated: True if the stream ends at the state reached.
-
-        Raises:
-            ValueError: If the state reached is invalid; nothing has changed.
+        States are an observation, (n_sensors,), and its tiles, (n_active,): `before` the transition and `after` it.
+        `predict_one` returns a demon's prediction at some tiles, NaN if the demon diverged. Raise ValueError if the
+        state reached is invalid; nothing has changed.
         """
         if self._asks_functions or self.states.real_valued:
             self.states.validate(*after)

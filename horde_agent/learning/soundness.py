@@ -2,8 +2,7 @@
 
 A demon skips a step if one of its signals is invalid: a cumulant, outcome, continuation, trace decay or ratio is
 infinite or NaN, or a continuation or trace decay lies outside [0, 1]. Its trace is cleared, its weights do not change,
-and it continues with the next step. Skips are counted but have no limit, because the weights stay valid and the sensor
-may recover.
+and it continues with the next step. Skips have no limit, because the sensor may recover.
 
 A demon diverges, and its weights are frozen at zero permanently, if a weight exceeds its bound, if a weight, prediction
 or estimate is not finite, if its target policy returns invalid probabilities, or if a finite signal exceeds the range
@@ -66,10 +65,6 @@ class Soundness:
         """Clear the skips of the previous step."""
         if self.somebody_skips:
             self.is_skipping[:], self.somebody_skips = False, False
-
-    def end_step(self) -> None:
-        """Count the current step."""
-        self.n_steps += 1
 
     def skip(self, mask: Bools, what: str, values: Floats) -> None:
         """Mark demons in `mask`, shape (n_demons,), as skipping; `values`, (n_demons,), are the invalid signals."""

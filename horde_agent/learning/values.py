@@ -33,11 +33,7 @@ def largest_decay(questions: Sequence[GVF]) -> float:
 
 
 def n_actions_of(policies: Iterable[Policy]) -> int:
-    """Return the policies' number of actions, 0 if none defines it.
-
-    Raises:
-        ValueError: If they disagree.
-    """
+    """Return the policies' number of actions, 0 if none defines it; raise ValueError if they disagree."""
     counts = {policy.n_actions for policy in policies if not isinstance(policy, Behaviour)}
     if len(counts) > 1:
         raise ValueError(f"the target policies have different numbers of actions: {sorted(counts)}")
@@ -47,16 +43,13 @@ def n_actions_of(policies: Iterable[Policy]) -> int:
 class PolicyTable:
     """The distinct target policies of a Horde and their importance sampling ratios.
 
-    Args:
-        policies: Distinct policies.
-        n_features: Number of features; that of Gibbs policies must be equal.
-        n_gibbs: Number of Gibbs policies of the whole Horde, if this is a shard.
+    `n_gibbs` is the number of Gibbs policies of the whole Horde, if this is a shard.
 
     Attributes:
         n_actions: Number of actions, 0 if no policy defines it.
         n_policies: Number of policies.
-        constant_action: Action of each constant policy, `checks.ON_POLICY` for the behaviour policy itself,
-            or `checks.ELSEWHERE`, shape (n_policies,).
+        constant_action: Action of each constant policy, `checks.ON_POLICY` for the behaviour policy itself, or
+            `checks.ELSEWHERE`, shape (n_policies,).
         misfits: Descriptions of invalid probabilities, by policy; the caller clears them.
 
     Raises:
@@ -66,18 +59,31 @@ class PolicyTable:
     def __init__(self, policies: Sequence[Policy], n_features: int, n_gibbs: int = 0) -> None:
         self.n_actions = n_actions_of(policies)
         self.n_policies = len(policies)
-        kinds = (Behaviour, ConstantAction, Gibbs)
-        at = [np.array([i for i, p in enumerate(policies) if isinstance(p, kind)], dtype=np.int64) for kind in kinds]
         self.constant_action = np.full(self.n_policies, checks.ELSEWHERE)
-        self.constant_action[at[0]] = checks.ON_POLICY
-        self.constant_action[at[1]] = [p.action for p in policies if isinstance(p, ConstantAction)]
-        self._others = [(i, p) for i, p in enumerate(policies) if not isinstance(p, kinds)]
+        self._others: list[tuple[int, Policy]] = []
         self.misfits: dict[int, str] = {}
-        self._n_asked = 0
-        gibbs = [p for p in policies if isinstance(p, Gibbs)]
-        if any(p.n_features != n_features for p in gibbs):
+        self._n_asked, gibbs = 0, dict[int, Gibbs]()
+        for i, policy in enumerate(policies):
+            match policy:
+                case Behaviour():
+                    self.constant_action[i] = checks.ON_POLICY
+                case ConstantAction(action):
+                    self.constant_action[i] = action
+                case Gibbs():
+                    gibbs[i] = policy
+                case _:
+                    self._others.append((i, policy))
+        if any(p.n_features != n_features for p in gibbs.values()):
             raise ValueError(f"n_features of a Gibbs policy differs from the Horde's {n_features}")
-        self._tables = _gibbs_tables(gibbs, at[2], are_few=max(len(gibbs), n_gibbs) < _FEW_POLICIES)
+        are_few = max(len(gibbs), n_gibbs) < _FEW_POLICIES
+        tables: dict[bool, dict[int, Gibbs]] = {False: {}, True: {}}  # integer logits; float64 for few or large ones
+        for i, p in gibbs.items():
+            tables[are_few or largest_logit([p]) > LARGEST][i] = p
+        self._tables = [
+            GibbsTable(list(part.values()), np.array(list(part), dtype=np.int64), in_floats=in_floats)
+            for in_floats, part in tables.items()
+            if part
+        ]
 
     @property
     def has_functions(self) -> bool:
@@ -166,16 +172,6 @@ def refuse_misfits(questions: Sequence[GVF], observation: Observation, tiles: Ti
                 raise ValueError(f"question {q.name!r}: its target policy {misfit}")
 
 
-def _gibbs_tables(policies: Sequence[Gibbs], position: NDArray[np.int64], *, are_few: bool) -> list[GibbsTable]:
-    """Return a table with integer logits, and one with float64 logits for few policies or large logits."""
-    in_floats = np.array([are_few or largest_logit([p]) > LARGEST for p in policies], dtype=bool)
-    return [
-        GibbsTable([p for p, chosen in zip(policies, mask, strict=True) if chosen], position[mask], in_floats=floats)
-        for floats, mask in ((False, ~in_floats), (True, in_floats))
-        if mask.any()
-    ]
-
-
 class StateValues:
     """Values that are constants or functions of the state: continuations, trace decays, outcomes.
 
@@ -206,14 +202,11 @@ class StateValues:
 
 
 class Cumulants:
-    """The cumulants of the questions.
+    """The cumulants of the questions; raise ValueError if a question names an unknown feature or demon.
 
     Attributes:
         channel: Channel that is each question's cumulant, shape (n_demons,), or `checks.NO_CHANNEL`.
         n_channels: Least number of channels of an observation.
-
-    Raises:
-        ValueError: If a question names an unknown feature or demon.
     """
 
     def __init__(self, questions: Sequence[GVF], n_features: int) -> None:

@@ -88,7 +88,7 @@ def nan_policy(at: tuple[int, ...]) -> PolicyFunction:
 def assert_finite(horde: Horde) -> None:
     """Assert that everything readable is finite."""
     values = [*horde.weights(), horde.predictions, horde.td_error, horde.mspbe_scalar, horde.rho, horde.ratio_totals()]
-    values += [horde.mspbe_vector(), horde.mspbe_trace()] if horde.config.vector_mspbe else []
+    values += [horde.mspbe_vector()] if horde.config.vector_mspbe else []
     for value in values:
         assert np.isfinite(value).all()
 

@@ -354,7 +354,7 @@ def test_a_life_that_follows_a_found_policy_records_the_true_b_and_resumes_to_th
         (FILE, "--behaviour greedy", "--behaviour greedy: write random, or greedy:NAME"),
         (FILE, "--behaviour greedy:lamp --epsilon 1.5", "--epsilon must be in [0, 1], got 1.5"),
         (FILE.replace('"qrc"', '"gtd"'), "", "question 'lamp': algorithm 'gtd' finds no policies"),
-        (FILE.replace('"qrc"', "1"), "", "[[control]] number 1: algorithm must be the name of an update rule, not 1"),
+        (FILE.replace('"qrc"', "1"), "", "algorithm must be the name of an update rule, not 1"),
         (FILE.replace("gamma = 0.9", "gamma = 1.0"), "", "[[control]] number 1"),
         (FILE.replace("light_0", "light_9", 1), "", "[[control]] number 1 names the unknown sensor 'light_9'"),
         (FILE.replace("gamma = 0.9", ""), "", "[[control]] number 1 needs 'gamma'"),

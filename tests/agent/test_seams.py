@@ -102,7 +102,6 @@ class Pair:
         pairs = {
             "theta": (horde.weights()[0], oracle.theta),
             "w": (horde.weights()[1], oracle.w),
-            "m": (horde.mspbe_trace(), oracle.m),
             "s": (horde.mspbe_scalar, oracle.s),
             "vector": (horde.mspbe_vector(), (oracle.m * oracle.w).sum(axis=1)),
             "delta": (horde.td_error, oracle.delta),
