@@ -103,15 +103,6 @@ def test_a_robot_that_must_not_move_is_not_moved(channels: dict[str, float], sub
     assert not np.any(robot.requests)
 
 
-def test_nothing_moves_without_leave() -> None:
-    robot = Robot()
-    lines, done = check(robot, may_move="not wanted")
-    assert lines["movement"] == Line(Verdict.SKIP, "movement", "not wanted")
-    assert len(robot.requests) == 30
-    assert not np.any(robot.requests)
-    assert done.signs == {}
-
-
 def test_every_drive_ends_in_a_stop_that_is_waited_for() -> None:
     robot = Robot()
     check(robot)

@@ -2,53 +2,23 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import gymnasium
-import numpy as np
 import pytest
 
-from horde_env.robot import critterbot
 from horde_env.robots.critterbot.emulator.driver import OnBoardDriver
 from horde_env.robots.critterbot.stream import BUS, MOTORS, SOURCE, STATE_START, DataSource
 
 pytest.importorskip("pybullet")
 pytestmark = [pytest.mark.sim, pytest.mark.hardware]
 
-SPEC = critterbot()
 ID = "horde_env:CritterbotEmulated-v0"
-LINKS = ("serial", "drops")
 
 
 def make(**rest: Any) -> Any:
     return gymnasium.make(ID, disable_env_checker=True, **rest)
-
-
-@pytest.mark.parametrize("link", LINKS)
-def test_the_five_actions_move_the_robot_as_in_the_simulator(link: str) -> None:
-    """Through the wire and back: the gyro's sign, the wheels' sum, and the way that it went."""
-    env = make(link=link)
-    try:
-        env.reset(seed=4)
-        env.unwrapped.reset(options={"manoeuvre": "centre"})
-        rate = {}
-        for action in (2, 3):
-            for _ in range(12):  # out of a drive to the middle, and later by the driver's 50 ms
-                observation, *_, info = env.step(action)
-            rate[action] = SPEC.unscale(observation)[SPEC.index("rotational_velocity")]
-            assert info["applied"] == 1
-        assert rate[2] < -1.5
-        assert rate[3] > 1.5
-        for _ in range(5):
-            env.step(4)
-        info = env.step(4)[4]
-        x, y, heading = info["x_m"], info["y_m"], info["heading_rad"]
-        for _ in range(8):
-            info = env.step(0)[4]
-        along = (info["x_m"] - x) * np.cos(heading) + (info["y_m"] - y) * np.sin(heading)
-        assert along > 0.1
-    finally:
-        env.close()
 
 
 def test_the_same_seed_gives_the_same_life_faults_and_all() -> None:
@@ -104,14 +74,18 @@ def test_the_original_simulator_is_sent_motor_commands_alone(monkeypatch: pytest
 
 
 def test_it_also_runs_in_time() -> None:
-    """Five times as fast as real time, with all threads there are; only a machine that is too busy makes it late."""
-    env = make(link="drops", speed=5.0)
+    """Twice as fast as real time, with all threads there are: on a busy machine later, but never earlier."""
+    env = make(link="drops", speed=2.0)
+    infos: list[dict[str, Any]] = []
     try:
-        env.reset(seed=0)
-        infos = [env.step(i % 5)[4] for i in range(30)]
+        start, began = env.reset(seed=0)[1], time.monotonic()
+        while sum(info["applied"] for info in infos) < 20:
+            infos.append(env.step(len(infos) % 5)[4])
+            assert len(infos) < 300, "the robot is not reached"
+        took_s = time.monotonic() - began
     finally:
         env.close()
-
-    assert infos[-1]["t"] - infos[0]["t"] == pytest.approx(2.9, abs=0.5)
-    assert np.median([info["packets"] for info in infos]) == pytest.approx(10, abs=1)
-    assert np.mean([info["applied"] for info in infos]) > 0.8
+    passed_s = infos[-1]["t"] - start["t"]
+    assert 0.1 * len(infos) - 0.15 < passed_s < 2.0 * took_s + 0.15
+    assert max(info["packets"] for info in infos) >= 9
+    assert sum(info["packets"] for info in infos) < 100 * passed_s + 20

@@ -243,7 +243,7 @@ def test_once_shows_one_frame(instead: Callable[[Robot], Robot], capsys: pytest.
     assert not np.any(robot.requests)
 
 
-def test_where_there_is_no_terminal_a_block_comes_every_second(
+def test_a_picture_is_drawn_in_place_on_a_terminal_and_once_a_second_elsewhere(
     log: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """800 packets are 80 frames, the first of them the reset's: 7 whole seconds, then the last frame."""
@@ -251,13 +251,6 @@ def test_where_there_is_no_terminal_a_block_comes_every_second(
     monkeypatch.setattr(Target, "make", lambda self, realtime: make(self, realtime=False))
     assert cli.main(["monitor", "--backend", "replay", "--log", log]) == 0
     assert capsys.readouterr().out.count("faults:") == 8
-
-
-def test_on_a_terminal_the_picture_is_drawn_in_place(
-    log: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    make = Target.make
-    monkeypatch.setattr(Target, "make", lambda self, realtime: make(self, realtime=False))
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
     assert cli.main(["monitor", "--backend", "replay", "--log", log]) == 0
     out = capsys.readouterr().out
@@ -265,16 +258,6 @@ def test_on_a_terminal_the_picture_is_drawn_in_place(
     assert out.endswith("\x1b[?25h")
     assert out.count("\x1b[2J") == 1
     assert out.count("faults:") == out.count("\x1b[H") == 79
-
-
-def test_an_emergency_stop_set_meanwhile_is_shown(
-    instead: Callable[[Robot], Robot], capsys: pytest.CaptureFixture[str]
-) -> None:
-    robot: Any = instead(Robot())
-    robot.latch = EmergencyLatch(default_path())
-    robot.latch.set("smoke")
-    assert cli.main(["monitor", "--once"]) == 0
-    assert "kept still: emergency stop: smoke" in capsys.readouterr().out
 
 
 def test_a_robot_that_goes_away_ends_the_monitor_and_is_told_of_once(
@@ -291,9 +274,14 @@ def test_a_robot_that_goes_away_ends_the_monitor_and_is_told_of_once(
     assert robot.n_closed == 1
 
 
-def test_a_link_that_is_lost_and_a_robot_that_obeys_nothing_are_shown(
+def test_an_emergency_stop_a_lost_link_and_a_robot_that_obeys_nothing_are_shown(
     instead: Callable[[Robot], Robot], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    stopped: Any = instead(Robot())
+    stopped.latch = EmergencyLatch(default_path())
+    stopped.latch.set("smoke")
+    assert cli.main(["monitor", "--once"]) == 0
+    assert "kept still: emergency stop: smoke" in capsys.readouterr().out
     robot: Any = instead(Robot(lambda frame, _: replace(frame, extras={**frame.extras, "s_without_link": 0.1})))
     robot.loss = "no packet for 0.31 s"
     assert cli.main(["monitor", "--once"]) == 0

@@ -20,7 +20,6 @@ from tests.env.hardware.packets import (
     GOLDEN,
     HIGHEST,
     LOWEST,
-    RELAXED,
     controls,
     state_of,
     states,
@@ -65,7 +64,6 @@ def frame_of(**fields: list[int]) -> bytes:
     return b"\x10\0\0\0CritterStateDrop\x74\x01\0\0" + struct.pack("<93i", *numbers)
 
 
-@RELAXED
 @given(states())
 def test_a_drop_holds_the_readings_where_the_driver_puts_them(state: RobotState) -> None:
     frame = stream.encode_state_drop(state, 1286293951.252345)
@@ -118,7 +116,6 @@ def test_the_simulators_ir_distance_is_a_share_of_255() -> None:
 # ---- controls --------------------------------------------------------------------------------------------------------
 
 
-@RELAXED
 @given(controls)
 def test_a_control_survives_its_drop(control: Control) -> None:
     frame = stream.encode_control_drop(control)
@@ -147,7 +144,6 @@ def test_the_driver_passes_on_the_low_eight_bits() -> None:
 # ---- the parser ------------------------------------------------------------------------------------------------------
 
 
-@RELAXED
 @given(st.lists(st.integers(0, 5 * 396), max_size=20))
 def test_drops_are_found_however_tcp_cuts_them(cuts: list[int]) -> None:
     frames = [frame_of(time=[100, i], charge_state=[i], bus_voltage=[160 + i], data_source=[2]) for i in range(5)]

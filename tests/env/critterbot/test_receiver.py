@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from horde_env.robots.critterbot import wire
 from horde_env.robots.critterbot.emulator.console import RING, Receiver
 from horde_env.robots.critterbot.wire import FILL, LED_CUSTOM, MI_ON, STOP, Control, encode_control
-from tests.env.hardware.packets import RELAXED, controls
+from tests.env.hardware.packets import controls
 from tests.oracles.wire import RingReader
 
 ASKED = Control(1, 20, -3, 5)
@@ -33,7 +33,6 @@ def at_place(place: int) -> Receiver:
     return robot
 
 
-@RELAXED
 @given(
     st.lists(controls | st.just(CUSTOM) | st.binary(max_size=12), max_size=12),
     st.lists(st.integers(0, 400), max_size=8),

@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 
 from horde_env.robot import Floats, critterbot
 from horde_env.robots.critterbot.safety import Supervisor
-from tests.env.hardware.packets import RELAXED
 
 SPEC = critterbot()
 HEAT = SPEC.index("motor_temperature_220")
@@ -93,7 +92,6 @@ def test_the_reason_names_the_numbers_and_does_not_change_while_it_holds() -> No
     assert Supervisor(SPEC).judge(frame(), 211, 0.0) == "the charger reports a fault (charge state 211)"
 
 
-@RELAXED
 @given(st.lists(st.tuples(st.integers(0, 255), st.integers(0, 255), st.booleans(), st.sampled_from([0, 11, 2, 211]))))
 def test_it_stops_at_once_and_lets_go_only_beyond_every_margin(life: list[tuple[int, int, bool, int]]) -> None:
     """At 1 s per frame, so that contacts count as settled: it moves again only on a frame beyond all margins."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -92,18 +92,27 @@ def test_we_never_ask_for_a_voltage_other_than_zero(robot: VirtualRobot, body: S
     assert robot.controls()[-1] == COAST
 
 
-def test_a_reset_waits_until_the_wheels_stand_still(robot: VirtualRobot, body: SerialBody) -> None:
+def test_a_reset_stops_a_moving_robot_waits_for_its_wheels_and_forbids_charging(
+    robot: VirtualRobot, body: SerialBody
+) -> None:
+    """At once, not by the robot's own timeout half a second later; the same connection continues."""
     body.reset(RNG)
+    body.enable_charging(True)
     life(body, 5)
+    assert robot.charging_enabled
     assert max(map(abs, robot.setpoints)) > 15
-    connection = body.stats.packets
+    n, t, n_packets = len(robot.received), robot.now, body.stats.packets
 
     frame = body.reset(RNG)
 
+    assert robot.received[n][1] == HALT
+    assert robot.received[n][0] < t + 0.02
     assert max(map(abs, robot.setpoints)) <= 1
     assert np.abs(frame.values[SPEC.group("motor_velocity")]).max() <= 0.0176 + 1e-9
     assert frame.t == 0.0
-    assert body.stats.packets > connection  # the same connection continues
+    assert body.stats.packets > n_packets
+    life(body, 2)
+    assert not robot.charging_enabled
 
 
 # ---- frames ----------------------------------------------------------------------------------------------------------
@@ -168,20 +177,22 @@ def test_one_bad_packet_is_counted_and_is_no_gap(robot: VirtualRobot, body: Seri
     assert [f.extras["skipped_bytes"] for f in frames] == [0, 83, 0]
 
 
-@pytest.mark.parametrize(("n_lost", "gap"), [(4, False), (5, True), (9, True)])
-def test_packets_that_are_missing_make_a_gap(robot: VirtualRobot, body: SerialBody, n_lost: int, gap: bool) -> None:
-    """Only the elapsed time shows missing packets; a gap of four is within the robot's own jitter."""
+@pytest.mark.parametrize(
+    ("which", "left", "gap"),
+    [
+        (range(11, 15), b"", False),
+        (range(11, 16), b"", True),
+        (range(11, 20), b"", True),
+        (range(11, 20, 2), bytes(83), True),
+    ],
+)
+def test_five_packets_that_are_missing_or_damaged_make_a_gap(
+    robot: VirtualRobot, body: SerialBody, which: range, left: bytes, gap: bool
+) -> None:
+    """Missing ones show in the elapsed time alone, of which four are within the robot's own jitter."""
     body.reset(RNG)
-    spoil_packets(robot, set(range(11, 11 + n_lost)), lambda _: b"")
-
+    spoil_packets(robot, which, lambda _: left)
     assert marks(life(body, 4)) == ["", "g" * gap, "", ""]
-
-
-def test_damaged_packets_make_a_gap_by_their_bytes(robot: VirtualRobot, body: SerialBody) -> None:
-    body.reset(RNG)
-    spoil_packets(robot, set(range(11, 20, 2)), lambda packet: bytes(83))
-
-    assert marks(life(body, 3)) == ["", "g", ""]
 
 
 @pytest.mark.parametrize(("late_s", "gap"), [(0.14, False), (0.16, True), (0.8, True)])
@@ -212,7 +223,7 @@ def test_packets_that_come_late_and_together_are_not_lost(robot: VirtualRobot, b
     assert marks(life(body, 4)) == ["", "s", "", ""]
 
 
-def spoil_packets(robot: VirtualRobot, which: set[int], change: Any) -> None:
+def spoil_packets(robot: VirtualRobot, which: Collection[int], change: Any) -> None:
     """Change the packets of these numbers, the next one being 1."""
     n = 0
 
@@ -512,20 +523,6 @@ def test_a_reset_in_which_the_robot_must_not_move_says_so_and_stops_it(robot: Vi
     assert ASKED not in robot.controls()[n:]
 
 
-def test_a_reset_stops_a_moving_robot_at_once_and_forbids_charging_again(robot: VirtualRobot, body: SerialBody) -> None:
-    """Not by the robot's own timeout, half a second later."""
-    body.reset(RNG)
-    body.enable_charging(True)
-    life(body, 5)
-    assert robot.charging_enabled
-    n, t = len(robot.received), robot.now
-    body.reset(RNG)
-    assert robot.received[n][1] == HALT
-    assert robot.received[n][0] < t + 0.02
-    life(body, 2)
-    assert not robot.charging_enabled
-
-
 def test_after_an_interrupted_reset_no_command_is_sent(
     robot: VirtualRobot, body: SerialBody, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -547,43 +544,29 @@ def _interrupted(_: Any) -> bool:
 
 
 def test_an_emergency_stop_holds_until_it_is_cleared(robot: VirtualRobot, tmp_path: Path) -> None:
+    """A reset under it stops the motors and closes the port before it raises."""
     latch = EmergencyLatch(tmp_path / "stop")
     body = serial_body(robot, latch=latch)
     body.reset(RNG)
     life(body, 3)
-    latch.set("a hand in the pen")
-    frames = life(body, 3)
-
-    assert marks(frames) == ["n", "n", "n"]
-    assert body.reason == "the emergency stop is set: a hand in the pen"
-    assert robot.setpoints == (0, 0, 0)
-    assert latch.answered_by == f"process {os.getpid()}"
     n = len(robot.received)
+    latch.set("a hand in the pen")
     with pytest.raises(EmergencyStop, match="a hand in the pen"):
-        body.reset(RNG)
-    robot.sleep(0.1)
-    assert set(robot.controls()[n:]) <= {HALT, COAST}
-    latch.clear()
-    body.reset(RNG)
-    assert marks(life(body, 2)) == ["", ""]
-    body.close()
-
-
-def test_a_reset_under_an_emergency_stop_stops_the_motors_and_closes_the_port_before_it_raises(
-    robot: VirtualRobot, tmp_path: Path
-) -> None:
-    latch = EmergencyLatch(tmp_path / "stop")
-    body = serial_body(robot, latch=latch)
-    body.reset(RNG)
-    life(body, 3)
-    n = len(robot.received)
-    latch.set("a hand in the pen")
-    with pytest.raises(EmergencyStop):
         body.reset(RNG)
     assert robot.end.port is not None
     assert not robot.end.port.is_open
     robot.sleep(0.1)
     assert robot.controls()[n:] == [HALT, HALT, COAST]
+
+    latch.clear()
+    body.reset(RNG)
+    assert marks(life(body, 2)) == ["", ""]
+    latch.set("a hand in the pen")
+    assert marks(life(body, 3)) == ["n", "n", "n"]
+    assert body.reason == "the emergency stop is set: a hand in the pen"
+    assert robot.setpoints == (0, 0, 0)
+    assert latch.answered_by == f"process {os.getpid()}"
+    body.close()
 
 
 def test_a_stop_is_answered_once_and_by_nobody_whose_stop_did_not_leave(
@@ -665,28 +648,22 @@ def test_charging_is_asked_for_until_the_robot_agrees(robot: VirtualRobot, body:
     assert not robot.charging_enabled
 
 
-def test_closing_says_stop_and_does_so_once(robot: VirtualRobot, body: SerialBody) -> None:
+@pytest.mark.parametrize(("command", "coast_s"), [(FORWARD, 0.41), (REST, 0.05)])
+def test_closing_says_stop_and_does_so_once(
+    robot: VirtualRobot, body: SerialBody, command: Any, coast_s: float
+) -> None:
+    """Duty 0 comes when the ramp is over; a robot that stands needs no time for one."""
     body.reset(RNG)
-    life(body, 3)
+    life(body, 5, command)
     start = robot.now
     body.close()
     robot.sleep(0.1)
-    assert [(round(t - start, 6), c) for t, c in robot.received[-3:]] == [(0.01, HALT), (0.03, HALT), (0.41, COAST)]
-    assert [speeds for t, speeds in robot.speeds if t <= start + 0.4][-1] == (0, 0, 0)  # the ramp was over before
+    assert [(round(t - start, 6), c) for t, c in robot.received[-3:]] == [(0.01, HALT), (0.03, HALT), (coast_s, COAST)]
+    assert [speeds for t, speeds in robot.speeds if t <= start + coast_s - 0.01][-1] == (0, 0, 0)
     n = len(robot.received)
     body.close()
     robot.sleep(0.1)
     assert len(robot.received) == n
-
-
-def test_closing_a_robot_that_stands_takes_no_time_for_a_ramp(robot: VirtualRobot, body: SerialBody) -> None:
-    body.reset(RNG)
-    life(body, 5, REST)
-    start = robot.now
-    body.close()
-    assert robot.now - start == pytest.approx(0.04)
-    robot.sleep(0.02)
-    assert robot.controls()[-3:] == [HALT, HALT, COAST]
 
 
 def test_a_refused_command_sends_nothing(robot: VirtualRobot, body: SerialBody) -> None:

@@ -99,12 +99,6 @@ def test_a_robot_that_was_stopped_is_not_even_opened(robot: VirtualRobot) -> Non
     assert robot.received == []
 
 
-@pytest.mark.parametrize("wrong", [{"repeat_s": 0.2}, {"hold_s": 0.6}, {"attempts": 0}, {"first_pause_s": 3.0}])
-def test_settings_that_would_be_unsafe_are_refused(wrong: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match="must be"):
-        horde_env.LinkSettings(**wrong)
-
-
 def test_a_robot_of_which_something_is_left_out_is_refused_before_any_port_is_opened() -> None:
     """Not in mid-life, where `stop_reason` would be missed at the first frame, with the motors on."""
     adds = {name: getattr(SerialBody, name) for name in PhysicalBody.__abstractmethods__ if name != "stop_reason"}

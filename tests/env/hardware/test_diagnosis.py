@@ -6,6 +6,7 @@ import errno
 import re
 import termios
 import threading
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,7 +16,7 @@ import serial
 
 from horde_env.errors import BackendUnavailable, PortLost
 from horde_env.hardware import port
-from horde_env.hardware.settings import PortConfig
+from horde_env.hardware.settings import LinkSettings, PortConfig
 from horde_env.hardware.stream import Counts
 from horde_env.robots.create2 import body as create2
 from horde_env.robots.critterbot import body as critterbot
@@ -102,34 +103,28 @@ def test_a_port_lost_before_the_robot_answers_is_explained(
     assert re.search(sentence, dialect.explain_parting(opened, dialect, "gone"))
 
 
+explain_no_drops = partial(critterbot.explain_silence, is_serial=False)
+
+
 @pytest.mark.parametrize(
-    ("first_bytes", "sentence"),
+    ("explain", "first_bytes", "sentence"),
     [
-        (b"", "nothing comes from socket://r:2330. Is the robot switched on"),
-        (b"HTTP/1.1 400 Bad Request\r\n", "is not the robot: it sends 'HTTP"),
-        (b"\xde\xad\xbe\xef" + bytes(79), "sends the bytes of the serial line, not drops: use the serial backend"),
+        (explain_no_drops, b"", "nothing comes from socket://r:2330. Is the robot switched on"),
+        (explain_no_drops, b"HTTP/1.1 400 Bad Request\r\n", "is not the robot: it sends 'HTTP"),
+        (explain_no_drops, b"\xde\xad\xbe\xef" + bytes(79), "the serial line, not drops: use the serial backend"),
+        (create2.explain_silence, b"", "asleep or off"),
+        (create2.explain_silence, b"bat:   min 3  sec 0  mV 16977\r\n", "is off and prints"),
+        (create2.explain_silence, b"login: ", "is not the robot"),
+        (create2.explain_silence, b"\xf3\x9c\x80\x1f" * 8, "19200 baud"),
     ],
 )
-def test_bytes_that_are_no_drops_are_explained(first_bytes: bytes, sentence: str) -> None:
-    counts = Counts(len(first_bytes))
-    said = critterbot.explain_silence(PortConfig("socket://r:2330"), first_bytes, counts, is_serial=False)
+def test_bytes_that_are_no_drops_and_no_frames_of_a_create_2_are_explained(
+    explain: Any, first_bytes: bytes, sentence: str
+) -> None:
+    """The Create 2's are the sentences in the table of docs/create2.md."""
+    said = explain(PortConfig("socket://r:2330", parity="none"), first_bytes, Counts(len(first_bytes)))
     assert sentence in said
-    assert "8O1" not in said
-
-
-@pytest.mark.parametrize(
-    ("first_bytes", "sentence"),
-    [
-        (b"", "asleep or off"),
-        (b"bat:   min 3  sec 0  mV 16977\r\n", "is off and prints"),
-        (b"login: ", "is not the robot"),
-        (b"\xf3\x9c\x80\x1f" * 8, "19200 baud"),
-    ],
-)
-def test_bytes_that_are_no_frames_of_a_create_2_are_explained(first_bytes: bytes, sentence: str) -> None:
-    """These are the sentences in the table of docs/create2.md."""
-    line = PortConfig("/dev/ttyUSB0", parity="none")
-    assert sentence in create2.explain_silence(line, first_bytes, Counts(len(first_bytes)))
+    assert "8N1" not in said, "drops have no line settings"
 
 
 def test_no_permission_for_what_cannot_even_be_looked_at(tmp_path: Path) -> None:
@@ -174,11 +169,18 @@ def test_the_line_is_the_robots_unless_told_otherwise() -> None:
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"parity": "mark"}, {"baudrate": 0}, {"read_timeout_s": 0.0}, {"write_timeout_s": -1}]
+    ("kind", "wrong"),
+    [
+        *((config, wrong) for wrong in ({"baudrate": 0}, {"read_timeout_s": 0.0}, {"write_timeout_s": -1})),
+        *((LinkSettings, wrong) for wrong in ({"repeat_s": 0.2}, {"hold_s": 0.6}, {"attempts": 0})),
+        (LinkSettings, {"first_pause_s": 3.0}),
+        (PortConfig, {"parity": "mark"}),
+    ],
 )
-def test_settings_that_make_no_sense_are_refused(wrong: dict[str, object]) -> None:
-    with pytest.raises(ValueError, match=r"parity must be one of|must be positive"):
-        PortConfig("loop://", **wrong)  # type: ignore[arg-type]
+def test_settings_that_are_unsafe_or_make_no_sense_are_refused(kind: Any, wrong: dict[str, Any]) -> None:
+    url = {} if kind is LinkSettings else {"url": "loop://"}
+    with pytest.raises(ValueError, match="must be"):
+        kind(**url, **wrong)
 
 
 # ---- ports that are lost ---------------------------------------------------------------------------------------------

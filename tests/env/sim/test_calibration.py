@@ -7,11 +7,12 @@ from horde_env.robot import critterbot
 
 pytest.importorskip("pybullet")
 from tests.bench import calibration
+from tests.env.recording import REAL_LOG
 
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.sim,
-    pytest.mark.skipif(not calibration.LOG.exists(), reason="the real robot's log is not part of the repository"),
+    pytest.mark.skipif(not REAL_LOG.exists(), reason="the real robot's log is not part of the repository"),
 ]
 
 SPEC = critterbot()
@@ -20,7 +21,7 @@ SENSED = ("acceleration", "magnetic", "rotational_velocity", "ir_distance", "ir_
 
 @pytest.fixture(scope="module")
 def streams() -> tuple[calibration.Stream, calibration.Stream]:
-    return calibration.real(calibration.LOG, SPEC), calibration.simulated(SPEC, 5_000, 10_000, seed=3)
+    return calibration.real(REAL_LOG, SPEC), calibration.simulated(SPEC, 5_000, 10_000, seed=3)
 
 
 @pytest.mark.parametrize("group", SENSED)

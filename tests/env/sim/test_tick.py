@@ -6,12 +6,8 @@ import ast
 import copy
 import inspect
 import math
-import os
-import subprocess
-import sys
 from collections.abc import Sequence
 from itertools import pairwise
-from pathlib import Path
 from types import ModuleType
 
 import numpy as np
@@ -86,35 +82,6 @@ def test_a_packet_in_one_kernel_equals_each_model(lag_share: float) -> None:
     for kept, wanted in zip(memory, (values, roller, zones, drift, packets), strict=False):
         np.testing.assert_array_equal(kept[: len(wanted)], wanted)
     np.testing.assert_array_equal(memory[5], np.abs(packets[1] - packets[0]))
-
-
-CALLEE, CALLER = "callee.py", "caller.py"
-
-
-@pytest.mark.skipif(os.environ.get("NUMBA_DISABLE_JIT") == "1", reason="without compiling there is no cache")
-def test_a_cached_kernel_notices_a_change_in_the_file_of_a_kernel_that_it_calls(tmp_path: Path) -> None:
-    """Numba's own cache does not: the second process would still print 1."""
-    (tmp_path / CALLER).write_text(
-        "import callee\n"
-        "from horde_env._jit import kernel_over\n"
-        "@kernel_over(callee)\n"
-        "def twice(x: float) -> float:\n"
-        "    return callee.times(x)\n"
-        "print(twice(1.0), sum(twice.stats.cache_hits.values()))\n"
-    )
-    outputs = []
-    for factor in ("1.0", "1.0", "2.00"):
-        (tmp_path / CALLEE).write_text(
-            f"from horde_env._jit import kernel\n@kernel\ndef times(x: float) -> float:\n    return {factor} * x\n"
-        )
-        os.utime(tmp_path / CALLEE, (1.0, 1.0))  # of the same age, so only the content differs
-        environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path / "cache"), "PYTHONDONTWRITEBYTECODE": "1"}
-        command = [sys.executable, "-W", "error", CALLER]
-        here = os.pathsep.join([str(Path.cwd()), os.environ.get("PYTHONPATH", "")])
-        environment["PYTHONPATH"] = here
-        run = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True)
-        outputs.append(run.stdout.split())
-    assert outputs == [["1.0", "0"], ["1.0", "1"], ["2.0", "0"]]
 
 
 MODULES = (fields, firmware, motors, packet, period, planar, power)
