@@ -108,16 +108,29 @@ def test_another_kernels_code_in_a_files_place_is_compiled_anew(tmp_path: Path) 
         assert len(one.read_bytes()) > 1_000, "written again"
 
 
+def runs_after_changes(code: str, package: str, folder: Path) -> list[list[str]]:
+    """Return the output of three runs; before the third, the function of `mine.py` has changed, but not its length."""
+    runs: list[list[str]] = []
+    for factor in (2.0, 2.0, 3.0):
+        (folder / "mine.py").write_text(KERNEL.format(package=package, factor=factor))
+        os.utime(folder / "mine.py", (len(runs), len(runs)))
+        runs.append(ran(code, package, folder, write=False, NUMBA_CACHE_DIR=str(folder / "cache")).stdout.split())
+    return runs
+
+
 @pytest.mark.parametrize("package", [AGENT, ENV])
 def test_the_cache_is_keyed_by_the_content_of_a_file_not_by_its_time(package: str, tmp_path: Path) -> None:
     """A fresh clone uses an earlier cache; another function of the same length does not."""
-    runs = []
-    for factor in (2.0, 2.0, 3.0):
-        (tmp_path / "mine.py").write_text(KERNEL.format(package=package, factor=factor))
-        os.utime(tmp_path / "mine.py", (len(runs), len(runs)))
-        done = ran("", package, tmp_path, write=False, NUMBA_CACHE_DIR=str(tmp_path / "cache"))
-        runs.append(done.stdout.split())
-    assert runs == [["2.0", "0"], ["2.0", "1"], ["3.0", "0"]]
+    assert runs_after_changes("", package, tmp_path) == [["2.0", "0"], ["2.0", "1"], ["3.0", "0"]]
+
+
+def test_a_cached_kernel_notices_a_change_in_the_file_of_a_kernel_that_it_calls(tmp_path: Path) -> None:
+    """Numba's own cache does not: the third process would still print 2."""
+    (tmp_path / "caller.py").write_text(
+        f"import mine\nfrom {ENV} import kernel_over\n@kernel_over(mine)\ndef call(x):\n    return mine.twice(x)\n"
+    )
+    code = "from caller import call\nprint(call(1.0), sum(call.stats.cache_hits.values()))\nraise SystemExit\n"
+    assert runs_after_changes(code, ENV, tmp_path) == [["2.0", "0"], ["2.0", "1"], ["3.0", "0"]]
 
 
 def test_two_programs_that_compile_a_kernel_for_other_types_at_once_write_two_files(tmp_path: Path) -> None:

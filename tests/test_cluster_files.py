@@ -63,7 +63,6 @@ def test_only_workers_hold_demons_and_find_their_snapshots_after_a_restart() -> 
 
 def test_the_image_has_the_clusters_version_of_ray() -> None:
     image = re.search(r"^FROM rayproject/ray:([\d.]+)-py3\d+$", (FOLDER / "Dockerfile").read_text(), re.MULTILINE)
-    assert image is not None
     assert image[1] == CLUSTER["rayVersion"]
 
 

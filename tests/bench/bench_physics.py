@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from statistics import median
 from typing import Any
@@ -45,7 +44,3 @@ def main(n_rounds: int = 9, n_steps: int = 1_000) -> dict[str, Any]:
         "physics_us": {name: round(1e6 * median(bare[name]), 1) for name in PHYSICS},
         "physics_times_faster": round(median(np.divide(bare["bullet"], bare["planar"])), 1),
     }
-
-
-if __name__ == "__main__":
-    print(json.dumps(main()))

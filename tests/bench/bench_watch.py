@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import tempfile
 import time
 from pathlib import Path
@@ -46,7 +45,3 @@ def main(n_demons: int = 10_000, n_steps: int = 600) -> dict[str, Any]:
         "feed_ms_p99": round(1e3 * float(np.percentile(took, 99)), 3),
         "share_of_a_core_at_10_hz": round(float(np.mean(took)) / 0.1, 5),
     }
-
-
-if __name__ == "__main__":
-    print(json.dumps(main()))

@@ -10,8 +10,6 @@ Rest: the wheels read 0 and the gyroscope is still; the noise is the spread with
 from __future__ import annotations
 
 import argparse
-import csv
-import gzip
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -20,29 +18,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from horde_env.robot import RobotSpec, critterbot
-from horde_env.robots.critterbot.simulator import firmware, period
+from horde_env.robots.critterbot.log import COLUMNS, IR_DISTANCE_SCALE
 from horde_env.robots.critterbot.simulator.backend import SimulatedBody
+from horde_env.robots.critterbot.wire import decode_states, drive, encode_control
+from tests.env.critterbot.emulated import robot as awake
+from tests.env.recording import REAL_LOG
 
 Floats = NDArray[np.float64]
 
-LOG = Path(__file__).resolve().parents[2].parent / "shared/data/critterbot_real_wandering_2010-10-05.csv.gz"
 WINDOW = 50  # packets, half a second
-# Which of the log's columns hold a group's channels; IRDistance is the old driver's eight bits, x 4 at best.
-COLUMNS = {
-    "bus_voltage": ["BusVoltage"],
-    "battery_voltage": [f"Bat{i}" for i in range(3)],
-    "motor_voltage": [f"MotorCommand{i}" for i in range(3)],
-    "motor_velocity": [f"MotorSpeed{i}" for i in range(3)],
-    "motor_current": [f"MotorCurrent{i}" for i in range(3)],
-    "motor_temperature": [f"MotorTemperature{i}" for i in range(3)],
-    "acceleration": ["AccelX", "AccelY", "AccelZ"],
-    "magnetic": ["MagX", "MagY", "MagZ"],
-    "rotational_velocity": ["RotationVel"],
-    "ir_distance": [f"IRDistance{i}" for i in range(10)],
-    "ir_light": [f"IRLight{i}" for i in range(8)],
-    "light": [f"Light{i}" for i in range(4)],
-    "thermal": [f"Thermal{i}" for i in range(8)],
-}
 APART = ("acceleration", "magnetic")  # groups with channels too different for one row
 
 
@@ -66,16 +50,19 @@ class Row(NamedTuple):
 
 
 def real(path: Path, spec: RobotSpec) -> Stream:
-    """Read the robot's log; ir_light becomes the mean of the last two packets, as in an observation."""
-    with gzip.open(path, "rt", newline="") as file:
-        reader = csv.reader(file)
-        names = {name: i for i, name in enumerate(next(reader))}
-        table = np.array([[float(cell or "nan") for cell in row] for row in reader])[1:]  # the first row is all -1
-    packets = table[:, [names[column] for columns in COLUMNS.values() for column in columns]]
-    packets[:, spec.group("ir_distance")] *= 4
+    """Read the robot's log."""
+    table = np.genfromtxt(path, delimiter=",", names=True, deletechars="")[1:]  # the first row is all -1
+    packets = np.column_stack([table[column] for columns in COLUMNS.values() for column in columns])
+    packets[:, spec.group("ir_distance")] *= IR_DISTANCE_SCALE
+    packets = averaged(packets, spec)
+    return Stream(packets[9::10], packets[1:])
+
+
+def averaged(packets: Floats, spec: RobotSpec) -> Floats:
+    """Return packets in which ir_light is the mean of the last two, as in an observation."""
     seen = packets[:, spec.group("ir_light")]
     seen[1:] = 0.5 * (seen[1:] + seen[:-1])
-    return Stream(packets[9::10], packets[1:])
+    return packets
 
 
 def wander(spec: RobotSpec, rng: np.random.Generator) -> Iterator[Floats]:
@@ -94,43 +81,23 @@ def pausing(requests: Iterator[Floats], spec: RobotSpec) -> Iterator[Floats]:
         yield from (spec.requests[-1] for _ in range(20))
 
 
-def counts(values: Floats, spec: RobotSpec) -> Floats:
-    """Return the raw counts of the 53 sensors (halves where two packets are averaged)."""
-    n = spec.n_sensors
-    return np.round(2 * (values[..., :n] - spec.offset[:n]) / spec.lsb[:n]) / 2
-
-
 def simulated(spec: RobotSpec, n_steps: int, n_packets: int, seed: int = 0) -> Stream:
-    """Live `n_steps` of 100 ms, and then `n_packets` of 10 ms of wandering and pausing, each of them sensed."""
-    body, rng = SimulatedBody(spec), np.random.default_rng(seed)
-    body.reset(rng)
+    """Live `n_steps` of 100 ms in the simulator, and `n_packets` of the emulated robot, wandering and pausing."""
+    body = SimulatedBody(spec)
+    body.reset(np.random.default_rng(seed))
     requests = wander(spec, np.random.default_rng(seed + 1))
-    frames = np.array([body.exchange(next(requests)).values for _ in range(n_steps)])
-    packets = np.array(list(_packets(body, pausing(requests, spec), n_packets, rng)))
+    values = np.array([body.exchange(next(requests)).values for _ in range(n_steps)])
     body.close()
-    return Stream(counts(frames, spec), counts(packets, spec))
-
-
-def _packets(
-    body: SimulatedBody, requests: Iterator[Floats], n_packets: int, rng: np.random.Generator
-) -> Iterator[Floats]:
-    """Yield what the robot senses every 10 ms: the steps of `SimulatedBody.exchange`, sampled at each tick."""
-    machine, spec, units = body.machine, body.spec, np.array([0.0176, -0.0176, 0.196])
-    path, scales = np.tile(machine.body.motion, (3, 1)), period.scales_of(spec)
+    steps = (values - spec.offset) / np.where(spec.lsb == 0.0, 1.0, spec.lsb)
+    frames = np.round(2 * steps[:, : spec.n_sensors]) / 2  # halves where two packets are averaged
+    robot, requests, packets = awake(seed), pausing(requests, spec), []
     for i in range(n_packets):
         if i % 10 == 0:
-            x, y, theta = np.rint(next(requests) / units)
-            machine.firmware.command(firmware.XYTHETA_SPACE, int(x), int(y), int(theta))
-        path = np.vstack([path[1:], machine.tick(rng.standard_normal(3))])
-        t_s = machine.n_ticks * 0.01
-        noise = rng.standard_normal(period.N_NOISE + body.senses.n_normal), rng.random((2, body.senses.n_uniform))
-        own, still, values = (
-            (machine.plant, body.senses.at(t_s), scales, path),
-            (0.0, 0.0, 0.0),
-            np.zeros(spec.n_channels),
-        )
-        period.sample(*own, machine.body.contact_impulse(), still, t_s, *noise, values)
-        yield values
+            robot.receive(encode_control(drive(next(requests), spec)))
+        packets.append(robot.cycle())
+    robot.close()
+    raw = np.array([state.raw[: spec.n_sensors] for state in decode_states(packets)])
+    return Stream(frames, averaged(raw, spec)[1:])
 
 
 def resting(packets: Floats, spec: RobotSpec) -> list[slice]:
@@ -188,7 +155,7 @@ def table(spec: RobotSpec, log: Stream, life: Stream) -> str:
 def main() -> None:
     """Read the arguments, live, print."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("log", nargs="?", type=Path, default=LOG)
+    parser.add_argument("log", nargs="?", type=Path, default=REAL_LOG)
     parser.add_argument("--steps", type=int, default=20_000, help="100 ms steps of simulated life")
     parser.add_argument("--packets", type=int, default=50_000, help="10 ms packets sensed after it")
     parser.add_argument("--seed", type=int, default=0)

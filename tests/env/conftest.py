@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from horde_env import cli
 from horde_env.commands.running import Target
 from horde_env.env import PenEnv
 from tests.env.hardware.peers import Terminal
-from tests.env.healthy import Robot
+from tests.env.healthy import Instead, Robot, Run
 
 
 @pytest.fixture
@@ -23,7 +25,7 @@ def own_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def instead(monkeypatch: pytest.MonkeyPatch) -> Callable[[Robot], Robot]:
+def instead(monkeypatch: pytest.MonkeyPatch) -> Instead:
     """Replace the requested robot by another."""
 
     def put(robot: Robot) -> Robot:
@@ -31,6 +33,17 @@ def instead(monkeypatch: pytest.MonkeyPatch) -> Callable[[Robot], Robot]:
         return robot
 
     return put
+
+
+@pytest.fixture
+def run(own_folders: None, capsys: pytest.CaptureFixture[str]) -> Run:
+    """Run `horde-robot` with these words, expect its exit code, and return its output and errors."""
+
+    def run(words: str, *further: str, code: int = 0) -> Any:
+        assert cli.main([*words.split(), *further]) == code
+        return capsys.readouterr()
+
+    return run
 
 
 @pytest.fixture

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -58,3 +59,7 @@ class Robot(ToyBody):
         for name in checks.CHECKS.lively:
             values[SPEC.group(name)] += self._rng.normal(0.0, 1e-3, len(values[SPEC.group(name)]))
         return self.harm(replace(frame, values=values, extras={"packets": 10}), command)
+
+
+Instead = Callable[[Robot], Robot]  # of the fixtures `instead` and `run`
+Run = Callable[..., Any]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from functools import partial
 from typing import Any
 
 import gymnasium
@@ -12,7 +13,7 @@ import pytest
 
 from horde_env import make_simulator_env
 from horde_env.env import PenEnv
-from horde_env.make import make_env
+from horde_env.make import make_env, make_vector_env
 from horde_env.robot import ROBOTS, environments
 from tests.env.toy import ToyBody
 
@@ -20,7 +21,10 @@ WRONG: list[Any] = [object(), -1, math.nan, math.inf, b"x", [()], {"a": 2}, np.z
 SHARED = ("action_type", "task", "render_mode")
 OF_ITS_OWN: dict[str, list[Any]] = {
     "lamp_moves": [3, "ab", [(1.0, "a")], [(1.0, 2, (0, 0, 0))], [("1", "a", (0, 0, 0))], [(1.0, "a", (0, 0))]],
-    "friction_changes": [3, "ab", [(1.0, "clockwise")], [(1.0, "left", 2.0)], [(1.0, "clockwise", 0.0)]],
+    "friction_changes": [
+        *(3, "ab", [(1.0, "clockwise")], [(1.0, "left", 2.0)], [(1.0, "clockwise", 0.0)]),
+        *([(-1.0, "clockwise", 2.0)], [(1.0, 2.0)]),
+    ],
     "baudrate": [0, 9600.0, "9600"],
     "seed": [0.0, "0"],
     "battery_scale": [0.0, "1", True],
@@ -53,6 +57,20 @@ def test_an_argument_that_an_environment_does_not_have_is_refused_by_name(kind: 
             gymnasium.make(entry.id, colour=1)
     with pytest.raises(ValueError, match="has no backend 'radio'"):
         make_env(kind, "radio")
+
+
+@pytest.mark.parametrize(
+    ("make", "physics"),
+    [
+        (partial(make_env, "critterbot", "simulator"), "newton"),
+        (partial(make_env, "create2", "simulator"), "bullet"),
+        (partial(make_env, "create2", "emulated"), "bullet"),
+        (partial(make_vector_env, "critterbot", "simulator"), "bullet"),
+    ],
+)
+def test_an_engine_that_a_robot_does_not_have_is_refused(make: Any, physics: str) -> None:
+    with pytest.raises(ValueError, match=rf"physics .*{physics}"):
+        make(physics=physics)
 
 
 def test_numbers_of_numpy_and_none_where_it_is_the_default_are_accepted() -> None:

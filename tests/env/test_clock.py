@@ -28,37 +28,25 @@ def test_deadlines_do_not_drift() -> None:
     assert clock.missed == 0
 
 
-def test_a_little_late_keeps_the_schedule() -> None:
-    """A step that ends at 140 ms is 40 ms late; the next one still ends at 200 ms, not at 240 ms."""
+@pytest.mark.parametrize(
+    ("thinking_s", "body_s", "late_s", "missed", "next_s"),
+    [
+        (0.14, 0.0, 0.04, 0, 0.2),  # a little late keeps the schedule
+        (0.149, 0.0, 0.049, 0, 0.2),
+        (0.151, 0.0, 0.051, 1, 0.351),
+        (0.01, 0.16, 0.07, 1, 0.27),  # a late frame: the schedule begins again with it
+        (3.0, 0.0, 2.9, 1, 3.2),  # a command after its own deadline is held for a whole period
+    ],
+)
+def test_more_than_fifty_milliseconds_late_is_missed(
+    thinking_s: float, body_s: float, late_s: float, missed: int, next_s: float
+) -> None:
+    """And the schedule begins again."""
     clock, hand = clock_by_hand()
-    assert live(clock, hand, thinking_s=0.14) == pytest.approx(0.04)
-    assert clock.missed == 0
-    live(clock, hand, thinking_s=0.0)
-    assert hand.now_s == pytest.approx(100.2)
-
-
-def test_a_late_body_is_counted_and_the_schedule_begins_again() -> None:
-    """The frame comes at 170 ms: missed; the next deadline is 270 ms, not 200 ms."""
-    clock, hand = clock_by_hand()
-    assert live(clock, hand, thinking_s=0.01, body_s=0.16) == pytest.approx(0.07)
-    assert clock.missed == 1
-    assert live(clock, hand, thinking_s=0.0) == pytest.approx(0.0)
-    assert hand.now_s == pytest.approx(100.27)
-
-
-def test_a_command_sent_after_its_own_deadline_is_held_for_a_whole_period() -> None:
-    """Three seconds of thinking: 2.9 s late, counted once, and the command still lasts 0.1 s."""
-    clock, hand = clock_by_hand()
-    assert live(clock, hand, thinking_s=3.0) == pytest.approx(2.9)
-    assert hand.now_s == pytest.approx(103.1)
-    assert clock.missed == 1
-
-
-@pytest.mark.parametrize(("late_s", "missed"), [(0.049, 0), (0.051, 1)])
-def test_fifty_milliseconds_are_the_limit(late_s: float, missed: int) -> None:
-    clock, hand = clock_by_hand()
-    live(clock, hand, thinking_s=0.1 + late_s)
+    assert live(clock, hand, thinking_s, body_s) == pytest.approx(late_s)
     assert clock.missed == missed
+    assert live(clock, hand, thinking_s=0.0) == pytest.approx(0.0)
+    assert hand.now_s == pytest.approx(100.0 + next_s)
 
 
 def test_a_body_that_shares_the_clock_waits_once() -> None:

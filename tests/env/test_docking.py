@@ -1,102 +1,182 @@
-"""The drive to the dock on made-up readings; tests/env/sim/test_docking.py drives it in the pen."""
+"""A stay at the dock on every robot; and one that meets its dock by chance: when it can leave, and what holds it."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
 
-from horde_env.robot import critterbot
-from horde_env.robots.critterbot.drives import FAST, SLOW, TURN, Compass, DockingDrive
+from horde_env.env import PenEnv
+from horde_env.make import make_env
+from horde_env.robot import create2
+from horde_env.robots.create2.emulator.emulator import EmulatedCreate
+from horde_env.robots.create2.simulator.backend import SimulatedCreate
+from horde_env.robots.create2.wire import PASSIVE, SAFE
+from horde_env.robots.critterbot.emulator.emulator import EmulatedBody
+from horde_env.robots.critterbot.simulator.backend import SimulatedBody
 
-SPEC = critterbot()
-LIGHTS = SPEC.angles("ir_light")
-BATTERY_V = 15.0
-
-
-def seen(bearing_rad: float, strength: float) -> np.ndarray:
-    """Return a beacon of that strength as eight sensors of a squared-cosine view see it."""
-    return strength * np.maximum(np.cos(LIGHTS - bearing_rad), 0.0) ** 2
-
-
-def observation(infrared: dict[int, float] | None = None, yaw_rate: float = 0.0) -> np.ndarray:
-    """Return an observation in the open, with some readings of ir_distance."""
-    values = 0.5 * (SPEC.low + SPEC.high)
-    values[SPEC.group("ir_distance")] = 0.01
-    for sensor, reading in (infrared or {}).items():
-        values[SPEC.index(f"ir_distance_{sensor}")] = reading
-    values[SPEC.index("rotational_velocity")] = yaw_rate
-    return SPEC.scale(values)[0]
+STAY, DOCK = {"manoeuvre": "stay"}, {"manoeuvre": "dock"}
+FORWARD, BACK, TURN, STOP = 0, 1, 2, 4
+HARDWARE = pytest.mark.hardware
 
 
-def requested(drive: DockingDrive, readings: np.ndarray, beacon: np.ndarray | None, n: int = 1) -> np.ndarray:
-    """Return the last of `n` requests under the same readings."""
-    for _ in range(n):
-        request = drive.request(readings, beacon, BATTERY_V)
-        assert request is not None
-    return request
+SLOW = [HARDWARE, pytest.mark.slow]
+DOCKINGS = [
+    ("critterbot", "simulator", {"battery_scale": 0.01}),
+    pytest.param("critterbot", "emulated", {"battery_scale": 0.002, "link": "serial"}, marks=SLOW),
+    pytest.param("critterbot", "emulated", {"battery_scale": 0.002, "link": "drops"}, marks=SLOW),
+    ("create2", "simulator", {"battery_scale": 0.01}),
+    pytest.param("create2", "emulated", {"battery_scale": 0.01}, marks=HARDWARE),
+]
 
 
-# ---- the compass -----------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize(("robot", "backend", "arguments"), DOCKINGS)
+def test_a_reset_docks_charges_and_backs_off(robot: str, backend: str, arguments: dict[str, Any]) -> None:
+    """A hundredth of its battery or less, a tenth full, is charged within minutes."""
+    with make_env(robot, backend, **arguments) as env:
+        env.reset(seed=1, options=STAY)
+        machine = getattr(env.backend, "emulator", SimpleNamespace(robot=env.backend)).robot.machine
+        if robot == "critterbot":
+            machine.power.charge[:] = [0.1, 0.12, 0.11]
+        else:
+            machine.charge_ah = 0.1 * machine.capacity_ah
+        _, info = env.reset(options=DOCK | {"charge_s": 400.0})
+        assert (info["docked"], info["gap"], info["applied"], info["battery_low"]) == (1, 1, 1, 0)
+        held = [frame.values for frame in env.manoeuvre_frames if not frame.applied]
+        assert held
+        if robot == "critterbot":
+            assert min(values[env.robot.index("bus_voltage")] for values in held) > 17.0
+            assert min(machine.power.charge) > 0.97
+            assert not machine.power.charging_enabled
+            assert not machine.on_dock()
+        else:
+            assert max(values[env.robot.index("charging")] for values in held) == 1.0
+            assert not machine.is_docked
+        assert env.step(TURN)[4]["applied"] == 1
 
 
-@pytest.mark.parametrize("bearing", np.linspace(-math.pi, math.pi, 17))
-def test_the_bearing_is_interpolated_between_two_sensors(bearing: float) -> None:
-    compass = Compass(LIGHTS, 0.1)
-    for _ in range(5):
-        compass.update(seen(bearing, 0.4), 0.0)
-    assert math.remainder(compass.bearing_rad - bearing, 2 * math.pi) == pytest.approx(0.0, abs=0.06)
-    assert compass.is_seen
+@contextmanager
+def critterbot_before_dock(kind: type[SimulatedBody] | type[EmulatedBody], charge: list[float]) -> Iterator[Any]:
+    """Yield a Critterbot 2 cm before its dock's contacts, facing them, and its machine.
+
+    The capacity is half a per cent: the firmware's charge of all three batteries takes 70 s or less.
+    """
+    body = kind(battery_scale=0.005, physics="planar")
+    env = PenEnv(body, getattr(body, "clock", None))
+    try:
+        env.reset(seed=0, options=STAY)
+        machine = body.emulator.robot.machine if isinstance(body, EmulatedBody) else body.machine
+        x, y, ux, uy, nose_m = machine.face[:5]
+        machine.body.place(x + ux * (nose_m + 0.02), y + uy * (nose_m + 0.02), math.atan2(-uy, -ux))
+        machine.power.charge[:] = charge
+        env.gauge.forget()  # discard the readings of another charge
+        yield env, machine
+    finally:
+        env.close()
 
 
-def test_the_gyroscope_extrapolates_the_bearing_without_the_blink() -> None:
-    """Half a second without the blink at 1 rad/s counter-clockwise: the beacon has moved 0.5 rad clockwise."""
-    compass = Compass(LIGHTS, 0.1)
-    for _ in range(5):
-        compass.update(seen(0.2, 0.4), 0.0)
-    for _ in range(5):
-        compass.update(seen(0.0, 0.0), 1.0)
-    assert compass.is_dim
-    assert compass.is_seen
-    assert compass.bearing_rad == pytest.approx(0.2 - 0.5, abs=0.05)
+CRITTERBOTS = pytest.mark.parametrize("kind", [SimulatedBody, pytest.param(EmulatedBody, marks=HARDWARE)])
 
 
-# ---- the drive -------------------------------------------------------------------------------------------------------
+@CRITTERBOTS
+def test_a_critterbot_above_14_and_a_half_volts_is_not_charged_and_drives_off(kind: Any) -> None:
+    with critterbot_before_dock(kind, [0.5, 0.5, 0.5]) as (env, machine):
+        infos = [env.step(FORWARD)[4] for _ in range(5)]
+        assert machine.on_dock()
+        infos += [env.step(BACK)[4] for _ in range(15)]
+        assert not machine.on_dock()
+    assert {info["applied"] for info in infos} == {1}
+    assert {info["battery_low"] for info in infos} == {0}
 
 
-def test_far_away_it_drives_at_twenty_units_and_near_the_beacon_at_eight() -> None:
-    """150 of 255 in the firmware's sum of four packets is 75 between two."""
-    assert pytest.approx((20.0, 8.0)) == (FAST / 0.0176, SLOW / 0.0176)
-    assert requested(DockingDrive(SPEC), observation(), seen(0.0, 70 / 255), 10)[0] == pytest.approx(FAST)
-    assert requested(DockingDrive(SPEC), observation(), seen(0.0, 85 / 255), 10)[0] == pytest.approx(SLOW)
+@CRITTERBOTS
+def test_a_critterbot_below_14_and_a_half_volts_is_held_with_a_low_battery(kind: Any) -> None:
+    """Charge .18 is 14.43 V at rest: the firmware charges it even if the host forbids it."""
+    with critterbot_before_dock(kind, [0.18, 0.18, 0.18]) as (env, machine):
+        infos = [env.step(FORWARD)[4] for _ in range(8)]
+        assert machine.on_dock()
+        infos += [env.step(BACK)[4] for _ in range(20)]
+        assert machine.on_dock()
+        assert not machine.power.charging_enabled
+    assert infos[-1]["applied"] == 0
+    assert infos[-1]["battery_low"] == 1
 
 
-def test_an_obstacle_close_ahead_makes_it_slow_for_any_beacon() -> None:
-    """A beacon that blinks between two packets must not let it hit the dock fast."""
-    assert requested(DockingDrive(SPEC), observation({0: 0.07}), seen(0.0, 0.1), 10)[0] == pytest.approx(SLOW)
-    drive = DockingDrive(SPEC)
-    requested(drive, observation(), seen(0.0, 70 / 255), 10)
-    assert requested(drive, observation(), seen(0.0, 0.0))[0] == pytest.approx(SLOW)
+@CRITTERBOTS
+def test_a_critterbot_held_for_uneven_batteries_needs_a_stay_that_ends_off_the_dock(kind: Any) -> None:
+    """.5, .35 and .5 are 15.37, 14.98 and 15.27 V: no battery is low, and two differ by more than 0.2 V."""
+    with critterbot_before_dock(kind, [0.5, 0.35, 0.5]) as (env, machine):
+        infos = [env.step(FORWARD)[4] for _ in range(120)]
+        low, applied = ([info[name] for info in infos] for name in ("battery_low", "applied"))
+        assert applied[-1] == 0
+        assert low.index(1) == applied.index(0) + 99
+        _, info = env.reset(options=DOCK)
+        assert (info["docked"], info["applied"], info["battery_low"]) == (1, 1, 0)
+        assert len(env.manoeuvre_frames) < 0.2 * info["manoeuvre_steps"]
+        assert min(machine.power.charge) > 0.95
+        assert not machine.on_dock()
 
 
-def test_it_is_docked_after_three_frames_above_17_volts() -> None:
-    """Batteries have up to 16.7 V, the dock 17.6 V. After one such reading it stands still and reads again."""
-    drive, readings, beacon = DockingDrive(SPEC), observation({0: 0.9}), seen(0.0, 0.6)
-    for bus_v, moves in ((17.1, False), (BATTERY_V, True), (17.0, True), (17.0, True), (17.1, False), (17.1, False)):
-        request = drive.request(readings, beacon, bus_v)
-        assert request is not None
-        assert np.any(request) == moves
-    assert drive.request(readings, beacon, 17.1) is None
-    assert drive.docked
+@contextmanager
+def create_before_dock(kind: type[SimulatedCreate] | type[EmulatedCreate], share: float) -> Iterator[Any]:
+    """Yield a Create 2 that faces its dock 0.4 m before it, with its body."""
+    body = kind(physics="planar")
+    env = PenEnv(body, getattr(body, "clock", None), spec=create2())
+    try:
+        env.reset(seed=0, options=STAY)
+        firmware = body.emulator.robot if isinstance(body, EmulatedCreate) else body.firmware
+        machine = firmware.machine
+        dock, rng = machine.room.dock, np.random.default_rng(0)
+        x, y = dock.x + 0.4 * math.cos(dock.direction), dock.y + 0.4 * math.sin(dock.direction)
+        machine.place(x, y, dock.direction + math.pi, rng)
+        machine.charge_ah = share * machine.capacity_ah
+        yield env, firmware
+    finally:
+        env.close()
 
 
-@pytest.mark.parametrize("beacon", [None, np.zeros(8)])
-def test_without_a_beacon_it_wanders_and_avoids_walls_until_the_time_limit(beacon: np.ndarray | None) -> None:
-    drive = DockingDrive(SPEC, time_limit_s=2.0)
-    assert requested(drive, observation(), beacon)[0] == pytest.approx(FAST)
-    assert requested(drive, observation({0: 0.2}), beacon)[0] == pytest.approx(SLOW)
-    np.testing.assert_allclose(requested(drive, observation({0: 0.4, 1: 0.4}), beacon), [0.0, 0.0, -TURN])
-    requested(drive, observation(), beacon, 17)
-    assert drive.request(observation(), beacon, BATTERY_V) is None
-    assert (drive.n_steps, drive.docked) == (20, False)
+CREATES = pytest.mark.parametrize("kind", [SimulatedCreate, pytest.param(EmulatedCreate, marks=HARDWARE)])
+
+
+def drive_onto_dock(env: PenEnv) -> None:
+    """Drive forward until the charger ends Safe."""
+    for _ in range(60):
+        if not env.step(FORWARD)[4]["applied"]:
+            return
+    raise AssertionError("the dock was not reached")
+
+
+@CREATES
+def test_a_create_backs_off_its_dock_within_six_seconds(kind: Any) -> None:
+    with create_before_dock(kind, 0.5) as (env, firmware):
+        drive_onto_dock(env)
+        assert firmware.machine.is_docked
+        infos = [env.step(STOP)[4] for _ in range(70)]
+        assert not firmware.machine.is_docked
+        assert (firmware.mode, infos[-1]["applied"]) == (SAFE, 1)
+    assert sum(info["gap"] for info in infos) >= 1
+    assert {info["battery_low"] for info in infos} == {0}
+
+
+@CREATES
+def test_a_create_with_a_low_battery_stays_on_its_dock_until_it_is_charged(kind: Any) -> None:
+    """13.4 V at rest: it charges in Passive, and neither 131 nor 132 is sent. At 15 V it can leave."""
+    with create_before_dock(kind, 0.1) as (env, firmware):
+        drive_onto_dock(env)
+        charge_ah, modes = firmware.machine.charge_ah, set()
+        for _ in range(100):
+            info = env.step(STOP)[4]
+            modes.add(firmware.mode)
+        assert firmware.machine.is_docked
+        assert (modes, info["applied"], info["battery_low"]) == ({PASSIVE}, 0, 1)
+        assert firmware.machine.charge_ah > charge_ah
+        firmware.machine.charge_ah = 0.8 * firmware.machine.capacity_ah
+        for _ in range(70):
+            env.step(STOP)
+        assert not firmware.machine.is_docked
+        assert firmware.mode == SAFE

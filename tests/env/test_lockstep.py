@@ -1,28 +1,25 @@
-"""An emulated robot and its host on one virtual clock: the same bytes every time."""
+"""An emulated robot and its host on one virtual clock: the same bytes every time, and the environment over them."""
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
+import gymnasium
 import numpy as np
 import pytest
 
 from horde_env.emulation.lockstep import LockstepClock, MemoryLine
-from horde_env.errors import BackendUnavailable
-from horde_env.hardware.port import Port
 from horde_env.hardware.settings import LinkSettings, PortConfig
-from horde_env.robots.critterbot import stream
 from horde_env.robots.critterbot.body import SERIAL, SerialBody, send_stop, turns
-from horde_env.robots.critterbot.emulator.driver import MemoryDropsLine
+from horde_env.robots.critterbot.emulator.driver import OnBoardDriver
 from horde_env.robots.critterbot.emulator.emulator import Emulator
-from horde_env.robots.critterbot.stream import StateParser
-from horde_env.robots.critterbot.wire import Control, encode_control
-from tests.env.critterbot.emulated import SPEC, setpoints, wake
-from tests.env.hardware.peers import open_port
+from horde_env.robots.critterbot.stream import BUS, MOTORS, SOURCE, STATE_START, DataSource
+from horde_env.robots.critterbot.wire import drive
+from tests.env.critterbot.emulated import SPEC, setpoints
 
 pytestmark = [pytest.mark.sim, pytest.mark.hardware]
-
-LINES = ["serial", "drops"]
+ID, STAY = "horde_env:CritterbotEmulated-v0", {"manoeuvre": "stay"}
 
 
 def joined(emulator: Emulator, line: MemoryLine) -> LockstepClock:
@@ -33,57 +30,48 @@ def joined(emulator: Emulator, line: MemoryLine) -> LockstepClock:
     return clock
 
 
-class Host:
-    """A host that sends a command at the start of each step and returns the readings."""
-
-    def __init__(self, line: str = "serial", **rest: Any) -> None:
-        self.emulator, self.is_drops = Emulator(**rest), line == "drops"
-        wake(self.emulator.robot)
-        self.line = MemoryDropsLine(clock=self.emulator.drops_time) if self.is_drops else MemoryLine()
-        self.clock = joined(self.emulator, self.line)
-        self.port = self.open()
-        self.clock.sleep(0.1)
-        self.clock.start()
-
-    def open(self) -> Port:
-        parser = stream.StateDropParser() if self.is_drops else StateParser()
-        config = PortConfig(self.line.url, parity="none")
-        return open_port(config, self.clock.monotonic, parser=parser, connect=self.line.connect)
-
-    def step(self, control: Control) -> Any:
-        self.clock.begin()
-        self.port.write(stream.encode_control_drop(control) if self.is_drops else encode_control(control))
-        self.clock.wait()
-        return self.port.readings()[-1]
-
-    def __enter__(self) -> Host:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.port.close()
-        self.emulator.close()
+def make(**rest: Any) -> Any:
+    return gymnasium.make(ID, disable_env_checker=True, **rest)
 
 
-@pytest.mark.parametrize("line", LINES)
-def test_every_step_sees_the_packet_of_its_deadline(line: str) -> None:
-    with Host(line) as host:
-        first = host.port.readings()[-1].number
-        for k in range(1, 51):
-            reading = host.step(Control(1, 20))
-            assert reading.number == first + 10 * k
-            assert reading.t == host.clock.monotonic()
-        counts = host.port.counts
-        assert (counts.crc_errors, counts.skipped_bytes) == (0, 0)
+@pytest.mark.parametrize("link", ["serial", "drops"])
+def test_every_step_sees_the_packet_of_its_deadline(link: str) -> None:
+    with make(link=link) as env:
+        env.reset(seed=0, options=STAY)
+        infos = [env.step(0)[4] for _ in range(50)]
+    seen = ("packets", "sensor_age_s", "crc_errors", "skipped_bytes")
+    assert {tuple(round(info[name], 9) for name in seen) for info in infos} == {(10, 0.0, 0, 0)}
 
 
 def test_a_command_acts_in_its_own_step() -> None:
     """Read at the end of the first cycle, it drives for nine of ten: 90 % of the simulator's step, and not the next."""
-    with Host() as host:
+    with make() as env:
+        env.reset(seed=0, options=STAY)
         for _ in range(15):
-            host.step(Control(0))
-        reading = host.step(Control(2, 30))  # no more, or the current limit would show
-        assert reading.state.raw[SPEC.index("motor_voltage_100")] == 30
-        assert host.emulator.robot.control == Control(2, 30)
+            env.step(4)
+        env.step(0)
+        robot = env.unwrapped.backend.emulator.robot
+        assert robot.control == drive(SPEC.requests[0], SPEC)
+        assert max(map(abs, setpoints(robot))) == 9  # the ramp's unit per cycle
+
+
+def test_a_silence_about_a_deadline_is_a_gap() -> None:
+    """From 30 ms before it until 30 ms after it: six packets, which neither step alone shows."""
+    with make(faults="stall=1e-9") as env:
+        env.reset(seed=0, options=STAY)
+        emulator = env.unwrapped.backend.emulator
+        advance, start = emulator.advance, emulator.robot.n_cycles
+
+        def advance_and_fall_silent(**rest: bool) -> None:
+            if emulator.robot.n_cycles == start + 7:
+                emulator.inject("stall", for_s=0.06)
+            advance(**rest)
+
+        emulator.advance = advance_and_fall_silent
+        infos = [env.step(4)[4] for _ in range(3)]
+    assert [info["gap"] for info in infos] == [0, 1, 0]
+    assert [info["packets"] for info in infos] == [7, 7, 10]
+    assert infos[0]["sensor_age_s"] == pytest.approx(0.03)
 
 
 OWN_WAYS = {
@@ -105,7 +93,6 @@ def test_horde_robot_stop_ends_what_the_console_began(way: str) -> None:
         assert setpoints(emulator.robot) != [0, 0, 0]
         config = PortConfig(line.url, parity="none")
         state = send_stop(config, SERIAL, clock.monotonic, clock.sleep, connect=line.connect)
-        assert state is not None
         assert not turns(state, SPEC)
         for _ in range(100):
             emulator.advance(look=False)
@@ -127,31 +114,58 @@ def test_a_body_ends_the_way_to_the_dock_of_a_robot_that_it_finds_at_its_console
         body.close()
 
 
-def test_the_next_host_finds_nothing_that_the_last_one_left() -> None:
-    with Host() as host:
-        host.step(Control(1, 20))
-        host.port.close()
-        host.clock.sleep(0.5)
-        host.port = host.open()
-        host.clock.sleep(0.05)
-        assert host.port.counts == (5 * 83, 5, 0, 0)
-        with pytest.raises(BackendUnavailable, match="in use"):
-            host.open()
+def test_the_same_seed_gives_the_same_life_faults_and_all() -> None:
+    def life() -> list[Any]:
+        with make(faults="loss=1,flip=1,unplug=0.1", seed=3) as env:
+            first = env.reset(seed=1)
+            steps = [env.step(i % 5) for i in range(150)]
+        return [(observation.tobytes(), info) for observation, *_, info in (first, *steps)]
+
+    assert life() == life()
 
 
-def test_a_reading_has_the_time_of_its_own_packet_where_the_line_may_fall_silent() -> None:
-    """Silent from 30 ms before the deadline until 30 ms after it: six packets, a gap, that neither step alone shows."""
-    with Host(faults={"stall": 1e-9}) as host:
-        emulator, advance, start = host.emulator, host.emulator.advance, host.emulator.robot.n_cycles
+def test_a_pose_depends_on_the_seeds_of_reset_and_of_the_robot() -> None:
+    poses = set()
+    for own, seed in ((0, 1), (0, 2), (3, 1), (0, 1)):
+        with make(seed=own) as env:
+            info = env.reset(seed=seed)[1]
+        poses.add((info["x_m"], info["y_m"], info["heading_rad"]))
+    assert len(poses) == 3
 
-        def advance_and_fall_silent(**rest: bool) -> None:
-            if emulator.robot.n_cycles == start + 7:
-                emulator.inject("stall", for_s=0.06)
-            advance(**rest)
 
-        emulator.advance = advance_and_fall_silent  # type: ignore[method-assign]
-        before = host.step(Control(0))
-        assert before.t == pytest.approx(host.clock.monotonic() - 0.03)
-        after = host.step(Control(0))
-        assert after.t - before.t == pytest.approx(0.13)
-        assert after.number - before.number == 7
+def test_the_original_simulator_is_sent_motor_commands_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Any other mode ends its reader; and its bus of 0 V is no empty battery."""
+    make_drop, modes = OnBoardDriver._drop, set[int]()
+
+    def simulated(line: OnBoardDriver, packet: bytes) -> bytes:
+        drop, start = bytearray(make_drop(line, packet)), len(STATE_START)
+        drop[start + 4 * SOURCE : start + 4 * SOURCE + 4] = DataSource.SIMULATOR.to_bytes(4, "little")
+        drop[start + 4 * BUS : start + 4 * MOTORS] = bytes(4 * (MOTORS - BUS))
+        return bytes(drop)
+
+    monkeypatch.setattr(OnBoardDriver, "_drop", simulated)
+    env = make(link="drops", physics="planar")
+    env.reset(seed=0)
+    robot = env.unwrapped.backend.emulator.robot
+    run = robot._run_control
+    robot._run_control = lambda: (run(), modes.add(robot.control.mode))
+    env.unwrapped.backend.enable_charging(True)
+    infos = [env.step(i % 5)[4] for i in range(4)]
+    env.close()
+    assert [info["applied"] for info in infos] == [1] * 4
+    assert modes <= {0, 1, 2}
+
+
+def test_it_also_runs_in_time() -> None:
+    """Twice as fast as real time, with all threads there are: on a busy machine later, but never earlier."""
+    infos: list[dict[str, Any]] = []
+    with make(link="drops", speed=2.0) as env:
+        start, began = env.reset(seed=0)[1], time.monotonic()
+        while sum(info["applied"] for info in infos) < 20:
+            infos.append(env.step(len(infos) % 5)[4])
+            assert len(infos) < 300, "the robot is not reached"
+        took_s = time.monotonic() - began
+    passed_s = infos[-1]["t"] - start["t"]
+    assert 0.1 * len(infos) - 0.15 < passed_s < 2.0 * took_s + 0.15
+    assert max(info["packets"] for info in infos) >= 9
+    assert sum(info["packets"] for info in infos) < 100 * passed_s + 20

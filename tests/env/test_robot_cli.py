@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import sys
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,13 +20,11 @@ from horde_env.hardware import robot_file
 from horde_env.hardware.latch import EmergencyLatch, default_path
 from horde_env.hardware.robot_file import RobotFile
 from horde_env.robot import Floats, critterbot
-from tests.env.healthy import Robot
+from tests.env.healthy import Instead, Robot, Run
 from tests.env.recording import packets, write
 
-pytestmark = pytest.mark.usefixtures("own_folders")
-
 SPEC = critterbot()
-PORT = ["--backend", "serial", "--port", "/dev/robot"]
+PORT = "--backend serial --port /dev/robot"
 
 
 @pytest.fixture
@@ -80,36 +77,30 @@ def answering(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
         ("stop --clear --port x", "--clear goes with --robot alone"),
     ],
 )
-def test_bad_input_is_one_sentence_and_exit_code_2(words: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(words.split()) == 2
-    out, err = capsys.readouterr()
+def test_bad_input_is_one_sentence_and_exit_code_2(words: str, said: str, run: Run) -> None:
+    out, err = run(words, code=2)
     assert out == ""
     assert len(err.splitlines()) == 1, err
     assert said in err
     assert list(Path.cwd().iterdir()) == []
 
 
-def test_a_wrong_robot_file_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_wrong_robot_file_is_named(run: Run) -> None:
     path = robot_file.default_path()
     path.parent.mkdir(parents=True)
     path.write_text('prot = "/dev/ttyS0"')
-    assert cli.main(["check"]) == 2
-    err = capsys.readouterr().err
+    err = run("check", code=2).err
     assert "unknown key 'prot'" in err
     assert str(path) in err
 
 
-def test_a_body_that_cannot_be_opened_is_bad_input(
-    instead: Callable[[Robot], Robot], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_body_that_cannot_be_opened_is_bad_input(instead: Instead, run: Run) -> None:
     class Absent(Robot):
         def reset(self, rng: np.random.Generator) -> Frame:
             raise BackendUnavailable("nothing comes from /dev/robot.")
 
     robot = instead(Absent())
-    assert cli.main(["check", *PORT, "--yes"]) == 2
-    out, err = capsys.readouterr()
-    assert (out, err) == ("", "horde-robot: nothing comes from /dev/robot.\n")
+    assert run(f"check --yes {PORT}", code=2) == ("", "horde-robot: nothing comes from /dev/robot.\n")
     assert robot.n_closed == 1
 
 
@@ -124,12 +115,9 @@ def test_help_and_version_are_no_errors(capsys: pytest.CaptureFixture[str]) -> N
 # ---- check -----------------------------------------------------------------------------------------------------------
 
 
-def test_check_says_well_with_0_and_not_well_with_1(
-    instead: Callable[[Robot], Robot], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_check_says_well_with_0_and_not_well_with_1(instead: Instead, run: Run) -> None:
     robot = instead(Robot())
-    assert cli.main(["check"]) == 0
-    lines = capsys.readouterr().out.splitlines()
+    lines = run("check").out.splitlines()
     assert lines[0] == "critterbot · simulator"
     assert lines[-1] == "well: 22 ok"
     assert max(map(len, lines)) <= 80
@@ -141,8 +129,7 @@ def test_check_says_well_with_0_and_not_well_with_1(
         return replace(frame, values=values)
 
     instead(Robot(dim))
-    assert cli.main(["check"]) == 1
-    out = capsys.readouterr().out
+    out = run("check", code=1).out
     assert "  FAIL  light" in out
     assert out.splitlines()[-1] == "not well: 21 ok, 1 FAIL"
 
@@ -151,30 +138,21 @@ def test_check_says_well_with_0_and_not_well_with_1(
     ("answer", "moves"), [("y\n", True), ("YES\n", True), ("n\n", False), ("\n", False), ("", False)]
 )
 def test_a_robot_that_weighs_something_moves_only_after_a_yes(
-    answer: str,
-    moves: bool,
-    instead: Callable[[Robot], Robot],
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    answer: str, moves: bool, instead: Instead, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     robot = instead(Robot())
     answering(monkeypatch, answer)
-    assert cli.main(["check", *PORT]) == 0
-    out = capsys.readouterr().out
+    out = run(f"check {PORT}").out
     assert "[y/N]" in out
     assert bool(np.any(robot.requests)) is moves
     assert ("skip  movement" in out) is not moves
     assert ("--yes drives without asking" in out) is (answer == "")
 
 
-def test_save_keeps_what_was_said_and_measured(
-    instead: Callable[[Robot], Robot], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_save_keeps_what_was_said_and_measured(instead: Instead, run: Run) -> None:
     instead(Robot())
-    words = ["check", "--robot", "second", *PORT, "--parity", "none", "--baudrate", "9600", "--yes", "--save"]
-    assert cli.main(words) == 0
+    out = run(f"check --robot second --parity none --baudrate 9600 --yes --save {PORT}").out
     path = robot_file.default_path("second")
-    out = capsys.readouterr().out
     assert f"saved in {path}" in out
     assert "[y/N]" not in out, "--yes drives without asking"
     file = robot_file.load(path)
@@ -182,30 +160,26 @@ def test_save_keeps_what_was_said_and_measured(
     assert file.signs["rotational_velocity"] == 1
     assert file.ranges["bus_voltage"] == (16.5, 16.5)
 
-    assert cli.main(["monitor", "--robot", "second", "--once"]) == 0
-    assert capsys.readouterr().out.startswith("second · /dev/robot (serial)")
+    assert run("monitor --robot second --once").out.startswith("second · /dev/robot (serial)")
 
 
 def test_a_check_that_does_not_move_keeps_the_signs_measured_before(
-    instead: Callable[[Robot], Robot], monkeypatch: pytest.MonkeyPatch
+    instead: Instead, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = robot_file.default_path()
     robot_file.save(RobotFile("serial", "/dev/robot", signs={"rotational_velocity": -1}), path)
     instead(Robot())
     answering(monkeypatch, "n\n")
-    assert cli.main(["check", "--save"]) == 0
+    run("check --save")
     assert robot_file.load(path).signs == {"rotational_velocity": -1}
 
 
-def test_what_is_said_goes_before_the_robots_file(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_is_said_goes_before_the_robots_file(monkeypatch: pytest.MonkeyPatch, run: Run) -> None:
     robot_file.save(RobotFile("serial", "/dev/old", "none", 9600), robot_file.default_path())
     made: list[Target] = []
     monkeypatch.setattr(Target, "make", lambda self, realtime: made.append(self) or PenEnv(Robot()))
-    cli.main(["monitor", "--once"])
-    cli.main(["monitor", "--once", "--port", "/dev/new"])
-    cli.main(["monitor", "--once", "--backend", "simulator"])
+    for words in ("", "--port /dev/new", "--backend simulator"):
+        run(f"monitor --once {words}")
     assert [(t.backend, t.file.port, t.file.parity) for t in made] == [
         ("serial", "/dev/old", "none"),
         ("serial", "/dev/new", "none"),
@@ -213,18 +187,16 @@ def test_what_is_said_goes_before_the_robots_file(
     ]
 
 
-def test_a_recorded_life_is_checked_but_not_driven(log: str, capsys: pytest.CaptureFixture[str]) -> None:
-    cli.main(["check", "--backend", "replay", "--log", log])
-    out = capsys.readouterr().out
+def test_a_recorded_life_is_checked_but_not_driven(log: str, run: Run) -> None:
+    out = run(f"check --backend replay --log {log}", code=1).out
     assert "skip  movement                a recorded life cannot be driven" in out
     assert "forward" not in out
 
 
 @pytest.mark.sim
 @pytest.mark.parametrize("words", ["simulator", "emulated", "emulated --link drops"])
-def test_the_simulated_and_the_emulated_robot_are_well(words: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["check", "--seed", "3", "--backend", *words.split()]) == 0
-    out = capsys.readouterr().out
+def test_the_simulated_and_the_emulated_robot_are_well(words: str, run: Run) -> None:
+    out = run(f"check --seed 3 --backend {words}").out
     for action in SPEC.actions:
         assert f"  ok    {action.name.replace('_', ' ')}" in out
 
@@ -232,10 +204,9 @@ def test_the_simulated_and_the_emulated_robot_are_well(words: str, capsys: pytes
 # ---- monitor ---------------------------------------------------------------------------------------------------------
 
 
-def test_once_shows_one_frame(instead: Callable[[Robot], Robot], capsys: pytest.CaptureFixture[str]) -> None:
+def test_once_shows_one_frame(instead: Instead, run: Run) -> None:
     robot = instead(Robot())
-    assert cli.main(["monitor", "--once"]) == 0
-    out = capsys.readouterr().out
+    out = run("monitor --once").out
     assert out.count("faults:") == 1
     assert "100 packets/s" in out
     assert "\x1b" not in out
@@ -244,16 +215,14 @@ def test_once_shows_one_frame(instead: Callable[[Robot], Robot], capsys: pytest.
 
 
 def test_a_picture_is_drawn_in_place_on_a_terminal_and_once_a_second_elsewhere(
-    log: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    log: str, monkeypatch: pytest.MonkeyPatch, run: Run
 ) -> None:
     """800 packets are 80 frames, the first of them the reset's: 7 whole seconds, then the last frame."""
     make = Target.make
     monkeypatch.setattr(Target, "make", lambda self, realtime: make(self, realtime=False))
-    assert cli.main(["monitor", "--backend", "replay", "--log", log]) == 0
-    assert capsys.readouterr().out.count("faults:") == 8
+    assert run(f"monitor --backend replay --log {log}").out.count("faults:") == 8
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
-    assert cli.main(["monitor", "--backend", "replay", "--log", log]) == 0
-    out = capsys.readouterr().out
+    out = run(f"monitor --backend replay --log {log}").out
     assert out.startswith("\x1b[?25l\x1b[2J\x1b[H")
     assert out.endswith("\x1b[?25h")
     assert out.count("\x1b[2J") == 1
@@ -261,32 +230,28 @@ def test_a_picture_is_drawn_in_place_on_a_terminal_and_once_a_second_elsewhere(
 
 
 def test_a_robot_that_goes_away_ends_the_monitor_and_is_told_of_once(
-    instead: Callable[[Robot], Robot], capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+    instead: Instead, run: Run, caplog: pytest.LogCaptureFixture
 ) -> None:
     class Vanishing(Robot):
         def exchange(self, command: Floats) -> Frame:
             raise BackendLost("/dev/robot", 1.0, 0.5, 300)
 
     robot = instead(Vanishing())
-    assert cli.main(["monitor"]) == 1
-    assert capsys.readouterr().err.count("no frame from /dev/robot") == 1
+    assert run("monitor", code=1).err.count("no frame from /dev/robot") == 1
     assert caplog.records == []
     assert robot.n_closed == 1
 
 
 def test_an_emergency_stop_a_lost_link_and_a_robot_that_obeys_nothing_are_shown(
-    instead: Callable[[Robot], Robot], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    instead: Instead, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stopped: Any = instead(Robot())
     stopped.latch = EmergencyLatch(default_path())
     stopped.latch.set("smoke")
-    assert cli.main(["monitor", "--once"]) == 0
-    assert "kept still: emergency stop: smoke" in capsys.readouterr().out
+    assert "kept still: emergency stop: smoke" in run("monitor --once").out
     robot: Any = instead(Robot(lambda frame, _: replace(frame, extras={**frame.extras, "s_without_link": 0.1})))
     robot.loss = "no packet for 0.31 s"
-    assert cli.main(["monitor", "--once"]) == 0
-    assert "link lost: no packet for 0.31 s" in capsys.readouterr().out
+    assert "link lost: no packet for 0.31 s" in run("monitor --once").out
     instead(Robot())
     monkeypatch.setattr(PenEnv, "disobedience", "it does nothing")
-    assert cli.main(["monitor", "--once"]) == 0
-    assert capsys.readouterr().out.rstrip().endswith("\nit does nothing")
+    assert run("monitor --once").out.rstrip().endswith("\nit does nothing")

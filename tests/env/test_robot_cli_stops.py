@@ -9,7 +9,6 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -40,12 +39,12 @@ from horde_env.robots.critterbot.wire import (
 )
 from tests.env.critterbot.emulated import wake
 from tests.env.hardware.peers import Terminal, open_port, until
-from tests.env.healthy import Robot
+from tests.env.healthy import Instead, Robot, Run
 
 pytestmark = pytest.mark.usefixtures("own_folders")
 
 SPEC = critterbot()
-PORT = ["--backend", "serial", "--port", "/dev/robot"]
+PORT = "--backend serial --port /dev/robot"
 
 
 @pytest.fixture
@@ -77,38 +76,37 @@ class Interrupting(Robot):
 
 
 @pytest.mark.parametrize(("signum", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
-def test_a_signal_while_moving_stops_the_robot(
-    signum: int, code: int, instead: Callable[[Robot], Robot], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_signal_while_moving_stops_the_robot(signum: int, code: int, instead: Instead, run: Run) -> None:
     before = signal.getsignal(signum)
     robot = instead(Interrupting(signum))
-    assert cli.main(["check", *PORT, "--yes"]) == code
+    assert "a stop was sent to the robot" in run(f"check --yes {PORT}", code=code).err
     assert robot.n_closed == 1
     assert sum(bool(np.any(request)) for request in robot.requests) == 1
-    assert "a stop was sent to the robot" in capsys.readouterr().err
     assert signal.getsignal(signum) is before
     assert EmergencyLatch(default_path()).reason == ""
 
 
 @pytest.mark.parametrize(
-    ("words", "reason"), [((*PORT, "--yes"), "Ctrl-C was pressed twice"), ((), "")], ids=["a robot", "the simulator"]
+    ("words", "reason"),
+    [(f"{PORT} --yes", "Ctrl-C was pressed twice"), ("", "")],
+    ids=["a robot", "the simulator"],
 )
 def test_a_second_ctrl_c_sets_a_robots_emergency_stop_and_does_not_disturb_the_first(
-    words: tuple[str, ...], reason: str, instead: Callable[[Robot], Robot]
+    words: str, reason: str, instead: Instead, run: Run
 ) -> None:
     robot = instead(Interrupting(signal.SIGINT, signal.SIGINT))
-    assert cli.main(["check", *words]) == 130
+    run(f"check {words}", code=130)
     assert robot.n_closed == 1
     assert EmergencyLatch(default_path()).reason == reason
 
 
-def test_a_signal_during_the_closing_waits_for_it(instead: Callable[[Robot], Robot]) -> None:
+def test_a_signal_during_the_closing_waits_for_it(instead: Instead, run: Run) -> None:
     robot = instead(Interrupting(0, signal.SIGTERM))
-    assert cli.main(["check", *PORT, "--yes"]) == 143
+    run(f"check --yes {PORT}", code=143)
     assert robot.n_closed == 1
 
 
-def test_a_bug_while_moving_stops_the_robot_and_keeps_its_traceback(instead: Callable[[Robot], Robot]) -> None:
+def test_a_bug_while_moving_stops_the_robot_and_keeps_its_traceback(instead: Instead, run: Run) -> None:
     class Buggy(Robot):
         def exchange(self, command: Floats) -> Frame:
             if np.any(command):
@@ -117,11 +115,11 @@ def test_a_bug_while_moving_stops_the_robot_and_keeps_its_traceback(instead: Cal
 
     robot = instead(Buggy())
     with pytest.raises(ZeroDivisionError):
-        cli.main(["check", *PORT, "--yes"])
+        run(f"check --yes {PORT}")
     assert robot.n_closed == 1
 
 
-def test_ctrl_c_ends_the_monitor_with_a_stop(instead: Callable[[Robot], Robot]) -> None:
+def test_ctrl_c_ends_the_monitor_with_a_stop(instead: Instead, run: Run) -> None:
     class Watched(Robot):
         def exchange(self, command: Floats) -> Frame:
             if len(self.requests) == 25:
@@ -129,38 +127,34 @@ def test_ctrl_c_ends_the_monitor_with_a_stop(instead: Callable[[Robot], Robot]) 
             return super().exchange(command)
 
     robot = instead(Watched())
-    assert cli.main(["monitor"]) == 130
+    run("monitor", code=130)
     assert robot.n_closed == 1
 
 
 # ---- stop ------------------------------------------------------------------------------------------------------------
 
 
-def test_stop_holds_until_it_is_cleared(capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["stop", "--reason", "smoke from motor 220"]) == 0
+def test_stop_holds_until_it_is_cleared(run: Run) -> None:
+    run("stop --reason", "smoke from motor 220")
     assert EmergencyLatch(default_path()).reason == "smoke from motor 220"
-    assert cli.main(["stop"]) == 0
+    run("stop")
     assert EmergencyLatch(default_path("second")).reason == ""
-    assert cli.main(["stop", "--robot", "second"]) == 0
-    assert "`horde-robot stop --clear --robot second` ends it" in capsys.readouterr().out
-    assert cli.main(["stop", "--clear"]) == 0
-    assert capsys.readouterr().out == "cleared; it was set: smoke from motor 220\n"
+    assert "`horde-robot stop --clear --robot second` ends it" in run("stop --robot second").out
+    assert run("stop --clear").out == "cleared; it was set: smoke from motor 220\n"
     assert EmergencyLatch(default_path()).reason == ""
     assert EmergencyLatch(default_path("second")).reason
-    assert cli.main(["stop", "--clear"]) == 0
-    assert capsys.readouterr().out == "no emergency stop was set\n"
+    assert run("stop --clear").out == "no emergency stop was set\n"
 
 
 @pytest.mark.usefixtures("_no_patience")
-def test_a_stop_whose_port_is_not_there_is_set_all_the_same(capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["stop", "--port", "/dev/none"]) == 1
-    assert "there is no port /dev/none" in capsys.readouterr().err
+def test_a_stop_whose_port_is_not_there_is_set_all_the_same(run: Run) -> None:
+    assert "there is no port /dev/none" in run("stop --port /dev/none", code=1).err
     assert EmergencyLatch(default_path()).reason
 
 
 @pytest.mark.usefixtures("_no_patience")
 def test_a_stop_that_cannot_be_written_is_sent_all_the_same(
-    terminal: Terminal, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    terminal: Terminal, monkeypatch: pytest.MonkeyPatch, run: Run
 ) -> None:
     robot_file.save(RobotFile("serial", terminal.path, "none"), robot_file.default_path())
 
@@ -168,22 +162,18 @@ def test_a_stop_that_cannot_be_written_is_sent_all_the_same(
         raise PermissionError(13, "Permission denied")
 
     monkeypatch.setattr("horde_env.hardware.latch.write_whole", refuse)
-    assert cli.main(["stop"]) == 1
+    assert "Permission denied" in run("stop", code=1).err
     assert terminal.hear(len(FILL) + 9) == FILL + encode_control(HALT)
-    assert "Permission denied" in capsys.readouterr().err
 
 
 @pytest.mark.usefixtures("_no_patience")
-def test_a_stop_to_a_given_port_is_sent_though_the_robots_file_cannot_be_read(
-    terminal: Terminal, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_stop_to_a_given_port_is_sent_though_the_robots_file_cannot_be_read(terminal: Terminal, run: Run) -> None:
     path = robot_file.default_path()
     path.parent.mkdir(parents=True)
     path.write_text("port = ")
-    assert cli.main(["stop"]) == 2, "neither a port nor a file"
-    assert cli.main(["stop", "--port", terminal.path, "--parity", "none"]) == 1
+    assert "is not valid TOML" in run("stop", code=2).err, "neither a port nor a file"
+    err = run(f"stop --parity none --port {terminal.path}", code=1).err
     assert terminal.hear(len(FILL) + 9) == FILL + encode_control(HALT)
-    err = capsys.readouterr().err
     assert "is not valid TOML" in err
     assert "the defaults of a critterbot were used for the stop" in err
     assert "nothing answers there" in err
@@ -205,7 +195,7 @@ def test_a_stop_is_sent_to_the_port_and_motors_and_wheels_are_looked_at(
     said: str,
     terminal: Terminal,
     monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    run: Run,
 ) -> None:
     """Velocity 0 brakes; duty 0, which stays, ends even the runaway of a robot that was left in WHEEL_VOLTAGE.
 
@@ -232,16 +222,15 @@ def test_a_stop_is_sent_to_the_port_and_motors_and_wheels_are_looked_at(
 
     robot = threading.Thread(target=answer)
     robot.start()
-    assert cli.main(["stop", "--port", terminal.path, "--parity", "none"]) == code
+    out, err = run(f"stop --parity none --port {terminal.path}", code=code)
     robot.join()
     stop = FILL + stand + stand + coast
     assert heard == stop + bool(code) * (encode_control(LEAVE) + WAKE + stop)
-    out, err = capsys.readouterr()
     assert said in (err if code else out)
 
 
 @pytest.mark.sim
-def test_a_stop_waits_until_the_wheels_of_a_runaway_have_rolled_out(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_stop_waits_until_the_wheels_of_a_runaway_have_rolled_out(run: Run) -> None:
     """Left with duties of 100, it drives on as fast as its controllers allow; then its wheels roll for a second."""
     with Emulator(seed=0) as robot:
         wake(robot.robot)
@@ -254,13 +243,12 @@ def test_a_stop_waits_until_the_wheels_of_a_runaway_have_rolled_out(capsys: pyte
             robot.advance(speak=False)
         assert abs(robot.robot.machine.body.motion.yaw_rate) > 4.0, "it does not stop by itself"
         robot.start()
-        code = cli.main(["stop", "--port", path, "--parity", "none"])
-        assert (code, abs(robot.robot.machine.body.motion.yaw_rate)) == (0, pytest.approx(0.0, abs=0.4))  # two units
-    assert "the robot answers, and its wheels are at rest" in capsys.readouterr().out
+        assert "the robot answers, and its wheels are at rest" in run(f"stop --parity none --port {path}").out
+        assert abs(robot.robot.machine.body.motion.yaw_rate) < 0.4, "two units"
 
 
 def test_a_stop_while_another_program_drives_is_told_by_that_program(
-    terminal: Terminal, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    terminal: Terminal, monkeypatch: pytest.MonkeyPatch, run: Run
 ) -> None:
     """It holds the port, so that nothing can be sent, but it sees the stop in its next step and says so."""
     latch = EmergencyLatch(default_path())
@@ -273,16 +261,13 @@ def test_a_stop_while_another_program_drives_is_told_by_that_program(
     driver = threading.Thread(target=step)
     with open_port(PortConfig(terminal.path, parity="none"), time.monotonic):
         driver.start()
-        assert cli.main(["stop", "--port", terminal.path, "--parity", "none"]) == 0
+        out, err = run(f"stop --parity none --port {terminal.path}")
         driver.join()
-        out, err = capsys.readouterr()
         assert f"process {os.getpid()}, which drives the robot, has stopped it and keeps it still" in out
         assert err == ""
-        assert cli.main(["stop", "--clear"]) == 0
-        capsys.readouterr()
+        run("stop --clear")
         monkeypatch.setattr(running, "PATIENCE_S", 0.1)
-        assert cli.main(["stop", "--port", terminal.path, "--parity", "none"]) == 1, "no program confirms the stop"
-    err = capsys.readouterr().err
+        err = run(f"stop --parity none --port {terminal.path}", code=1).err
     assert "nothing was sent to the robot" in err
     assert "is in use by another program" in err
     assert "No program has confirmed the emergency stop" in err
@@ -293,7 +278,7 @@ def test_a_stop_while_another_program_drives_is_told_by_that_program(
 
 @pytest.mark.parametrize(("signum", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_an_emulated_robot_is_played_until_a_signal(
-    signum: int, code: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    signum: int, code: int, monkeypatch: pytest.MonkeyPatch, run: Run
 ) -> None:
     asked: dict[str, Any] = {}
 
@@ -305,8 +290,8 @@ def test_an_emulated_robot_is_played_until_a_signal(
         return {"loss": 3, "flip": 0}
 
     monkeypatch.setattr("horde_env.commands.serving.serve", serve)
-    assert cli.main(["emulate", "--drops", "--faults", "loss=1", "--speed", "2", "--seed", "5"]) == code
-    assert capsys.readouterr().out == "serial   /dev/pts/7\nfaults: loss 3\n"
+    out = run("emulate --drops --faults loss=1 --speed 2 --seed 5", code=code).out
+    assert out == "serial   /dev/pts/7\nfaults: loss 3\n"
     assert (asked["tcp"], asked["drops"], asked["faults"]) == (None, "", "loss=1")
     assert (asked["speed"], asked["seed"], asked["battery_scale"]) == (2.0, 5, 1.0)
 
@@ -317,17 +302,15 @@ def test_an_emulated_robot_is_played_until_a_signal(
 def test_a_signal_stops_the_wheels_behind_a_real_port(signum: int, code: int) -> None:
     """In real time: a process that drives over a pseudo terminal receives a signal in its first drive."""
     with Emulator(seed=0) as robot:
-        words = ["check", "--backend", "serial", "--port", robot.open_pty(), "--parity", "none", "--yes"]
+        words = ["check", "--backend", "serial", "--port", robot.open_pty(), "--parity=none", "--yes"]
         robot.start()
         with process_of(words) as process:
-            assert process.stdout is not None
             while "forward" not in process.stdout.readline():  # which is printed after the first drive
                 pass
             until(lambda: speed_of(robot) > 0.1)  # in the second drive
             process.send_signal(signum)
             assert process.wait(timeout=30) == code
             until(lambda: speed_of(robot) < 0.02)
-            assert process.stderr is not None
             assert "a stop was sent to the robot" in process.stderr.read()
 
 

@@ -8,8 +8,6 @@ import gymnasium
 import numpy as np
 import pytest
 
-from horde_env.backend import State
-
 pytestmark = pytest.mark.sim
 
 
@@ -32,43 +30,30 @@ def actions(n: int, seed: int = 0) -> np.ndarray:
     return np.repeat(rng.integers(5, size=n // 8 + 1), 8)[:n]
 
 
-@pytest.fixture(scope="module")
-def saved() -> tuple[list[Any], dict[int, State], dict[int, int]]:
-    """A life of 800 steps: its outputs, its states at some steps, and ticks since it last had no contact."""
-    env, seen, states, pushed = make(), [], {}, {}
-    env.reset(seed=3)
-    acts = actions(900)
-    for k in range(800):
-        if k % 41 == 0:
-            states[k] = env.unwrapped.save_state()  # type: ignore[attr-defined]
-            pushed[k] = len(states[k]["body/machine/body/forces"])
-        seen += lived(env, acts[k : k + 1])
-    env.close()
-    return seen, states, pushed
-
-
-def test_a_life_restored_at_any_step_has_the_same_bits(
-    saved: tuple[list[Any], dict[int, State], dict[int, int]],
-) -> None:
+def test_a_life_restored_at_any_step_has_the_same_bits() -> None:
     """Also in the middle of a contact, of which PyBullet's own state is incomplete."""
-    seen, states, pushed = saved
-    assert any(pushed.values()), "no state was saved in a contact"
-    assert not all(pushed.values())
-    env = make()
-    env.reset(seed=99)
-    for k, state in [(k, state) for k, state in states.items() if k < 640]:
-        env.unwrapped.restore_state(state)  # type: ignore[attr-defined]
-        assert lived(env, actions(900)[k : k + 150]) == seen[k : k + 150], k
-    env.close()
+    env, other, acts = make(), make(), actions(800)
+    seen, states = [], {}
+    env.reset(seed=3)
+    for k in range(800):
+        if k % 41 == 0 and k < 650:
+            states[k] = env.unwrapped.save_state()
+        seen += lived(env, acts[k : k + 1])
+    pushed = {len(state["body/machine/body/forces"]) > 0 for state in states.values()}
+    assert pushed == {True, False}, "states are saved in contacts and outside of them"
+    other.reset(seed=99)
+    for k, state in states.items():
+        other.unwrapped.restore_state(state)
+        assert lived(other, acts[k : k + 150]) == seen[k : k + 150], k
 
 
 def test_the_centring_drive_and_the_draws_of_a_reset_are_the_same_too() -> None:
     env, other = make(), make()
     env.reset(seed=1)
     lived(env, actions(60))
-    state = env.unwrapped.save_state()  # type: ignore[attr-defined]
+    state = env.unwrapped.save_state()
     other.reset(seed=2)
-    other.unwrapped.restore_state(state)  # type: ignore[attr-defined]
+    other.unwrapped.restore_state(state)
     for options in ({"manoeuvre": "centre"}, None):
         first, second = env.reset(options=options), other.reset(options=options)
         assert first[0].tobytes() == second[0].tobytes()
@@ -76,16 +61,21 @@ def test_the_centring_drive_and_the_draws_of_a_reset_are_the_same_too() -> None:
         assert lived(env, actions(60, 5)) == lived(other, actions(60, 5))
 
 
-def test_a_battery_and_a_moving_lamp_are_restored() -> None:
-    names = [lamp.name for lamp in make().unwrapped.pen.lamps]  # type: ignore[attr-defined]
-    settings = {"battery_scale": 0.001, "lamp_moves": ((4.0, names[0], (1.0, 1.0, 0.5)),)}
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"battery_scale": 0.001, "lamp_moves": ((4.0, "lamp", (1.0, 1.0, 0.5)),)},
+        {"physics": "planar", "friction_changes": ((4.0, "clockwise", 3.0),)},
+    ],
+)
+def test_a_battery_a_moving_lamp_and_friction_are_restored(settings: dict[str, Any]) -> None:
     env, other = make(**settings), make(**settings)
     env.reset(seed=1)
     for n in (30, 30, 200):
         lived(env, actions(n))
-        state = env.unwrapped.save_state()  # type: ignore[attr-defined]
+        state = env.unwrapped.save_state()
         other.reset(seed=2)
-        other.unwrapped.restore_state(state)  # type: ignore[attr-defined]
+        other.unwrapped.restore_state(state)
         assert lived(env, actions(40, n)) == lived(other, actions(40, n))
 
 
@@ -93,5 +83,5 @@ def test_a_body_that_cannot_be_saved_refuses() -> None:
     env = gymnasium.make("horde_env:CritterbotReplay-v0", log=__file__, disable_env_checker=True)
     assert not env.unwrapped.metadata["restorable"]
     with pytest.raises(ValueError, match="RecordedLife cannot be saved"):
-        env.unwrapped.save_state()  # type: ignore[attr-defined]
+        env.unwrapped.save_state()
     assert make().unwrapped.metadata["restorable"]

@@ -130,11 +130,6 @@ def test_an_invalid_argument_is_named(error: type[Exception], match: str, argume
         many(**arguments)
 
 
-def test_another_engine_is_refused() -> None:
-    with pytest.raises(ValueError, match="physics"):
-        gym.make_vec(PEN, num_envs=2, vectorization_mode="vector_entry_point", physics="bullet")
-
-
 @pytest.mark.parametrize(
     ("action_type", "actions"),
     [

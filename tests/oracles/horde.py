@@ -51,7 +51,6 @@ class DenseHorde:
 
     def learn(self, action: int, b: float, observation: Floats, tiles: Tiles, *, terminated: bool = False) -> Floats:
         """Learn from one transition."""
-        assert self._held is not None
         before, observation, tiles = self._held, observation.copy(), tiles.copy()
         phi = self._phi(tiles)
 

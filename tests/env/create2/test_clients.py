@@ -69,8 +69,6 @@ def test_pycreate2_drives_a_square_and_reads_all_sensors(robot: CreateEmulator) 
 def watchdog() -> ModuleType:
     path = ROOT / "examples" / "microcontroller" / "create2_watchdog.py"
     spec = importlib.util.spec_from_file_location("create2_watchdog", path)
-    assert spec is not None
-    assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module

@@ -11,12 +11,18 @@ import numpy as np
 import pytest
 
 from horde_agent.runs.config import BadInput, LearnConfig, resolve
-from horde_env.cli import main
+from horde_env.commands.check import Check
+from horde_env.env import PenEnv
 from horde_env.hardware import robot_file
+from horde_env.hardware.checks import Line
+from horde_env.robot import create2
 from horde_env.robots.create2.emulator.emulator import CreateEmulator
+from horde_env.robots.create2.simulator.backend import SimulatedCreate
 from horde_env.robots.create2.simulator.world import RADIUS_M
-from horde_env.robots.create2.wire import PASSIVE
+from horde_env.robots.create2.stream import FrameParser
+from horde_env.robots.create2.wire import PASSIVE, Sensors
 from horde_env.robots.critterbot.emulator.emulator import Emulator
+from tests.env.healthy import Run
 
 pytestmark = pytest.mark.usefixtures("own_folders")
 
@@ -30,20 +36,22 @@ def robot() -> Iterator[tuple[CreateEmulator, str]]:
         yield emulator, url
 
 
-def test_a_healthy_robot_passes_its_check_in_the_simulator(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["check", "--robot", "create2", "--yes", "--seed", "1"]) == 0
-    said = capsys.readouterr().out
+def test_a_healthy_robot_passes_its_check_in_the_simulator(run: Run) -> None:
+    said = run("check --robot create2 --yes --seed 1").out
     assert "at rest within" in said
     assert "FAIL" not in said
 
 
-def test_swapped_encoders_are_found_kept_and_put_right(capsys: pytest.CaptureFixture[str]) -> None:
+def checked(body: SimulatedCreate, may_move: str = "", **rest: bool) -> tuple[Check, list[Line]]:
+    """Return a finished check of a body, and its lines."""
+    with PenEnv(body, spec=create2()) as env:
+        env.reset(seed=1, options={"manoeuvre": "stay"})
+        check = Check(env, lambda: may_move, **rest)
+        return check, list(check.lines())
+
+
+def test_swapped_encoders_are_found_kept_and_put_right() -> None:
     """A turn shows each wheel's speed in the other's place; the kept file swaps them back."""
-    from horde_env.commands.check import Check
-    from horde_env.env import PenEnv
-    from horde_env.robot import create2
-    from horde_env.robots.create2.simulator.backend import SimulatedCreate
-    from horde_env.robots.create2.stream import FrameParser
 
     class Swapped(SimulatedCreate):
         def exchange(self, command):
@@ -52,51 +60,40 @@ def test_swapped_encoders_are_found_kept_and_put_right(capsys: pytest.CaptureFix
             frame.values[self.spec.index("rotational_velocity")] *= -1.0
             return frame
 
-    env = PenEnv(Swapped(), spec=create2())
-    env.reset(seed=1, options={"manoeuvre": "stay"})
-    check = Check(env, lambda: "")
-    lines = list(check.lines())
-    env.close()
+    check, lines = checked(Swapped())
     assert check.is_swapped
     assert any("encoder are swapped" in line.text for line in lines)
     path = robot_file.default_path("create2")
     robot_file.save(robot_file.RobotFile("serial", "/dev/ttyUSB0", "none", swapped_encoders=True), path)
     assert robot_file.known("create2").swapped_encoders
     right, wrong = FrameParser(swapped_encoders=True), FrameParser()
-    from horde_env.robots.create2.wire import Sensors
-
     sent = [Sensors(encoder_left=0), Sensors(encoder_left=9)]
     assert [right.follow(s).raw[5] for s in sent][-1] == [wrong.follow(s).raw[4] for s in sent][-1] == 54.0
 
 
 @pytest.mark.hardware
-def test_monitor_and_stop_speak_to_a_real_port(
-    robot: tuple[CreateEmulator, str], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_monitor_and_stop_speak_to_a_real_port(robot: tuple[CreateEmulator, str], run: Run) -> None:
     """Through the guardian; at the end the robot is in Passive, at rest."""
     emulator, url = robot
-    assert main(["monitor", "--once", "--robot", "create2", "--backend", "serial", "--port", url]) == 0
-    assert "packets/s" in capsys.readouterr().out
+    assert "packets/s" in run(f"monitor --once --robot create2 --backend serial --port {url}").out
     emulator.robot.receive(bytes.fromhex("80 83 91 00 b2 ff 4e"))
     time.sleep(0.2)
     assert emulator.robot.is_driven
-    assert main(["stop", "--robot", "create2", "--port", url]) == 0
-    assert "its wheels are at rest" in capsys.readouterr().out
+    assert "its wheels are at rest" in run(f"stop --robot create2 --port {url}").out
     assert emulator.robot.mode == PASSIVE
-    assert main(["stop", "--robot", "create2", "--clear"]) == 0
+    run("stop --robot create2 --clear")
 
 
 @pytest.mark.hardware
 def test_a_stop_is_that_of_the_kind_in_a_robots_file_that_is_invalid_otherwise(
-    robot: tuple[CreateEmulator, str], capsys: pytest.CaptureFixture[str]
+    robot: tuple[CreateEmulator, str], run: Run
 ) -> None:
     emulator, url = robot
     path = robot_file.default_path("mine")
     path.parent.mkdir(parents=True)
     path.write_text('kind = "create2"\nbaudrate = fast\n')
     emulator.robot.receive(bytes.fromhex("80 83 91 00 b2 ff 4e"))
-    assert main(["stop", "--robot", "mine", "--port", url]) == 0
-    said = capsys.readouterr()
+    said = run(f"stop --robot mine --port {url}")
     assert "its wheels are at rest" in said.out
     assert "is not valid TOML" in said.err
     assert "the defaults of a create2 were used" in said.err
@@ -119,7 +116,7 @@ def test_the_real_robots_environment_drives_through_its_guardian(robot: tuple[Cr
 @pytest.mark.hardware
 @pytest.mark.parametrize("state", ["asleep", "on its dock", "no port"])
 def test_what_is_wrong_with_a_robot_is_one_sentence_and_exit_code_2(
-    state: str, robot: tuple[CreateEmulator, str], capsys: pytest.CaptureFixture[str]
+    state: str, robot: tuple[CreateEmulator, str], run: Run
 ) -> None:
     emulator, url = robot
     machine = emulator.robot.machine
@@ -131,31 +128,27 @@ def test_what_is_wrong_with_a_robot_is_one_sentence_and_exit_code_2(
         emulator.robot.receive(bytes.fromhex("80 83"))
     else:
         url = "/dev/there-is-none"
-    code = main(["monitor", "--once", "--robot", "create2", "--backend", "serial", "--port", url])
-    said = capsys.readouterr().err
-    assert code == 2
+    said = run(f"monitor --once --robot create2 --backend serial --port {url}", code=2).err
     expected = {"asleep": "press its Clean button", "on its dock": "Put it on the floor", "no port": "there is no port"}
     assert expected[state] in said
     assert machine.is_charging == (state == "on its dock")  # START and no more was sent
 
 
 @pytest.mark.hardware
-def test_another_robot_at_the_port_is_told_by_its_bytes(capsys: pytest.CaptureFixture[str]) -> None:
+def test_another_robot_at_the_port_is_told_by_its_bytes(run: Run) -> None:
     """A Critterbot sends 100 packets a second, none of them a frame."""
     with Emulator(seed=0) as critterbot:
         critterbot.robot.in_mi = True
         url = critterbot.open_pty()
         critterbot.start()
-        assert main(["monitor", "--once", "--robot", "create2", "--backend", "serial", "--port", url]) == 2
-    assert "bytes came from" in (said := capsys.readouterr().err)
+        said = run(f"monitor --once --robot create2 --backend serial --port {url}", code=2).err
+    assert "bytes came from" in said
     assert "or not this robot?" in said
 
 
-def test_what_a_create_2_has_not_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["check", "--robot", "create2", "--backend", "drops", "--port", "x"]) == 2
-    assert "has no backend 'drops'" in capsys.readouterr().err
-    assert main(["check", "--robot", "create2", "--backend", "serial", "--port", "x", "--parity", "odd"]) == 2
-    assert "no --parity" in capsys.readouterr().err
+def test_what_a_create_2_has_not_is_refused(run: Run) -> None:
+    assert "has no backend 'drops'" in run("check --robot create2 --backend drops --port x", code=2).err
+    assert "no --parity" in run("check --robot create2 --backend serial --port x --parity odd", code=2).err
     with pytest.raises(BadInput, match="no backend 'replay': choose simulator, serial, emulated"):
         resolve(LearnConfig(robot="create2", backend="replay"))
     with pytest.raises(BadInput, match=r"unknown robot 'create3'.*did you mean 'create2'"):
@@ -174,10 +167,9 @@ def test_a_wrong_layout_is_refused_in_one_sentence(text: str, complaint: str, tm
 
 
 @pytest.mark.hardware
-def test_what_only_a_real_robot_can_tell_is_measured_and_kept(capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_only_a_real_robot_can_tell_is_measured_and_kept(run: Run) -> None:
     """Over the emulated one's bytes: its true speeds and currents, the noise of its floor, its modes, its zeros."""
-    words = ["check", "--robot", "create2", "--backend", "emulated", "--seed", "1", "--yes", "--measure", "--save"]
-    assert main(words) == 0, capsys.readouterr().out
+    run("check --robot create2 --backend emulated --seed 1 --yes --measure --save")
     measured = robot_file.known("create2").measured
     assert measured["wheel_velocity_left_in_forward"] == pytest.approx(0.189, rel=0.06)
     assert measured["wheel_velocity_right_in_reverse"] == pytest.approx(-0.189, rel=0.06)
@@ -190,14 +182,6 @@ def test_what_only_a_real_robot_can_tell_is_measured_and_kept(capsys: pytest.Cap
 
 
 def test_a_robot_that_is_not_moved_is_not_measured() -> None:
-    from horde_env.commands.check import Check
-    from horde_env.env import PenEnv
-    from horde_env.robot import create2
-    from horde_env.robots.create2.simulator.backend import SimulatedCreate
-
-    env = PenEnv(SimulatedCreate(physics="planar"), spec=create2())
-    env.reset(seed=1, options={"manoeuvre": "stay"})
-    check = Check(env, lambda: "not wanted", measures=True)
-    assert [line.verdict.value for line in check.lines()][-2:] == ["skip", "skip"]
+    check, lines = checked(SimulatedCreate(), "not wanted", measures=True)
+    assert [line.verdict.value for line in lines][-2:] == ["skip", "skip"]
     assert check.measured == {}
-    env.close()

@@ -104,7 +104,6 @@ def test_the_wheels_stop_within_0_6_s_of_every_loss_of_the_learner(victim: str) 
     with robot() as (emulator, url):
         life = subprocess.Popen([sys.executable, "-c", LIFE, url], stdout=subprocess.PIPE, text=True)
         try:
-            assert life.stdout is not None
             guardian = int(life.stdout.readline())
             firmware = emulator.robot
             wait_for(lambda: bool(firmware.is_driven), 5.0)
@@ -120,7 +119,6 @@ def test_the_wheels_stop_within_0_6_s_of_every_loss_of_the_learner(victim: str) 
         finally:
             life.kill()
             life.wait()
-            assert life.stdout is not None
             life.stdout.close()
         wait_for(lambda: not psutil.pid_exists(guardian) or _is_dead(guardian), 3.0)
 

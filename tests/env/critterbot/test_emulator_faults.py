@@ -142,7 +142,6 @@ def test_a_stuck_wheel_stands_under_current_and_the_robot_turns_less() -> None:
     cycles(it, faults, 99, MotorMode.WHEEL_SPACE, 15, 15, 15)
     stuck = decode_state(cycles(it, faults, 1, MotorMode.WHEEL_SPACE, 15, 15, 15))
     wheel = it.machine.stuck
-    assert wheel is not None
     assert stuck.raw[VELOCITY][wheel] == 0
     assert stuck.raw[SPEC.group("motor_current")][wheel] > 12
     gyro = SPEC.index("rotational_velocity")

@@ -112,29 +112,20 @@ def test_the_real_robot_is_never_suspected(shown: slice) -> None:
     assert n_still == 1
 
 
-def requests(kind: str, rng: np.random.Generator) -> Any:
-    """Yield actions: as the behaviour policy does, by turns, or always against a wall."""
-    k, action = 0, 4
-    while True:
-        if kind == "sticky" and rng.random() > 0.5:
-            action = int(rng.integers(5))
-        elif kind == "by turns":
-            action = k % 2
-        elif kind == "pressing":
-            action = 0
-        k += 1
-        yield action
+SOUND = {
+    "sticky": lambda k, last, rng: int(rng.integers(5)) if rng.random() > 0.5 else last,
+    "by turns": lambda k, last, rng: k % 2,
+    "pressing against a wall": lambda k, last, rng: 0,
+}
 
 
-@pytest.mark.parametrize(
-    ("body", "kind"),
-    [("simulator", "sticky"), ("simulator", "by turns"), ("simulator", "pressing"), ("serial", "by turns"),
-     ("drops", "pressing")],
-)  # fmt: skip
+@pytest.mark.parametrize(("body", "kind"), [*(("simulator", kind) for kind in SOUND), ("serial", "by turns")])
 def test_a_body_that_follows_commands_is_never_suspected(body: str, kind: str) -> None:
+    rng, action = np.random.default_rng(3), 4
     with _environment(body) as env:
         env.reset(seed=3)
-        for action, _ in zip(requests(kind, np.random.default_rng(3)), range(200), strict=False):
+        for k in range(200):
+            action = SOUND[kind](k, action, rng)
             assert env.step(action)[-1]["obeyed"] == 1
 
 

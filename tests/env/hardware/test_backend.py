@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -27,11 +29,25 @@ NO_CHARGING = Control(MotorMode.DISABLE_CHARGING)
 ASKED = drive(FORWARD, SPEC)
 
 
+Make = Callable[..., SerialBody]
+
+
 @pytest.fixture
-def body(robot: VirtualRobot) -> Iterator[SerialBody]:
-    body = serial_body(robot)
-    yield body
-    body.close()
+def make(robot: VirtualRobot) -> Iterator[Make]:
+    """Make bodies of the robot, which are closed in the end."""
+    with contextlib.ExitStack() as stack:
+        yield lambda **rest: stack.enter_context(contextlib.closing(serial_body(robot, **rest)))
+
+
+@pytest.fixture
+def unopened(make: Make) -> SerialBody:
+    return make()
+
+
+@pytest.fixture
+def body(unopened: SerialBody) -> SerialBody:
+    unopened.reset(RNG)
+    return unopened
 
 
 def life(body: SerialBody, n: int, command: Any = FORWARD) -> list[Frame]:
@@ -48,41 +64,38 @@ def marks(frames: list[Frame]) -> list[str]:
 
 def test_opening_stops_the_motors_twice_over_and_forbids_charging(robot: VirtualRobot, body: SerialBody) -> None:
     """Velocity 0, duty 0, velocity 0, then no charging, each in a separate cycle, without motion."""
-    body.reset(RNG)
-
     assert robot.controls() == [HALT, COAST, HALT, NO_CHARGING]
     times = [t for t, _ in robot.received]
     assert min(np.diff(times)) >= 0.01 - 1e-9
     assert robot.setpoints == (0, 0, 0)
 
 
-def test_a_half_packet_of_an_earlier_program_moves_nothing(robot: VirtualRobot, body: SerialBody) -> None:
+def test_a_half_packet_of_an_earlier_program_moves_nothing(robot: VirtualRobot, unopened: SerialBody) -> None:
     """Half a voltage packet was left: without the zeros our first header would be its velocities, DE AD BE."""
     robot.receive(bytes.fromhex("deadbeef 02"))
-    body.reset(RNG)
+    unopened.reset(RNG)
 
     assert all(speeds == (0, 0, 0) for _, speeds in robot.speeds)
     assert robot.controls()[0] == HALT  # which came in one cycle with what the zeros had completed
 
 
-def test_the_runaway_of_the_firmware_ends_with_the_opening(robot: VirtualRobot, body: SerialBody) -> None:
+def test_the_runaway_of_the_firmware_ends_with_the_opening(robot: VirtualRobot, unopened: SerialBody) -> None:
     """A voltage and then zeros: the firmware drives on for ever, past its own timeout."""
     robot.firmware.command(MotorMode.WHEEL_VOLTAGE, 30, 30, 30)
     robot.firmware.command(*HALT[:4])
     robot.sleep(2.0)
     assert robot.setpoints == (30, 30, 30)
 
-    body.reset(RNG)
+    unopened.reset(RNG)
 
     assert robot.setpoints == (0, 0, 0)
-    life(body, 3)
+    life(unopened, 3)
     assert max(map(abs, robot.setpoints)) > 5
-    life(body, 4, REST)
+    life(unopened, 4, REST)
     assert robot.setpoints == (0, 0, 0)
 
 
 def test_we_never_ask_for_a_voltage_other_than_zero(robot: VirtualRobot, body: SerialBody) -> None:
-    body.reset(RNG)
     for request in SPEC.requests:
         life(body, 3, request)
     body.close()
@@ -96,7 +109,6 @@ def test_a_reset_stops_a_moving_robot_waits_for_its_wheels_and_forbids_charging(
     robot: VirtualRobot, body: SerialBody
 ) -> None:
     """At once, not by the robot's own timeout half a second later; the same connection continues."""
-    body.reset(RNG)
     body.enable_charging(True)
     life(body, 5)
     assert robot.charging_enabled
@@ -119,7 +131,6 @@ def test_a_reset_stops_a_moving_robot_waits_for_its_wheels_and_forbids_charging(
 
 
 def test_a_command_leaves_at_once_and_the_frame_comes_at_the_deadline(robot: VirtualRobot, body: SerialBody) -> None:
-    body.reset(RNG)
     start, n = robot.now, len(robot.received)
     frames = life(body, 3)
 
@@ -133,7 +144,6 @@ def test_a_command_leaves_at_once_and_the_frame_comes_at_the_deadline(robot: Vir
 
 def test_a_frame_is_the_newest_packet_in_the_simulators_units(robot: VirtualRobot, body: SerialBody) -> None:
     """Golden bytes of the original firmware, through the port, scaled by the robot's own table."""
-    body.reset(RNG)
     frame = body.exchange(np.array([0.0, 0.22, -2.3]))
 
     for name, raw in GOLDEN_RAW.items():
@@ -145,7 +155,7 @@ def test_a_frame_is_the_newest_packet_in_the_simulators_units(robot: VirtualRobo
 
 
 def test_the_beacon_is_the_difference_of_two_neighbouring_packets_and_ir_light_their_mean(
-    robot: VirtualRobot, body: SerialBody
+    robot: VirtualRobot, unopened: SerialBody
 ) -> None:
     """20 and 120 by turns at sensor 2: mean 70, difference 100, whichever came last, and also across a damaged one."""
     ir_light, n = SPEC.group("ir_light"), 0
@@ -157,9 +167,9 @@ def test_the_beacon_is_the_difference_of_two_neighbouring_packets_and_ir_light_t
         robot.raw[ir_light][2] = 20.0 + 100.0 * (round(robot.now / 0.01) % 2)
         return packet[:30] + bytes([packet[30] ^ 4]) + packet[31:] if n == 19 else packet
 
-    body.reset(RNG)
+    unopened.reset(RNG)
     robot.spoil = blink
-    frames = life(body, 4)[1:]
+    frames = life(unopened, 4)[1:]
     assert [frame.crc_errors for frame in frames] == [1, 0, 0]
     assert frames[1].values[ir_light][2] == pytest.approx(70 / 255)
     expected = [0, 0, 100 / 255, 0, 0, 0, 0, 0]
@@ -167,7 +177,6 @@ def test_the_beacon_is_the_difference_of_two_neighbouring_packets_and_ir_light_t
 
 
 def test_one_bad_packet_is_counted_and_is_no_gap(robot: VirtualRobot, body: SerialBody) -> None:
-    body.reset(RNG)
     spoil_packets(robot, {13}, lambda packet: packet[:30] + bytes([packet[30] ^ 4]) + packet[31:])
     frames = life(body, 3)
 
@@ -190,7 +199,6 @@ def test_five_packets_that_are_missing_or_damaged_make_a_gap(
     robot: VirtualRobot, body: SerialBody, which: range, left: bytes, gap: bool
 ) -> None:
     """Missing ones show in the elapsed time alone, of which four are within the robot's own jitter."""
-    body.reset(RNG)
     spoil_packets(robot, which, lambda _: left)
     assert marks(life(body, 4)) == ["", "g" * gap, "", ""]
 
@@ -200,7 +208,6 @@ def test_a_step_that_lasted_too_long_is_a_gap_though_no_packet_is_missing(
     robot: VirtualRobot, body: SerialBody, late_s: float, gap: bool
 ) -> None:
     """Up to 50 ms the next step makes good; what is longer held its action for too long, or the robot has stopped."""
-    body.reset(RNG)
     assert marks(life(body, 2)) == ["", ""]
     robot.sleep(late_s)  # the host was busy between two steps
     assert marks(life(body, 3)) == ["g" * gap, "", ""]
@@ -208,7 +215,6 @@ def test_a_step_that_lasted_too_long_is_a_gap_though_no_packet_is_missing(
 
 def test_packets_that_come_late_and_together_are_not_lost(robot: VirtualRobot, body: SerialBody) -> None:
     """Fifteen held back for 0.15 s, then all at once, as on a machine that was busy: one stale frame and no gap."""
-    body.reset(RNG)
     held: list[bytes] = []
     start = robot.now
 
@@ -240,7 +246,6 @@ def spoil_packets(robot: VirtualRobot, which: Collection[int], change: Any) -> N
 
 def test_an_unplugged_robot_comes_back_as_a_gap(robot: VirtualRobot, body: SerialBody) -> None:
     """While disconnected, frames are stale and not applied, each at its deadline; then one gap, then as before."""
-    body.reset(RNG)
     life(body, 3)
     start, n = robot.now, len(robot.received)
     robot.unplug()
@@ -268,7 +273,6 @@ def test_an_unplugged_robot_comes_back_as_a_gap(robot: VirtualRobot, body: Seria
 
 def test_a_robot_that_falls_silent_is_stopped_and_woken(robot: VirtualRobot, body: SerialBody) -> None:
     """Its microcontroller was reset into the console: no packets, though the port is there."""
-    body.reset(RNG)
     life(body, 3)
     robot.awake = False
     robot.firmware.boot()
@@ -282,7 +286,6 @@ def test_a_robot_that_falls_silent_is_stopped_and_woken(robot: VirtualRobot, bod
 
 def test_one_frame_without_packets_is_no_loss_however_long_it_lasted(robot: VirtualRobot, body: SerialBody) -> None:
     """After a pause of this machine its packets are there, but not read yet: nothing is opened again for that."""
-    body.reset(RNG)
     life(body, 2)
     robot.silent = True
     robot.sleep(0.5)
@@ -293,7 +296,7 @@ def test_one_frame_without_packets_is_no_loss_however_long_it_lasted(robot: Virt
     assert body.stats.losses == 0
 
 
-def test_reconnection_is_tried_at_growing_intervals(robot: VirtualRobot) -> None:
+def test_reconnection_is_tried_at_growing_intervals(robot: VirtualRobot, make: Make) -> None:
     """0.1 s after the first attempt, then twice as long after each, 2 s at most; a try takes place within a step."""
     tried: list[float] = []
 
@@ -301,7 +304,7 @@ def test_reconnection_is_tried_at_growing_intervals(robot: VirtualRobot) -> None
         tried.append(robot.now)
         return robot.connect(url, **settings)
 
-    body = serial_body(robot, connect=connect)
+    body = make(connect=connect)
     body.reset(RNG)
     life(body, 2)
     robot.unplug()
@@ -311,8 +314,8 @@ def test_reconnection_is_tried_at_growing_intervals(robot: VirtualRobot) -> None
     assert np.diff(tried[1:9]).min() > 0.1
 
 
-def test_a_robot_that_stays_away_is_given_up_and_may_be_reset(robot: VirtualRobot) -> None:
-    body = serial_body(robot, link={"frame_timeout_s": 2.0})
+def test_a_robot_that_stays_away_is_given_up_and_may_be_reset(robot: VirtualRobot, make: Make) -> None:
+    body = make(link={"frame_timeout_s": 2.0})
     body.reset(RNG)
     life(body, 3)
     start = robot.now
@@ -333,14 +336,12 @@ def test_a_robot_that_stays_away_is_given_up_and_may_be_reset(robot: VirtualRobo
     robot.plug()
     assert not body.reset(RNG).stale
     assert marks(life(body, 2)) == ["", ""]
-    body.close()
 
 
 def test_a_robot_that_is_lost_in_the_middle_of_a_reset_is_refused_in_a_sentence(
     robot: VirtualRobot, body: SerialBody, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The link's own thread may lose it just after the wheels stood still: then there are no readings."""
-    body.reset(RNG)
     life(body, 3)
     with monkeypatch.context() as patch:
         patch.setattr(Link, "readings", lambda *_: ())
@@ -353,20 +354,16 @@ def test_a_robot_that_is_lost_in_the_middle_of_a_reset_is_refused_in_a_sentence(
 
 def test_closing_at_once_after_a_loss_leaves_no_port_open(robot: VirtualRobot, body: SerialBody) -> None:
     """The reconnection that would have closed it has not begun."""
-    body.reset(RNG)
     link = body._link
-    assert link is not None
     port = link._port
-    assert port is not None
     link.lose("a test")
     body.close()
     assert port.lost == "it was closed"
-    assert robot.end.port is not None
     assert not robot.end.port.is_open
 
 
-def test_attempts_are_bounded_too(robot: VirtualRobot) -> None:
-    body = serial_body(robot, link={"attempts": 3})
+def test_attempts_are_bounded_too(robot: VirtualRobot, make: Make) -> None:
+    body = make(link={"attempts": 3})
     body.reset(RNG)
     robot.unplug()
 
@@ -377,7 +374,6 @@ def test_attempts_are_bounded_too(robot: VirtualRobot) -> None:
 
 def hang(robot: VirtualRobot, body: SerialBody, seconds: float) -> None:
     """Call `tend` as the link's thread does, without commands."""
-    assert body._link is not None
     end = robot.now + seconds - 1e-9
     while robot.now < end:
         robot.sleep(0.01)
@@ -386,7 +382,6 @@ def hang(robot: VirtualRobot, body: SerialBody, seconds: float) -> None:
 
 def test_a_link_is_told_to_stop_before_it_is_given_up(robot: VirtualRobot, body: SerialBody) -> None:
     """Its packets have stopped, but it may receive: the stop is sent at once, not at the reconnection."""
-    body.reset(RNG)
     life(body, 3)
     robot.silent = True
     while not body.stats.losses:
@@ -404,10 +399,8 @@ def test_no_command_of_before_is_repeated_after_a_return(
     robot: VirtualRobot, body: SerialBody, asked_meanwhile: int
 ) -> None:
     """The program hangs while the link comes back, within the time for which a command is held: the robot stands."""
-    body.reset(RNG)
     life(body, 3)
     link = body._link
-    assert link is not None
     link.lose("a test")
     life(body, asked_meanwhile)
     n = len(robot.received)
@@ -423,7 +416,6 @@ def test_a_command_is_repeated_every_50_ms_and_no_longer_than_a_third_of_a_secon
     robot: VirtualRobot, body: SerialBody
 ) -> None:
     """The robot stops by itself after 0.5 s, and nine of ten commands may be lost before it does."""
-    body.reset(RNG)
     n = len(robot.received)
     body.exchange(FORWARD)
     hang(robot, body, 0.6)
@@ -435,7 +427,6 @@ def test_a_command_is_repeated_every_50_ms_and_no_longer_than_a_third_of_a_secon
 
 def test_a_lapse_of_the_keep_alive_is_told(robot: VirtualRobot, body: SerialBody) -> None:
     """The program hung for half a second: the robot was stopped meanwhile, so the step it then ends was not done."""
-    body.reset(RNG)
     life(body, 2)
     hang(robot, body, 0.5)
     frames = life(body, 3)
@@ -443,17 +434,16 @@ def test_a_lapse_of_the_keep_alive_is_told(robot: VirtualRobot, body: SerialBody
     assert frames[0].gap
 
 
-def test_the_supervisor_sees_every_new_frame_once_and_no_old_one(robot: VirtualRobot) -> None:
+def test_the_supervisor_sees_every_new_frame_once_and_no_old_one(robot: VirtualRobot, make: Make) -> None:
     """A stale frame has no information on the present, so it must not end a condition by its time."""
     judged: list[float] = []
 
-    class Witness:
-        def judge(self, values: Any, charge_state: int, t: float) -> str:
-            judged.append(t)
-            return ""
+    def judge(values: Any, charge_state: int, t: float) -> str:
+        judged.append(t)
+        return ""
 
-    body = serial_body(robot)
-    body.supervisor = Witness()
+    body = make()
+    body.supervisor = SimpleNamespace(judge=judge)
     body.reset(RNG)
     life(body, 2)
     robot.silent = True
@@ -463,14 +453,12 @@ def test_the_supervisor_sees_every_new_frame_once_and_no_old_one(robot: VirtualR
     assert marks(frames) == ["s", "s", "g", ""]
     assert judged == pytest.approx([0.0, 0.1, 0.2, 0.5, 0.6])
     assert body.stats.losses == 0, "a short silence keeps the connection"
-    body.close()
 
 
 # ---- safety ----------------------------------------------------------------------------------------------------------
 
 
 def test_heat_pauses_a_life_and_coolness_resumes_it(robot: VirtualRobot, body: SerialBody) -> None:
-    body.reset(RNG)
     robot.sleep(1.1)  # the firmware looks at heat after its first second
     assert marks(life(body, 2)) == ["g", ""]  # which was a long step
     robot.raw[SPEC.group("motor_temperature")] = 60
@@ -488,7 +476,6 @@ def test_heat_pauses_a_life_and_coolness_resumes_it(robot: VirtualRobot, body: S
 
 
 def test_a_robot_that_charges_is_not_driven(robot: VirtualRobot, body: SerialBody) -> None:
-    body.reset(RNG)
     robot.charge_state = 2
     assert marks(life(body, 2)) == ["n", "n"]
     assert robot.controls()[-1] == HALT
@@ -496,64 +483,59 @@ def test_a_robot_that_charges_is_not_driven(robot: VirtualRobot, body: SerialBod
     assert marks(life(body, 10))[-1] == ""
 
 
-def test_a_robot_that_is_let_go_within_a_step_has_not_done_that_step(robot: VirtualRobot) -> None:
+def test_a_robot_that_is_let_go_within_a_step_has_not_done_that_step(robot: VirtualRobot, make: Make) -> None:
     """Without a supervisor; the charger held it for the first half of the step."""
-
-    class Trusting:
-        def judge(self, values: Any, charge_state: int, t: float) -> str:
-            return ""
-
-    body = serial_body(robot)
-    body.supervisor = Trusting()
+    body = make()
+    body.supervisor = SimpleNamespace(judge=lambda *_: "")
     body.reset(RNG)
     robot.charge_state = 2
     assert marks(life(body, 2)) == ["n", "n"]
     robot.charge_state = 0
     assert marks(life(body, 2)) == ["n", ""]
-    body.close()
 
 
-def test_a_reset_in_which_the_robot_must_not_move_says_so_and_stops_it(robot: VirtualRobot, body: SerialBody) -> None:
+def test_a_reset_in_which_the_robot_must_not_move_says_so_and_stops_it(
+    robot: VirtualRobot, unopened: SerialBody
+) -> None:
     """A bus of 12.0 V stops it by the supervisor's rule, not the robot's."""
     robot.raw[SPEC.index("bus_voltage")] = 120
-    assert not body.reset(RNG).applied
-    assert "bus voltage 12.0 V is below 12.5 V" in body.reason
+    assert not unopened.reset(RNG).applied
+    assert "bus voltage 12.0 V is below 12.5 V" in unopened.reason
     n = len(robot.received)
-    assert marks(life(body, 2)) == ["n", "n"]
+    assert marks(life(unopened, 2)) == ["n", "n"]
     assert ASKED not in robot.controls()[n:]
 
 
 def test_after_an_interrupted_reset_no_command_is_sent(
-    robot: VirtualRobot, body: SerialBody, monkeypatch: pytest.MonkeyPatch
+    robot: VirtualRobot, unopened: SerialBody, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Ctrl-C while it waits for the wheels: the link is open, and there is no frame yet."""
     with monkeypatch.context() as patch:
-        patch.setattr(body, "is_at_rest", _interrupted)
+        patch.setattr(unopened, "is_at_rest", _interrupted)
         with pytest.raises(KeyboardInterrupt):
-            body.reset(RNG)
+            unopened.reset(RNG)
     n = len(robot.received)
     with pytest.raises(BackendUnavailable, match=r"the reset was interrupted: call reset\(\) first"):
-        body.exchange(FORWARD)
-    hang(robot, body, 0.1)
+        unopened.exchange(FORWARD)
+    hang(robot, unopened, 0.1)
     assert {control for _, control in robot.received[n:]} <= {HALT, COAST}
-    assert marks([body.reset(RNG), *life(body, 2)]) == ["g", "", ""]
+    assert marks([unopened.reset(RNG), *life(unopened, 2)]) == ["g", "", ""]
 
 
 def _interrupted(_: Any) -> bool:
     raise KeyboardInterrupt
 
 
-def test_an_emergency_stop_holds_until_it_is_cleared(robot: VirtualRobot, tmp_path: Path) -> None:
+def test_an_emergency_stop_holds_until_it_is_cleared(robot: VirtualRobot, make: Make, tmp_path: Path) -> None:
     """A reset under it stops the motors and closes the port before it raises."""
     latch = EmergencyLatch(tmp_path / "stop")
-    body = serial_body(robot, latch=latch)
+    body = make(latch=latch)
     body.reset(RNG)
     life(body, 3)
     n = len(robot.received)
     latch.set("a hand in the pen")
     with pytest.raises(EmergencyStop, match="a hand in the pen"):
         body.reset(RNG)
-    assert robot.end.port is not None
     assert not robot.end.port.is_open
     robot.sleep(0.1)
     assert robot.controls()[n:] == [HALT, HALT, COAST]
@@ -566,17 +548,16 @@ def test_an_emergency_stop_holds_until_it_is_cleared(robot: VirtualRobot, tmp_pa
     assert body.reason == "the emergency stop is set: a hand in the pen"
     assert robot.setpoints == (0, 0, 0)
     assert latch.answered_by == f"process {os.getpid()}"
-    body.close()
 
 
 def test_a_stop_is_answered_once_and_by_nobody_whose_stop_did_not_leave(
-    robot: VirtualRobot, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    robot: VirtualRobot, make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Writing takes time, and without a link nothing was stopped."""
     answers: list[float] = []
     monkeypatch.setattr(EmergencyLatch, "answer", lambda _: answers.append(robot.now))
     latch = EmergencyLatch(tmp_path / "stop")
-    body = serial_body(robot, latch=latch)
+    body = make(latch=latch)
     body.reset(RNG)
     life(body, 2)
     assert answers == []
@@ -591,16 +572,15 @@ def test_a_stop_is_answered_once_and_by_nobody_whose_stop_did_not_leave(
     latch.set("a hand in the pen")
     life(body, 2)
     assert len(answers) == 2
-    body.close()
 
 
 @pytest.mark.parametrize("has_latch", [True, False])
 def test_an_emergency_stop_stops_at_once_and_lasts_if_there_is_a_latch(
-    robot: VirtualRobot, tmp_path: Path, has_latch: bool
+    robot: VirtualRobot, make: Make, tmp_path: Path, has_latch: bool
 ) -> None:
     """The return value says whether the stop lasts."""
     latch = EmergencyLatch(tmp_path / "stop")
-    body = serial_body(robot, latch=latch if has_latch else None)
+    body = make(latch=latch if has_latch else None)
     body.reset(RNG)
     life(body, 3)
     assert body.emergency_stop("smoke") is has_latch
@@ -608,22 +588,19 @@ def test_an_emergency_stop_stops_at_once_and_lasts_if_there_is_a_latch(
     assert robot.controls()[-1] == HALT
     assert latch.reason == "smoke" * has_latch
     assert not has_latch or marks(life(body, 2)) == ["n", "n"]
-    body.close()
 
 
-def test_a_channel_that_runs_the_wrong_way_is_put_right_by_the_robots_signs(robot: VirtualRobot) -> None:
-    body, gyro = serial_body(robot, signs={"rotational_velocity": -1}), critterbot().index("rotational_velocity")
+def test_a_channel_that_runs_the_wrong_way_is_put_right_by_the_robots_signs(robot: VirtualRobot, make: Make) -> None:
+    body, gyro = make(signs={"rotational_velocity": -1}), critterbot().index("rotational_velocity")
     body.reset(RNG)
     frame = life(body, 2)[-1]
     plain = critterbot().to_si(body._link.readings()[-1].state.raw)  # type: ignore[union-attr]
     assert frame.values[gyro] == -plain[gyro] != 0.0
     assert frame.values[gyro + 1 :][:5].tolist() == plain[gyro + 1 :][:5].tolist()
-    body.close()
 
 
 def test_charging_is_asked_for_until_the_robot_agrees(robot: VirtualRobot, body: SerialBody) -> None:
     """A control packet has no reply, and this one is lost three times; the deadlines are kept."""
-    body.reset(RNG)
     body.enable_charging(True)
     asked = Control(MotorMode.ENABLE_CHARGING)
     lost, act = [], robot._obey
@@ -653,7 +630,6 @@ def test_closing_says_stop_and_does_so_once(
     robot: VirtualRobot, body: SerialBody, command: Any, coast_s: float
 ) -> None:
     """Duty 0 comes when the ramp is over; a robot that stands needs no time for one."""
-    body.reset(RNG)
     life(body, 5, command)
     start = robot.now
     body.close()
@@ -667,7 +643,6 @@ def test_closing_says_stop_and_does_so_once(
 
 
 def test_a_refused_command_sends_nothing(robot: VirtualRobot, body: SerialBody) -> None:
-    body.reset(RNG)
     robot.sleep(0.05)
     n = len(robot.received)
     with pytest.raises(ValueError, match="three finite numbers"):
@@ -676,7 +651,7 @@ def test_a_refused_command_sends_nothing(robot: VirtualRobot, body: SerialBody) 
     assert len(robot.received) == n
 
 
-def test_an_interrupted_write_is_completed_before_the_next_command(robot: VirtualRobot) -> None:
+def test_an_interrupted_write_is_completed_before_the_next_command(robot: VirtualRobot, make: Make) -> None:
     """Ctrl-C after 6 of 9 bytes: DE AD BE would be velocities -34, -83 and an LED mode; zeros complete it instead."""
     torn: list[bytes] = []
 
@@ -694,7 +669,7 @@ def test_an_interrupted_write_is_completed_before_the_next_command(robot: Virtua
         port.write = cut
         return port
 
-    body = serial_body(robot, connect=connect)
+    body = make(connect=connect)
     body.reset(RNG)
     with pytest.raises(KeyboardInterrupt):
         body.exchange(FORWARD)

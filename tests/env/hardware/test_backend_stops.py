@@ -130,7 +130,6 @@ def test_a_program_that_is_gone_leaves_a_robot_at_rest(robot: VirtualRobot, how:
     arguments = [sys.executable, "-c", SCRIPT, robot.url, how]
     with subprocess.Popen(arguments, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as program:
         if how.startswith("SIG"):
-            assert program.stdout is not None
             assert program.stdout.readline() == b"driving\n"
             program.send_signal(signal.Signals[how])
         errors = program.communicate(timeout=LIMIT_S)[1].decode()

@@ -1,20 +1,32 @@
-"""The port over loop://, a pseudo terminal and a socket."""
+"""The port over loop://, a pseudo terminal and a socket; what it does wrong, and the sentence that says so."""
 
 from __future__ import annotations
 
+import errno
+import re
 import socket
+import termios
+import threading
+from functools import partial
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import serial
 
-from horde_env.errors import PortLost
+from horde_env.errors import BackendUnavailable, PortLost
+from horde_env.hardware import port
 from horde_env.hardware.port import serial_for_url
+from horde_env.hardware.settings import LinkSettings, PortConfig
+from horde_env.hardware.stream import Counts
+from horde_env.robots.create2 import body as create2
+from horde_env.robots.critterbot import body as critterbot
 from horde_env.robots.critterbot.body import start_packets
 from horde_env.robots.critterbot.emulator.console import Receiver
 from horde_env.robots.critterbot.wire import STOP, Control, encode_control
 from tests.env.hardware.packets import GOLDEN, SPEC, packet_of
-from tests.env.hardware.peers import Terminal, Ticks, await_reading, config, open_port, until
+from tests.env.hardware.peers import LIMIT_S, Terminal, Ticks, await_reading, config, open_port, until
 
 pytestmark = pytest.mark.hardware
 
@@ -135,3 +147,257 @@ def test_a_drop_cut_short_loses_the_port_for_nothing_completes_it() -> None:
 
 def _interrupted(data: bytes) -> None:
     raise KeyboardInterrupt
+
+
+# ---- ports that cannot be opened -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("url", "sentence"),
+    [
+        ("/dev/ttyNone7", r"there is no port /dev/ttyNone7\. This machine has .+\."),
+        ("127.0.0.1:2330", r"there is no device 127"),
+        ("/", "/ is not a serial port"),
+        ("/dev/null", "/dev/null is not a serial port"),
+        ("socket://127.0.0.1", "has no port: write socket://HOST:PORT"),
+        ("socket://127.0.0.1:", "has no port: write socket://HOST:PORT"),
+        ("rfc2217://robot", "has no port: write rfc2217://HOST:PORT"),
+        ("socket://:2330", "has no host: write socket://HOST:PORT"),
+        ("socket://127.0.0.1:x", "the port must be a number from 1 to 65535, not x"),
+        ("socket://127.0.0.1:99999", "the port must be a number from 1 to 65535, not 99999"),
+        ("socket://127.0.0.1:0", "the port must be a number from 1 to 65535, not 0"),
+        ("socket://127.0.0.1:-1", "the port must be a number from 1 to 65535, not -1"),
+        ("socket://::1:2330", r"invalid address .*: write socket://HOST:PORT, with brackets .* as in \[::1\]:2330"),
+        ("socket://127.0.0.1:1", "socket://127.0.0.1:1 cannot be opened: .*Connection refused"),
+        ("gopher://robot", "gopher://robot cannot be opened: .*'gopher' not known"),
+    ],
+)
+def test_a_port_that_cannot_be_opened_says_why(url: str, sentence: str) -> None:
+    with pytest.raises(BackendUnavailable, match=sentence):
+        open_port(config(url), Ticks())
+
+
+@pytest.mark.parametrize(
+    ("group", "mode", "helps"),
+    [
+        ("dialout", 0o660, True),
+        ("dialout", 0o600, False),
+        ("dialout", 0o640, False),
+        ("root", 0o660, False),
+    ],
+)
+def test_no_permission_advises_a_group_only_where_that_helps_and_gives_no_more(
+    group: str, mode: int, helps: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """/dev/ttyS0 of a bare machine belongs to root; a member of that group, or of disk, may do anything."""
+    device = tmp_path / "ttyS0"
+    device.touch()
+    device.chmod(mode)
+    monkeypatch.setattr(port, "_name_of", lambda _: group)
+
+    def refuse(*_: object, **__: object) -> None:
+        raise serial.SerialException(errno.EACCES, f"could not open port {device}: [Errno 13] Permission denied")
+
+    with pytest.raises(BackendUnavailable, match=f"belongs to the group {group}") as refusal:
+        open_port(config(str(device)), Ticks(), connect=refuse)
+    assert (f"`sudo usermod -aG {group} $USER`" in str(refusal.value)) is helps
+    assert ("usermod" in str(refusal.value)) is helps
+    assert ("ask the administrator" in str(refusal.value)) is not helps
+    assert ("which may not read and write it" in str(refusal.value)) is (group == "dialout" and not helps)
+
+
+@pytest.mark.parametrize(
+    ("url", "received", "dialect", "sentence"),
+    [
+        ("/dev/robot", b"", critterbot.SERIAL, "/dev/robot was lost before the robot answered: gone"),
+        ("socket://r:2330", b"", critterbot.SERIAL, "2330 is the port of the robot's own driver: use the drops"),
+        ("socket://r:9", b"CritterStateDrop", critterbot.SERIAL, "r:9 sends drops, not the bytes .*: use the drops"),
+        ("socket://r:9", b"", critterbot.SERIAL, "drive the robot already, or does its own driver listen there"),
+        ("socket://r:2330", b"", critterbot.DROPS, r": gone\. Does another program drive the robot already\?$"),
+        ("/dev/robot", b"", create2.CREATE2, r": gone\. Does another program drive the robot already\?$"),
+    ],
+)
+def test_a_port_lost_before_the_robot_answers_is_explained(
+    url: str, received: bytes, dialect: Any, sentence: str
+) -> None:
+    """The robot's own driver disconnects hosts that do not send whole drops, such as those of its serial line."""
+    opened: Any = SimpleNamespace(config=config(url), first_bytes=received)
+    assert re.search(sentence, dialect.explain_parting(opened, dialect, "gone"))
+
+
+explain_no_drops = partial(critterbot.explain_silence, is_serial=False)
+
+
+@pytest.mark.parametrize(
+    ("explain", "first_bytes", "sentence"),
+    [
+        (explain_no_drops, b"", "nothing comes from socket://r:2330. Is the robot switched on"),
+        (explain_no_drops, b"HTTP/1.1 400 Bad Request\r\n", "is not the robot: it sends 'HTTP"),
+        (explain_no_drops, b"\xde\xad\xbe\xef" + bytes(79), "the serial line, not drops: use the serial backend"),
+        (create2.explain_silence, b"", "asleep or off"),
+        (create2.explain_silence, b"bat:   min 3  sec 0  mV 16977\r\n", "is off and prints"),
+        (create2.explain_silence, b"login: ", "is not the robot"),
+        (create2.explain_silence, b"\xf3\x9c\x80\x1f" * 8, "19200 baud"),
+    ],
+)
+def test_bytes_that_are_no_drops_and_no_frames_of_a_create_2_are_explained(
+    explain: Any, first_bytes: bytes, sentence: str
+) -> None:
+    """The Create 2's are the sentences in the table of docs/create2.md."""
+    said = explain(PortConfig("socket://r:2330", parity="none"), first_bytes, Counts(len(first_bytes)))
+    assert sentence in said
+    assert "8N1" not in said, "drops have no line settings"
+
+
+def test_no_permission_for_what_cannot_even_be_looked_at(tmp_path: Path) -> None:
+    """Asking for the group must not raise in place of the sentence."""
+    device = tmp_path / "locked" / "ttyUSB0"
+
+    def refuse(*_: object, **__: object) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    with pytest.raises(BackendUnavailable, match=re.escape(f"no permission to use {device}.")):
+        open_port(config(str(device)), Ticks(), connect=refuse)
+
+
+def test_a_parity_that_the_port_refuses_is_named() -> None:
+    """What a pseudo terminal raises when it is opened with odd parity for the second time; no OSError."""
+
+    def refuse(*_: object, **__: object) -> None:
+        raise termios.error(errno.EINVAL, "Invalid argument")
+
+    with pytest.raises(BackendUnavailable, match=r"odd parity.* Use parity none"):
+        open_port(PortConfig("/dev/pts/7"), Ticks(), connect=refuse)
+
+
+def test_the_line_is_the_robots_unless_told_otherwise() -> None:
+    asked: dict[str, object] = {}
+
+    def remember(url: str, **settings: object) -> None:
+        asked.update(settings, url=url)
+        raise OSError("enough")
+
+    with pytest.raises(BackendUnavailable, match=re.escape("/dev/robot cannot be opened: enough.")):
+        open_port(PortConfig("/dev/robot"), Ticks(), connect=remember)
+    assert asked == {
+        "url": "/dev/robot",
+        "baudrate": 115_200,
+        "parity": "O",
+        "timeout": 0.05,
+        "write_timeout": 0.1,
+        "exclusive": True,
+    }
+    assert PortConfig("/dev/robot").line == "115200 8O1"
+
+
+@pytest.mark.parametrize(
+    ("kind", "wrong"),
+    [
+        *((config, wrong) for wrong in ({"baudrate": 0}, {"read_timeout_s": 0.0}, {"write_timeout_s": -1})),
+        *((LinkSettings, wrong) for wrong in ({"repeat_s": 0.2}, {"hold_s": 0.6}, {"attempts": 0})),
+        (LinkSettings, {"first_pause_s": 3.0}),
+        (PortConfig, {"parity": "mark"}),
+    ],
+)
+def test_settings_that_are_unsafe_or_make_no_sense_are_refused(kind: Any, wrong: dict[str, Any]) -> None:
+    url = {} if kind is LinkSettings else {"url": "loop://"}
+    with pytest.raises(ValueError, match="must be"):
+        kind(**url, **wrong)
+
+
+# ---- ports that are lost ---------------------------------------------------------------------------------------------
+
+
+def test_an_unplugged_port_is_lost_for_all_who_use_it(terminal: Terminal) -> None:
+    p = open_port(config(terminal.path), Ticks())
+    terminal.say(GOLDEN)
+    await_reading(p, 1)
+    terminal.unplug()
+
+    with pytest.raises(PortLost, match=r"was lost: the device disconnected"):
+        until(lambda: p.newest(1))
+    with pytest.raises(PortLost, match="the device disconnected"):
+        p.write(STOP)
+    assert p.newest() is not None, "earlier readings stay readable"
+    p.close()
+    p.close()
+
+
+def test_a_port_without_room_is_lost_after_the_write_timeout(terminal: Terminal) -> None:
+    """A terminal without a reader is full after some kilobytes and would block without end."""
+    with open_port(config(terminal.path, write_timeout_s=0.05), Ticks()) as p:
+        with pytest.raises(PortLost, match=r"accepts no bytes.*\(waited 0\.05 s, twice\)"):
+            p.write(STOP * 100_000)
+        with pytest.raises(PortLost, match="accepts no bytes"):
+            until(lambda: p.newest(0))
+        terminal.hear(4096)
+        with pytest.raises(PortLost, match="accepts no bytes"):
+            p.write(STOP)
+
+
+class BrokenSerial:
+    """A port that raises; its reader does so once `read_now` is set."""
+
+    def __init__(self, error: Exception, *, can_write: bool = False) -> None:
+        self.error, self.read_now, self.can_write, self.written = error, threading.Event(), can_write, b""
+
+    @property
+    def in_waiting(self) -> int:
+        """Raise, sooner or later."""
+        self.read_now.wait(LIMIT_S)
+        raise self.error
+
+    def read(self, _size: int) -> bytes:
+        """Raise."""
+        raise self.error
+
+    def write(self, data: bytes) -> None:
+        """Raise or keep the bytes."""
+        if not self.can_write:
+            raise self.error
+        self.written += data
+
+    def close(self) -> None:
+        """Raise."""
+        raise self.error
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        termios.error(errno.EIO, "Input/output error"),
+        OSError(errno.EIO, "Input/output error"),
+        serial.SerialException("device reports readiness to read but returned no data"),
+        serial.SerialException("write failed: [Errno 5] Input/output error"),
+    ],
+)
+@pytest.mark.parametrize("first", ["read", "write"])
+def test_every_way_to_say_unplugged_is_the_same_loss(error: Exception, first: str) -> None:
+    broken = BrokenSerial(error)
+    p = open_port(config("/dev/robot"), Ticks(), connect=lambda *_, **__: broken)
+    if first == "read":
+        broken.read_now.set()
+    with pytest.raises(PortLost, match="the device disconnected"):
+        until(lambda: p.newest(0)) if first == "read" else p.write(STOP)
+    broken.read_now.set()
+    p.close()
+
+
+def test_an_error_that_nobody_foresaw_does_not_kill_the_reader_in_silence() -> None:
+    broken = BrokenSerial(TypeError("'NoneType' object cannot be interpreted as an integer"))
+    broken.read_now.set()
+    p = open_port(config("/dev/robot"), Ticks(), connect=lambda *_, **__: broken)
+
+    with pytest.raises(PortLost, match="TypeError: 'NoneType' object"):
+        until(lambda: p.newest(0))
+
+
+def test_a_stop_still_goes_out_where_only_reading_failed() -> None:
+    broken = BrokenSerial(OSError(errno.EIO, "Input/output error"), can_write=True)
+    broken.read_now.set()
+    p = open_port(config("/dev/robot"), Ticks(), connect=lambda *_, **__: broken)
+    with pytest.raises(PortLost):
+        until(lambda: p.newest(0))
+    p.write(STOP)
+
+    assert broken.written == STOP

@@ -16,7 +16,6 @@ from horde_agent.life.life import Life, StepEvent
 from horde_agent.policies import StickyRandom
 from horde_agent.questions import nexting
 from horde_agent.record import Flag, Phase, Recorder
-from horde_env.env import PenEnv
 from horde_env.robot import critterbot
 from horde_env.robots.critterbot.drives import SLOW, DockingDrive
 from horde_env.robots.critterbot.place import Pen
@@ -72,22 +71,15 @@ def trials(body: SimulatedBody, n: int, seed: int = 0) -> list[Trial]:
     return [dock(body, seed + i) for i in range(n)]
 
 
-@pytest.mark.slow
-def test_it_docks_within_a_minute_from_95_of_100_random_poses() -> None:
+@pytest.mark.parametrize(("n", "seed", "least"), [(8, 500, 8), pytest.param(100, 0, 95, marks=pytest.mark.slow)])
+def test_it_docks_from_random_poses(n: int, seed: int, least: int) -> None:
     """Gently: at no more than 8 wire units, 0.14 m/s, and what a coasting body adds. Measured: 100 of 100."""
     body = SimulatedBody()
-    done = trials(body, 100)
+    done = trials(body, n, seed)
     body.close()
-    assert sum(t.docked for t in done) >= 95
+    assert sum(t.docked for t in done) >= least
     assert max(t.impact for t in done) < SLOW + 0.03
-
-
-def test_it_docks_from_a_few_poses() -> None:
-    body = SimulatedBody()
-    done = trials(body, 8, seed=500)
-    body.close()
-    assert all(t.docked for t in done)
-    assert max(t.duration_s for t in done) < 30.0
+    assert max(t.duration_s for t in done if t.docked) < 30.0
 
 
 @pytest.mark.slow
@@ -117,31 +109,6 @@ def test_the_beacon_is_the_change_between_two_packets() -> None:
     assert front > 0.3
     assert back < 0.05
     assert np.median(seen[:, 1]) == pytest.approx(np.median(seen[:, 7]), abs=0.05)
-
-
-def test_a_reset_docks_charges_and_backs_off() -> None:
-    """A hundredth of the batteries, a tenth full: 2 to 5 minutes of robot time."""
-    body = SimulatedBody(battery_scale=0.01)
-    env = PenEnv(body)
-    env.reset(seed=4)
-    body.machine.power.charge[:] = [0.1, 0.12, 0.11]
-    observation, info = env.reset(options={"manoeuvre": "dock"})
-    frames = env.manoeuvre_frames
-    assert (info["docked"], info["gap"], info["applied"], info["battery_low"]) == (1, 1, 1, 0)
-    assert 120.0 < info["t"] < 300.0
-    assert info["manoeuvre_steps"] * 0.1 == pytest.approx(info["t"])
-    assert len(frames) < 0.1 * info["manoeuvre_steps"]
-    assert {frame.applied for frame in frames} == {True, False}
-    assert all(frame.values[BUS] > 17.0 for frame in frames if not frame.applied)
-    assert min(body.machine.power.charge) > 0.97
-    assert not body.machine.power.charging_enabled
-    assert not body.machine.on_dock()
-    np.testing.assert_array_equal(observation, env.manoeuvre_observations[-1])
-    before = body.machine.body.motion
-    for _ in range(10):
-        env.step(2)
-    assert abs(body.machine.body.motion.heading - before.heading) > 1.0, "the tail is free to swing"
-    env.close()
 
 
 @pytest.mark.slow

@@ -119,9 +119,3 @@ def test_an_empty_robot_is_off_until_it_is_docked() -> None:
         supply.charge[:] = charge
         power.advance(supply.amounts, supply.marks, 0.0, on_dock, dt_s)
         assert (supply.is_low, power.holds_motors(supply.marks)) == (is_low, is_low)
-
-
-@pytest.mark.parametrize("scale", [0.0, -1.0, float("nan"), float("inf")])
-def test_a_scale_that_is_not_positive_is_refused(scale: float) -> None:
-    with pytest.raises(ValueError, match="battery_scale"):
-        PowerSupply(scale)
