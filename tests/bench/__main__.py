@@ -24,7 +24,6 @@ SECTIONS = {
 
 
 def main(names: list[str]) -> int:
-    """Run the named sections, or all."""
     unknown = [name for name in names if name not in SECTIONS]
     if unknown:
         print(f"unknown section {unknown[0]!r}: choose {', '.join(SECTIONS)}", file=sys.stderr)

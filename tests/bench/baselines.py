@@ -122,7 +122,6 @@ def draw(found: dict[str, Any], path: Path) -> None:
 
 
 def main() -> None:
-    """Train, judge, print the table and draw `baselines.png`."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--steps", type=int, default=30_000)
     parser.add_argument("--out", type=Path, default=Path("runs/baselines"))

@@ -50,7 +50,6 @@ class Row(NamedTuple):
 
 
 def real(path: Path, spec: RobotSpec) -> Stream:
-    """Read the robot's log."""
     table = np.genfromtxt(path, delimiter=",", names=True, deletechars="")[1:]  # the first row is all -1
     packets = np.column_stack([table[column] for columns in COLUMNS.values() for column in columns])
     packets[:, spec.group("ir_distance")] *= IR_DISTANCE_SCALE
@@ -153,7 +152,6 @@ def table(spec: RobotSpec, log: Stream, life: Stream) -> str:
 
 
 def main() -> None:
-    """Read the arguments, live, print."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("log", nargs="?", type=Path, default=REAL_LOG)
     parser.add_argument("--steps", type=int, default=20_000, help="100 ms steps of simulated life")

@@ -29,7 +29,6 @@ FINAL_NMSRE = "Final NMSRE of each life"
 
 
 def main(words: Sequence[str]) -> int:
-    """Write every experiment that the folder holds."""
     out, page, readme = Path(words[0]), DOCS / "results.md", DOCS.parent / "README.md"
     text = page.read_text(encoding="utf-8")
     results = [Result.read(path) for name in EXPERIMENTS if (path := out / name / "result.json").is_file()]

@@ -106,7 +106,6 @@ def draw(rows: list[tuple[float, ...]], path: Path) -> None:
 
 
 def main() -> None:
-    """Run all, and write robots.csv and robots.png."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--steps", type=int, default=24_000)
     parser.add_argument("--out", type=Path, default=Path("runs/robots"))

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import os
+import queue
+import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +13,9 @@ import pytest
 
 from horde_env import cli
 from horde_env.commands.running import Target
+from horde_env.commands.serving import serve
 from horde_env.env import PenEnv
-from tests.env.hardware.peers import Terminal
+from tests.env.hardware.peers import LIMIT_S, Served, Serving, Terminal
 from tests.env.healthy import Instead, Robot, Run
 
 
@@ -51,3 +55,33 @@ def terminal() -> Iterator[Terminal]:
     terminal = Terminal()
     yield terminal
     terminal.unplug()
+
+
+@pytest.fixture
+def serving() -> Iterator[Serving]:
+    """Serve emulated robots from threads until the test ends, or sooner; `end` returns the counts of faults."""
+    ends, pipes = list[Callable[[], dict[str, int]]](), list[int]()
+
+    def begin(**arguments: Any) -> Served:
+        said: queue.Queue[str] = queue.Queue()
+        counts: dict[str, int] = {}
+        stop, (typed, keys) = threading.Event(), os.pipe()
+        pipes.extend((typed, keys))
+        own = {"say": said.put, "stop": stop, "typed": typed}
+        server = threading.Thread(target=lambda: counts.update(serve(**own, **arguments)))
+        server.start()
+
+        def end() -> dict[str, int]:
+            stop.set()
+            server.join(LIMIT_S)
+            assert not server.is_alive()
+            return counts
+
+        ends.append(end)
+        return Served([said.get(timeout=3 * LIMIT_S).split()[1] for _ in range(3)], said, keys, end)  # it may compile
+
+    yield begin
+    for end in ends:
+        end()
+    for descriptor in pipes:
+        os.close(descriptor)

@@ -50,7 +50,6 @@ def record(run: Path, n: int, further: int = 0, **facts: Any) -> Path:
 
 
 def write(path: Path, rows: NDArray[Any], first: int, **facts: Any) -> None:
-    """Write one file of a recording."""
     channels = [{"name": channel.name} for channel in SPEC.channels]
     header = {"format": "horde-life", "version": 2, "dtype": rows.dtype.descr, "offset": 16_384, "first": first}
     data = bytearray(rows.tobytes())

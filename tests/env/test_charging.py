@@ -18,7 +18,7 @@ from horde_env.robots.critterbot.drives import SLOW, DockStay
 from horde_env.robots.critterbot.log import RecordedLife
 from horde_env.sim.gauge import BatteryGauge
 from tests.env.recording import packets, write
-from tests.env.toy import ToyBody
+from tests.env.toy import ToyBody, begun
 
 SPEC = critterbot()
 BUS, BATTERIES = SPEC.index("bus_voltage"), SPEC.group("battery_voltage")
@@ -42,16 +42,13 @@ class DockedBody(ToyBody):
         self.battery_v = EMPTY_V
 
     def enable_charging(self, enabled: bool) -> None:
-        """Record the call."""
         self.enabled.append(enabled)
         self.is_enabled = enabled
 
     def reset(self, rng: np.random.Generator) -> Frame:
-        """Stand at the dock."""
         return self._powered(super().reset(rng))
 
     def exchange(self, command: Floats) -> Frame:
-        """Advance one period."""
         if self.is_lost:
             raise BackendLost(port="nowhere", silent_s=0.2, limit_s=0.1, last_frame=1)
         self.requests.append(command.copy())
@@ -71,8 +68,7 @@ class DockedBody(ToyBody):
 
 
 def stay_of(body: DockedBody, **options: Any) -> tuple[PenEnv, dict[str, Any]]:
-    env = PenEnv(body)
-    env.reset(seed=0)
+    env = begun(body)
     return env, env.reset(options={"manoeuvre": "dock", **options})[1]
 
 
@@ -296,8 +292,7 @@ def test_a_body_that_cannot_be_charged_cannot_dock(tmp_path: Any) -> None:
 @pytest.mark.parametrize("charge_s", [-1.0, float("inf"), "long"])
 def test_an_invalid_time_to_charge_is_refused(charge_s: Any) -> None:
     body = DockedBody()
-    env = PenEnv(body)
-    env.reset(seed=0)
+    env = begun(body)
     with pytest.raises(ValueError, match="charge_s must be"):
         env.reset(options={"manoeuvre": "dock", "charge_s": charge_s})
     assert body.requests == []

@@ -9,7 +9,9 @@ import pytest
 
 from horde_env.backend import Backend
 from horde_env.replay import RecordedRun
+from horde_env.robots.critterbot.emulator.emulator import EmulatedBody
 from horde_env.robots.critterbot.log import RecordedLife
+from horde_env.robots.critterbot.simulator.backend import SimulatedBody
 from horde_env.testing import BackendContract, PacedBody
 from tests.env.recorded_run import record
 from tests.env.recording import packets, write
@@ -54,39 +56,29 @@ class TestSimulatedBody(BackendContract):
     """The simulator."""
 
     def make_backend(self) -> Backend:
-        pytest.importorskip("pybullet")
-        return pytest.importorskip("horde_env.robots.critterbot.simulator.backend").SimulatedBody()
+        return SimulatedBody(physics="bullet")
 
 
 class TestPlanarBody(BackendContract):
     """The simulator without PyBullet."""
 
     def make_backend(self) -> Backend:
-        return pytest.importorskip("horde_env.robots.critterbot.simulator.backend").SimulatedBody(physics="planar")
+        return SimulatedBody(physics="planar")
 
 
-class Emulated(BackendContract):
+@pytest.mark.sim
+@pytest.mark.hardware
+class TestEmulatedSerial(BackendContract):
     """The physical body over the whole robot: its bytes, its firmware and the simulated world, in lockstep."""
 
-    link: Literal["serial", "drops"]
+    link: Literal["serial", "drops"] = "serial"
 
     def make_backend(self) -> Backend:
-        pytest.importorskip("pybullet")
-        body = pytest.importorskip("horde_env.robots.critterbot.emulator.emulator").EmulatedBody(link=self.link)
+        body = EmulatedBody(link=self.link)
         return PacedBody(body, body.clock)
 
 
-@pytest.mark.sim
-@pytest.mark.hardware
-class TestEmulatedSerial(Emulated):
-    """On a pseudo terminal."""
-
-    link = "serial"
-
-
-@pytest.mark.sim
-@pytest.mark.hardware
-class TestEmulatedDrops(Emulated):
-    """Over TCP."""
+class TestEmulatedDrops(TestEmulatedSerial):
+    """Through its on-board driver."""
 
     link = "drops"

@@ -21,7 +21,7 @@ from horde_env.errors import BackendLost, BackendUnavailable
 from horde_env.robot import RobotSpec, critterbot
 from horde_env.tasks import TASKS, task
 from tests.env.recording import packets, write
-from tests.env.toy import ToyBody
+from tests.env.toy import ToyBody, begun
 
 
 class ScriptedBody(ToyBody):
@@ -33,7 +33,6 @@ class ScriptedBody(ToyBody):
         self.commands: list[Floats] = []
 
     def exchange(self, command: Floats) -> Frame:
-        """Record the command, change the frame."""
         self.commands.append(command.copy())
         return dataclasses.replace(super().exchange(command), **self.changes)
 
@@ -42,7 +41,6 @@ class LosingBody(ToyBody):
     """A toy that stops answering after three exchanges, until it is reset."""
 
     def exchange(self, command: Floats) -> Frame:
-        """Answer three times."""
         if self._t >= 3:
             raise BackendLost(port="nowhere", silent_s=0.2, limit_s=0.1, last_frame=self._t)
         return super().exchange(command)
@@ -71,8 +69,7 @@ def test_gymnasiums_and_stable_baselines_checkers_pass(id_: str, action_type: st
 def test_the_five_actions_request_the_five_velocities() -> None:
     """The five actions: 0.35 m/s forward and back, 1.96 rad/s clockwise (negative) and counter-clockwise, nothing."""
     body = ScriptedBody()
-    env = PenEnv(body)
-    env.reset(seed=0)
+    env = begun(body)
     for action in (0, 1, 2, 3, np.int64(4)):
         env.step(action)
     expected = [[0.35, 0, 0], [-0.35, 0, 0], [0, 0, -1.96], [0, 0, 1.96], [0, 0, 0]]
@@ -85,8 +82,7 @@ def test_the_five_actions_request_the_five_velocities() -> None:
 
 def test_a_velocity_is_a_share_of_the_largest_request() -> None:
     body = ScriptedBody()
-    env = PenEnv(body, action_type="velocity")
-    env.reset(seed=0)
+    env = begun(body, action_type="velocity")
     env.step(np.array([1.0, -0.5, 0.25], dtype=np.float32))
     np.testing.assert_allclose(body.commands[0], [0.44, -0.22, 1.15])
     assert env.metadata["actions"] == ["x", "y", "yaw"]
@@ -102,8 +98,7 @@ def test_a_velocity_is_a_share_of_the_largest_request() -> None:
 )
 def test_an_invalid_action_is_refused_and_sends_nothing(action_type: Any, action: Any, message: str) -> None:
     body = ScriptedBody()
-    env = PenEnv(body, action_type=action_type)
-    env.reset(seed=0)
+    env = begun(body, action_type=action_type)
     with pytest.raises(ValueError, match=f"action must be {message}"):
         env.step(action)
     assert body.commands == []
@@ -111,8 +106,7 @@ def test_an_invalid_action_is_refused_and_sends_nothing(action_type: Any, action
 
 def test_readings_outside_their_range_are_clipped_and_counted() -> None:
     """Light of 0.9 (range .8), -3 V, and a NaN: three clips; the rest of the observation is untouched."""
-    env = PenEnv(ToyBody())
-    env.reset(seed=0)
+    env = begun(ToyBody())
     values = env._frame.values.copy()  # type: ignore[union-attr]
     index = env.robot.index
     values[[index("light_0"), index("bus_voltage"), index("thermal_3")]] = 0.9, -3.0, np.nan
@@ -126,8 +120,7 @@ def test_readings_outside_their_range_are_clipped_and_counted() -> None:
 
 def test_what_the_body_reports_reaches_info() -> None:
     changes = {"sensor_age_s": 0.004, "crc_errors": 2, "stale": True, "gap": True, "applied": False}
-    env = PenEnv(ScriptedBody(**changes, extras={"b": 0.2}))
-    env.reset(seed=0)
+    env = begun(ScriptedBody(**changes, extras={"b": 0.2}))
     info = env.step(0)[4]
     expected = {"sensor_age_s": 0.004, "crc_errors": 2, "stale": 1, "gap": 1, "applied": 0, "b": 0.2}
     assert {key: info[key] for key in expected} == expected
@@ -135,8 +128,7 @@ def test_what_the_body_reports_reaches_info() -> None:
 
 def test_a_lost_body_truncates_with_the_last_observation(caplog: pytest.LogCaptureFixture) -> None:
     """It logs the loss once, and can be reset."""
-    env = PenEnv(LosingBody())
-    env.reset(seed=0)
+    env = begun(LosingBody())
     last, info = [env.step(0) for _ in range(3)][-1][::4]
     with caplog.at_level(logging.WARNING):
         observation, reward, terminated, truncated, lost_info = env.step(0)
@@ -156,8 +148,7 @@ def test_a_lost_body_truncates_with_the_last_observation(caplog: pytest.LogCaptu
 def test_a_body_lost_on_the_drive_needs_a_fresh_start(caplog: pytest.LogCaptureFixture) -> None:
     """The reset has no observation to return, so it raises; the next one opens the body again."""
     body = LosingBody()
-    env = PenEnv(body)
-    env.reset(seed=0)
+    env = begun(body)
     body.place(0.8, 0.8, 0.0)
     env.step(4)
     with pytest.raises(BackendLost, match="no frame from nowhere"):
@@ -188,8 +179,7 @@ def test_a_drive_can_be_ended_at_once() -> None:
             return super().exchange(command)
 
     body = Hasty()
-    env = PenEnv(body)
-    env.reset(seed=0)
+    env = begun(body)
     body.place(-0.8, 0.6, 1.0)
     assert env.reset(options={"manoeuvre": "centre"})[1]["manoeuvre_steps"] == 4
     body.place(-0.8, 0.6, 1.0)
@@ -200,8 +190,7 @@ def test_a_drive_can_be_ended_at_once() -> None:
 def test_an_overrun_reaches_info() -> None:
     """0.03 s of computing fit into the period, 0.13 s do not."""
     hand = ManualClock()
-    env = PenEnv(ToyBody(), RealTimeClock(0.1, monotonic=hand.monotonic, sleep=hand.sleep))
-    env.reset(seed=0)
+    env = begun(ToyBody(), RealTimeClock(0.1, monotonic=hand.monotonic, sleep=hand.sleep))
     hand.advance(0.03)
     assert env.step(0)[4]["overrun_s"] == pytest.approx(0.0, abs=1e-9)
     hand.advance(0.13)
@@ -209,8 +198,7 @@ def test_an_overrun_reaches_info() -> None:
 
 
 def test_a_tasks_reward_is_that_of_the_observation_after_the_step() -> None:
-    env = PenEnv(ToyBody(), task="light")
-    env.reset(seed=0)
+    env = begun(ToyBody(), task="light")
     observation, reward, *_ = env.step(0)
     assert reward == pytest.approx(float(observation[env.robot.group("light")].mean()))
 

@@ -16,7 +16,7 @@ from horde_env.robots.create2.place import load_room
 from horde_env.robots.critterbot.place import load_pen
 from horde_env.spaces import picture
 from horde_env.view.render import GROUPS, INK, SHELL, Painter, pygame
-from tests.env.toy import ToyBody
+from tests.env.toy import ToyBody, begun
 
 SPEC = critterbot()
 
@@ -118,8 +118,7 @@ def test_a_create_is_drawn_in_its_own_room() -> None:
 def test_a_window_shows_every_step_until_it_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SDL_VIDEODRIVER", "dummy")
     monkeypatch.setenv("DISPLAY", ":99")
-    env = PenEnv(ToyBody(), render_mode="human")
-    env.reset(seed=0)
+    env = begun(ToyBody(), render_mode="human")
     shown = []
     for action in (0, 3):
         env.step(action)

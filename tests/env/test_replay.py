@@ -11,6 +11,7 @@ from horde_env.clock import RealTimeClock, SimulatedClock
 from horde_env.errors import BackendUnavailable
 from horde_env.robot import critterbot
 from horde_env.robots.critterbot.log import NOTES, RecordedLife, recorded_request, steps_of
+from tests.env.recorded_run import record
 from tests.env.recording import REAL_LOG, packets, write
 
 SPEC = critterbot()
@@ -104,9 +105,11 @@ def test_a_pause_above_50_ms_is_a_gap_and_restarts_the_steps(pause_s: float, gap
     assert all(t[steps.packet[k]] == pytest.approx(1.05) for k in gaps)
 
 
-def test_the_end_of_the_log_truncates_and_reset_plays_it_again(tmp_path: Path) -> None:
-    log = write(tmp_path / "life.csv", packets(100))
-    env = gymnasium.make("horde_env:CritterbotReplay-v0", log=log)
+@pytest.mark.parametrize("kind", ["log", "run"])
+def test_its_end_truncates_a_step_beyond_is_a_gap_and_a_reset_plays_it_again(kind: str, tmp_path: Path) -> None:
+    """A CSV log, and the recording in a run's folder."""
+    log = write(tmp_path / "life.csv", packets(100)) if kind == "log" else record(tmp_path / "run", 10)
+    env = gymnasium.make("horde_env:CritterbotReplay-v0", log=log).unwrapped
     passes = []
     for _ in range(2):
         observations, truncated = [env.reset()[0]], False
@@ -116,20 +119,12 @@ def test_the_end_of_the_log_truncates_and_reset_plays_it_again(tmp_path: Path) -
             assert not terminated
         passes.append(np.array(observations))
         assert (info["applied"], info["gap"]) == (1, 0)
+        again, reward, terminated, truncated, info = env.step(0)
+        np.testing.assert_array_equal(again, observation)
+        assert (reward, terminated, truncated) == (0.0, False, True)
+        assert (info["gap"], info["applied"], info["stale"]) == (1, 0, 1)
     assert passes[0].shape == (10, 57)
     np.testing.assert_array_equal(passes[0], passes[1])
-
-
-def test_beyond_the_end_a_step_repeats_the_last_frame_as_a_gap(tmp_path: Path) -> None:
-    env = gymnasium.make("horde_env:CritterbotReplay-v0", log=write(tmp_path / "life.csv", packets(25))).unwrapped
-    env.reset()
-    env.step(0)
-    last, *_, truncated, _ = env.step(0)
-    assert truncated
-    again, reward, terminated, truncated, info = env.step(0)
-    np.testing.assert_array_equal(again, last)
-    assert (reward, terminated, truncated) == (0.0, False, True)
-    assert (info["gap"], info["applied"], info["stale"]) == (1, 0, 1)
 
 
 @pytest.mark.parametrize(("realtime", "clock"), [(False, SimulatedClock), (True, RealTimeClock)])

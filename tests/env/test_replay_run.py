@@ -72,16 +72,6 @@ def test_a_damaged_row_is_dropped_and_noted(tmp_path: Path) -> None:
     assert "1 of 11 rows and 271 further bytes" in body.notes[0]
 
 
-def test_it_plays_from_its_beginning_after_each_reset_and_not_beyond_its_end(tmp_path: Path) -> None:
-    body = RecordedRun(record(tmp_path / "run", 14))
-    with pytest.raises(BackendUnavailable, match="no frame left"):
-        body.exchange(np.zeros(3))
-    first, again = frames(body), frames(body)
-    assert [frame.t for frame in first] == [frame.t for frame in again]
-    with pytest.raises(BackendUnavailable, match="no frame left"):
-        body.exchange(np.zeros(3))
-
-
 def test_a_recording_without_a_pose_has_none_in_its_frames(tmp_path: Path) -> None:
     rows = made_up(14)
     rows["pose"] = np.nan

@@ -194,11 +194,14 @@ def test_a_recorded_life_is_checked_but_not_driven(log: str, run: Run) -> None:
 
 
 @pytest.mark.sim
-@pytest.mark.parametrize("words", ["simulator", "emulated", "emulated --link drops"])
+@pytest.mark.parametrize(
+    "words", ["simulator", "emulated", "emulated --link drops", "simulator --robot create2", "emulated --robot create2"]
+)
 def test_the_simulated_and_the_emulated_robot_are_well(words: str, run: Run) -> None:
     out = run(f"check --seed 3 --backend {words}").out
     for action in SPEC.actions:
         assert f"  ok    {action.name.replace('_', ' ')}" in out
+    assert "FAIL" not in out
 
 
 # ---- monitor ---------------------------------------------------------------------------------------------------------

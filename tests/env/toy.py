@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
-from horde_env.backend import Floats, Frame
+from horde_env.backend import Backend, Floats, Frame
+from horde_env.env import PenEnv
 from horde_env.robot import RobotSpec, critterbot
 from horde_env.robots.critterbot.checks import expected_wheels
 from horde_env.robots.critterbot.drives import wall_distances
@@ -32,7 +35,6 @@ class ToyBody:
         self._rng = np.random.default_rng(0)
 
     def reset(self, rng: np.random.Generator) -> Frame:
-        """Put the body at rest somewhere."""
         self.log.append("reset")
         self._rng, self._t = rng, 0
         self.velocity = np.zeros(3)
@@ -47,7 +49,6 @@ class ToyBody:
         return self._frame(np.zeros(3))
 
     def exchange(self, command: Floats) -> Frame:
-        """Move for one period."""
         self.log.append("exchange")
         self._t += 1
         for _ in range(10):
@@ -59,7 +60,6 @@ class ToyBody:
         return self._frame(command)
 
     def close(self) -> None:
-        """Count the call."""
         self.n_closed += 1
 
     def _turn(self) -> Floats:
@@ -85,3 +85,10 @@ class ToyBody:
         values[spec.index("overheating")] = 0.0
         pose = {"x_m": float(self.pose[0]), "y_m": float(self.pose[1]), "heading_rad": float(self.pose[2])}
         return Frame(values=values, t=self._t * self.period_s, extras=pose)
+
+
+def begun(body: Backend, *clock: Any, **rest: Any) -> PenEnv:
+    """Return an environment over a body after its first reset."""
+    env = PenEnv(body, *clock, **rest)
+    env.reset(seed=0)
+    return env

@@ -22,7 +22,6 @@ class DenseControl:
         self.u = self.delta = 0.0
 
     def begin(self, phi: Floats) -> None:
-        """Begin a stream."""
         self.e[:], self.u, self.phi, self.decay = 0.0, 0.0, phi, 0.0
 
     def policy(self, phi: Floats) -> Floats:
@@ -31,7 +30,6 @@ class DenseControl:
         return np.asarray(is_best / is_best.sum())
 
     def learn(self, action: int, b: float, phi_tp1: Floats, gamma: float, lam: float, c: float, z: float) -> None:
-        """Learn from one transition."""
         rho = self.policy(self.phi)[action] / b
         cut = float(rho > 0) if self.rule == "qrc_2025" else min(rho, self.rho_max)
         phi, pb = np.zeros_like(self.theta), self.policy(phi_tp1)[:, None] * phi_tp1

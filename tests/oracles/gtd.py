@@ -32,7 +32,6 @@ class DenseGTD:
         self.phi = np.zeros(n_features)
 
     def begin(self, phi: Floats, gamma: Floats, lam: Floats) -> Floats:
-        """Start a stream: traces at zero."""
         self.e[:] = 0
         self.phi, self.gamma_t, self.lam_t = phi, gamma, lam
         return self.theta @ phi

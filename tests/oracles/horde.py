@@ -44,13 +44,11 @@ class DenseHorde:
         return np.array([ask(q) for q in self.questions], dtype=np.float64)
 
     def begin(self, observation: Floats, tiles: Tiles) -> Floats:
-        """Start a stream."""
         self._held = observation.copy(), tiles.copy()
         nothing = np.zeros(len(self.questions))
         return self.demons.begin(self._phi(tiles), nothing, nothing)
 
     def learn(self, action: int, b: float, observation: Floats, tiles: Tiles, *, terminated: bool = False) -> Floats:
-        """Learn from one transition."""
         before, observation, tiles = self._held, observation.copy(), tiles.copy()
         phi = self._phi(tiles)
 
@@ -89,19 +87,15 @@ class DenseHorde:
 
     @property
     def predictions(self) -> Floats:
-        """Predictions of the latest state."""
         return self.demons.theta @ self.demons.phi
 
     def reset_weights(self, theta: Floats | None = None) -> None:
-        """Set theta."""
         self.demons.theta = np.zeros_like(self.demons.theta) if theta is None else theta.copy()
 
     def add(self, questions: Sequence[GVF]) -> None:
-        """Add demons, which begin at the latest state."""
         self._change([*self.questions, *questions])
 
     def remove(self, names: Sequence[str]) -> None:
-        """Drop demons."""
         self._change([q for q in self.questions if q.name not in names])
 
     def _change(self, questions: list[GVF]) -> None:

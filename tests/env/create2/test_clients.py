@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import importlib.util
 import math
+import runpy
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType
+from types import SimpleNamespace
 
 import pytest
 
@@ -66,17 +66,10 @@ def test_pycreate2_drives_a_square_and_reads_all_sensors(robot: CreateEmulator) 
     assert robot.robot.mode == OFF
 
 
-def watchdog() -> ModuleType:
-    path = ROOT / "examples" / "microcontroller" / "create2_watchdog.py"
-    spec = importlib.util.spec_from_file_location("create2_watchdog", path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 def test_the_microcontrollers_watchdog_stops_a_robot_half_a_second_after_the_last_byte() -> None:
     """Five stops 20 ms apart, START with the last, and silence; its clock wraps meanwhile, at 2^30 ms."""
-    module, wraps = watchdog(), 1 << 30
+    module = SimpleNamespace(**runpy.run_path(str(ROOT / "examples" / "microcontroller" / "create2_watchdog.py")))
+    wraps = 1 << 30
 
     def apart(later: int, earlier: int) -> int:
         return (later - earlier + wraps // 2) % wraps - wraps // 2

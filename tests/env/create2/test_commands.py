@@ -36,12 +36,6 @@ def robot() -> Iterator[tuple[CreateEmulator, str]]:
         yield emulator, url
 
 
-def test_a_healthy_robot_passes_its_check_in_the_simulator(run: Run) -> None:
-    said = run("check --robot create2 --yes --seed 1").out
-    assert "at rest within" in said
-    assert "FAIL" not in said
-
-
 def checked(body: SimulatedCreate, may_move: str = "", **rest: bool) -> tuple[Check, list[Line]]:
     """Return a finished check of a body, and its lines."""
     with PenEnv(body, spec=create2()) as env:

@@ -15,6 +15,11 @@ START, SAFE_OP, FULL_OP = bytes([Op.START]), bytes([Op.SAFE]), bytes([Op.FULL])
 FORWARD = drive_direct(Wheels(199, 199))
 
 
+@pytest.fixture
+def firmware() -> Firmware:
+    return robot()
+
+
 def robot() -> Firmware:
     firmware = Firmware(Machine(), np.random.default_rng(0))
     firmware.machine.place(0.0, 0.3, 0.0, np.random.default_rng(0))
@@ -25,17 +30,15 @@ def ticks(firmware: Firmware, n: int) -> bytes:
     return b"".join(firmware.cycle() for _ in range(n))
 
 
-def test_off_hears_nothing_but_start_and_remembers_nothing() -> None:
+def test_off_hears_nothing_but_start_and_remembers_nothing(firmware: Firmware) -> None:
     """A request in Off is not answered after START either."""
-    firmware = robot()
     firmware.receive(bytes([142, 100]) + STREAM_ALL + SAFE_OP + FULL_OP)
     assert firmware.mode == OFF
     firmware.receive(START)
     assert (firmware.mode, ticks(firmware, 3)) == (PASSIVE, b"")
 
 
-def test_a_query_list_is_answered_in_its_order_and_a_stream_pauses() -> None:
-    firmware = robot()
+def test_a_query_list_is_answered_in_its_order_and_a_stream_pauses(firmware: Firmware) -> None:
     firmware.receive(START + bytes([149, 3, 35, 22, 7]))
     said = ticks(firmware, 1)
     assert (len(said), said[0]) == (4, PASSIVE)
@@ -45,8 +48,7 @@ def test_a_query_list_is_answered_in_its_order_and_a_stream_pauses() -> None:
     assert len(ticks(firmware, 2)) == 2 * wire.FRAME_SIZE
 
 
-def test_commands_wait_for_their_operands_across_writes() -> None:
-    firmware = robot()
+def test_commands_wait_for_their_operands_across_writes(firmware: Firmware) -> None:
     for byte in START + SAFE_OP + FORWARD:
         firmware.receive(bytes([byte]))
     assert firmware.requested == (199, 199)
@@ -61,16 +63,14 @@ def test_a_lost_byte_is_healed_by_the_next_padded_command() -> None:
         assert (firmware.mode, firmware.requested) == (SAFE, (199, 199)), lost
 
 
-def test_it_never_stops_by_itself() -> None:
-    firmware = robot()
+def test_it_never_stops_by_itself(firmware: Firmware) -> None:
     firmware.receive(START + SAFE_OP + drive_direct(Wheels(178, -178)))
     ticks(firmware, 64 * 60)
     assert firmware.is_driven
 
 
 @pytest.mark.parametrize(("mode", "after"), [(SAFE_OP, PASSIVE), (FULL_OP, FULL)])
-def test_a_wheel_drop_ends_safe_in_silence_and_not_full(mode: bytes, after: int) -> None:
-    firmware = robot()
+def test_a_wheel_drop_ends_safe_in_silence_and_not_full(mode: bytes, after: int, firmware: Firmware) -> None:
     firmware.receive(START + STREAM_ALL + mode + FORWARD)
     ticks(firmware, 20)
     firmware.machine.lifted_s = 1.0
@@ -83,25 +83,22 @@ def test_a_wheel_drop_ends_safe_in_silence_and_not_full(mode: bytes, after: int)
     ("wheels", "after"),
     [((199, 199), PASSIVE), ((-199, -199), SAFE), ((178, -178), SAFE), ((-199, -20), PASSIVE), ((0, 0), SAFE)],
 )
-def test_a_cliff_ends_safe_on_the_way_towards_it(wheels: tuple[int, int], after: int) -> None:
+def test_a_cliff_ends_safe_on_the_way_towards_it(wheels: tuple[int, int], after: int, firmware: Firmware) -> None:
     """Forward, or backward in a curve tighter than the robot's radius; not straight back, and not at rest."""
-    firmware = robot()
     firmware.receive(START + STREAM_ALL + SAFE_OP + drive_direct(Wheels(*wheels)))
     firmware.machine.cliff_s = 1.0
     ticks(firmware, 2)
     assert firmware.mode == after
 
 
-def test_a_command_is_swallowed_in_passive_with_its_operands() -> None:
+def test_a_command_is_swallowed_in_passive_with_its_operands(firmware: Firmware) -> None:
     """Not taken for others: FF 8F would be a way to the dock."""
-    firmware = robot()
     firmware.receive(START + bytes([145, 0xFF, 0x8F, 0xFF, 0x8F]))
     ticks(firmware, 10)
     assert (firmware.mode, firmware.requested, firmware._own) == (PASSIVE, (0, 0), None)
 
 
-def test_a_reset_prints_its_banner_and_is_off() -> None:
-    firmware = robot()
+def test_a_reset_prints_its_banner_and_is_off(firmware: Firmware) -> None:
     firmware.receive(START + STREAM_ALL + bytes([Op.RESET]))
     said = ticks(firmware, 64 * 5)
     assert said.startswith(b"Soft reset!\n\xfeRoomba by iRobot!\r\nstm32\r\n")
@@ -122,8 +119,7 @@ def test_nothing_reaches_a_robot_that_boots() -> None:
     assert modes == [OFF] * (5 * 64) + [PASSIVE] * 64
 
 
-def test_it_sleeps_after_five_minutes_in_passive_and_wakes_by_brc() -> None:
-    firmware = robot()
+def test_it_sleeps_after_five_minutes_in_passive_and_wakes_by_brc(firmware: Firmware) -> None:
     firmware.receive(START)
     ticks(firmware, 64 * 300 + 2)
     assert firmware.is_asleep
@@ -134,9 +130,8 @@ def test_it_sleeps_after_five_minutes_in_passive_and_wakes_by_brc() -> None:
     assert len(ticks(firmware, 3)) == 3 * wire.FRAME_SIZE
 
 
-def test_its_buttons_wake_it_and_act_in_passive_alone() -> None:
+def test_its_buttons_wake_it_and_act_in_passive_alone(firmware: Firmware) -> None:
     """Clean starts and ends cleaning; in Safe it only shows in packet 18; a sleeping robot wakes, in Off."""
-    firmware = robot()
     firmware.receive(START)
     places = [firmware.machine.pose]
     for _ in range(2):
@@ -154,18 +149,16 @@ def test_its_buttons_wake_it_and_act_in_passive_alone() -> None:
     assert (firmware.is_asleep, firmware.mode) == (False, OFF)
 
 
-def test_distance_and_angle_are_cleared_by_each_frame() -> None:
+def test_distance_and_angle_are_cleared_by_each_frame(firmware: Firmware) -> None:
     """199 mm/s for two seconds, in 128 frames: about 0.37 m, whatever each of them says."""
-    firmware = robot()
     firmware.machine.place(-0.6, -0.4, 0.0, np.random.default_rng(0))
     firmware.receive(START + STREAM_ALL + SAFE_OP + FORWARD)
     states = FrameParser().feed(ticks(firmware, 128))
     assert sum(s.sensors.distance for s in states) == pytest.approx(370, abs=30)
 
 
-def test_encoders_take_the_commands_word_for_the_direction() -> None:
+def test_encoders_take_the_commands_word_for_the_direction(firmware: Firmware) -> None:
     """After a reversal the last coasting counts run the wrong way."""
-    firmware = robot()
     firmware.receive(START + SAFE_OP + FORWARD)
     ticks(firmware, 32)
     before = firmware.machine.state[5]
@@ -175,9 +168,8 @@ def test_encoders_take_the_commands_word_for_the_direction() -> None:
     assert firmware.machine.state[5] < before
 
 
-def test_it_docks_by_itself_and_charges_in_passive_alone() -> None:
+def test_it_docks_by_itself_and_charges_in_passive_alone(firmware: Firmware) -> None:
     """143 from the middle of the room; Safe on the dock falls back at once, Full does not, and charges nothing."""
-    firmware = robot()
     firmware.receive(START + STREAM_ALL + bytes([Op.DOCK]))
     parser = FrameParser()
     for _ in range(64 * 120):
@@ -198,8 +190,7 @@ def test_it_docks_by_itself_and_charges_in_passive_alone() -> None:
     assert newest.current < 0
 
 
-def test_a_robot_may_report_its_modes_one_too_high() -> None:
-    firmware = robot()
+def test_a_robot_may_report_its_modes_one_too_high(firmware: Firmware) -> None:
     firmware.mode_offset = 1
     firmware.receive(START + bytes([142, 35]))
     assert ticks(firmware, 1) == bytes([2])

@@ -24,6 +24,9 @@ def state(echo: Wheels = STAND, mode: int = SAFE, **packets: int) -> CreateState
     return CreateState(np.zeros(SPEC.n_channels), sensors, mode, 0)
 
 
+Steps = list[tuple[Wheels | None, CreateState]]
+
+
 def judged(*steps: tuple[Wheels | None, CreateState], told: int = SAFE, n_since: int = 6, **excuse: bool) -> str:
     """Return the fault after each step: d(eaf), l(ifted), m(ode), or "." for none."""
     pilot, found = Pilot(SPEC), ""
@@ -38,33 +41,35 @@ def judged(*steps: tuple[Wheels | None, CreateState], told: int = SAFE, n_since:
 # ---- the rule --------------------------------------------------------------------------------------------------------
 
 
-def test_speeds_that_were_not_sent_are_noticed_in_the_sixth_step() -> None:
-    """The robot drives ahead with its last command; the sixth step of a request to reverse shows it."""
-    assert judged(*[(BACK, state(AHEAD))] * 7) == ".....dd"
-    assert judged(*[(BACK, state(AHEAD))] * 7, n_since=2) == "......."  # too early for it to show anything
-    assert judged(*[(None, state(AHEAD))] * 7) == "......."
+DEAF = [(BACK, state(AHEAD))]  # it drives ahead with its last command
+IN_PASSIVE, LIFTED_UP = [(AHEAD, state(mode=PASSIVE))], [(AHEAD, state(mode=PASSIVE, **LIFTED))]
 
 
-def test_an_unread_command_that_the_robot_carries_out_by_chance_proves_nothing() -> None:
-    """It agrees with every request to go ahead. Only speeds that change to those that it was sent clear it."""
-    by_turns = [(BACK, state(AHEAD)), (AHEAD, state(AHEAD))] * 6
-    assert judged((AHEAD, state(AHEAD)), *by_turns) == ".." + "." * 9 + "dd"
-    deaf = [(BACK, state(AHEAD))] * 6
-    assert judged(*deaf, (AHEAD, state(AHEAD)), (STAND, state(STAND)), *deaf) == ".....d" + "d." + ".....d"
-    assert judged(*deaf[:5], (STAND, state(STAND)), *deaf[:5]) == "." * 11
+@pytest.mark.parametrize(
+    ("steps", "found"),
+    [
+        # Speeds that were not sent are noticed in the sixth step.
+        (DEAF * 7, "." * 5 + "dd"),
+        ([(None, state(AHEAD))] * 7, "." * 7),
+        # An unread command that agrees by chance proves nothing; only speeds that change to those sent do.
+        ([(AHEAD, state(AHEAD))] + [(BACK, state(AHEAD)), (AHEAD, state(AHEAD))] * 6, "." * 11 + "dd"),
+        (DEAF * 6 + [(AHEAD, state(AHEAD)), (STAND, state(STAND))] + DEAF * 6, "." * 5 + "dd." + "." * 5 + "d"),
+        (DEAF * 5 + [(STAND, state(STAND))] + DEAF * 5, "." * 11),
+        # A mode that lasts for three seconds is noticed with its cause.
+        (IN_PASSIVE * 32, "." * 30 + "mm"),
+        (LIFTED_UP * 32, "." * 30 + "ll"),
+        ([(AHEAD, state(mode=32))] * 31, "." * 30 + "m"),
+        # One that was put down is complained of until it is back in Safe, in other words if it stays in Passive.
+        (LIFTED_UP * 31 + IN_PASSIVE * 6 + [(AHEAD, state(STAND)), (AHEAD, state(AHEAD))], "." * 30 + "l" * 8 + "."),
+        (LIFTED_UP * 31 + IN_PASSIVE * 31, "." * 30 + "l" * 31 + "m"),
+    ],
+)
+def test_the_rule(steps: Steps, found: str) -> None:
+    assert judged(*steps) == found
 
 
-def test_a_mode_that_lasts_for_three_seconds_is_noticed_with_its_cause() -> None:
-    assert judged(*[(AHEAD, state(mode=PASSIVE))] * 32) == "." * 30 + "mm"
-    assert judged(*[(AHEAD, state(mode=PASSIVE, **LIFTED))] * 32) == "." * 30 + "ll"
-    assert judged(*[(AHEAD, state(mode=32))] * 31)[-1] == "m"
-
-
-def test_a_robot_that_was_put_down_is_complained_of_until_it_is_back_in_safe() -> None:
-    """One sentence for all of it, and another one if it then stays in Passive."""
-    lifted, down = [(AHEAD, state(mode=PASSIVE, **LIFTED))] * 31, (AHEAD, state(mode=PASSIVE))
-    assert judged(*lifted, *[down] * 6, (AHEAD, state(STAND)), (AHEAD, state(AHEAD)))[-9:] == "l" * 8 + "."
-    assert judged(*lifted, *[down] * 31)[-2:] == "lm"
+def test_speeds_of_a_command_that_was_just_sent_prove_nothing() -> None:
+    assert judged(*DEAF * 7, n_since=2) == "." * 7
 
 
 def test_a_mode_with_a_known_reason_is_not_complained_of_but_unread_speeds_are() -> None:

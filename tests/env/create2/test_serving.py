@@ -3,55 +3,24 @@
 from __future__ import annotations
 
 import os
-import queue
-import threading
-from collections.abc import Iterator
-from typing import NamedTuple
 
 import pytest
 import serial
 
-from horde_env.commands.serving import serve
 from horde_env.robots.create2.wire import FRAME_SIZE, HEADER, PASSIVE, decode, is_sound
+from tests.env.hardware.peers import LIMIT_S, Served, Serving
 
 pytestmark = pytest.mark.hardware
-SAY_WITHIN_S = 30.0
-
-
-class Served(NamedTuple):
-    """A served robot: its pseudo terminal, address, output and input."""
-
-    path: str
-    url: str
-    said: queue.Queue[str]
-    typed: int
 
 
 @pytest.fixture
-def served() -> Iterator[Served]:
-    said: queue.Queue[str] = queue.Queue()
-    stop, (typed, keys) = threading.Event(), os.pipe()
-    settings = {"kind": "create2", "tcp": "127.0.0.1:0", "seed": 1, "say": said.put, "stop": stop, "typed": typed}
-    server = threading.Thread(target=serve, kwargs=settings)
-    server.start()
-    try:
-        lines = [said.get(timeout=SAY_WITHIN_S) for _ in range(3)]
-        yield Served(lines[0].split()[1], lines[1].split()[1], said, keys)
-    finally:
-        stop.set()
-        server.join()
-        os.close(typed)
-        os.close(keys)
-
-
-@pytest.fixture
-def url(served: Served) -> str:
-    return served.url
+def served(serving: Serving) -> Served:
+    return serving(kind="create2", tcp="127.0.0.1:0", seed=1)
 
 
 def test_a_robot_that_powered_down_is_woken_by_its_clean_button(served: Served) -> None:
     """Opcode 133: silent, START or not. Awake it is in Off and accepts START; a stream must be requested again."""
-    with serial.serial_for_url(served.url, timeout=1.0) as port:
+    with serial.serial_for_url(served.urls[1], timeout=1.0) as port:
         port.write(bytes([128, 148, 1, 100]))
         port.read_until(HEADER)
         port.write(bytes([133]))
@@ -72,11 +41,11 @@ def test_a_robot_that_powered_down_is_woken_by_its_clean_button(served: Served) 
 
 def test_faults_may_be_typed(served: Served) -> None:
     """Packet 7 reports the wheel drop while it lasts; an unknown word is named in an error."""
-    with serial.serial_for_url(served.url, timeout=5.0) as port:
+    with serial.serial_for_url(served.urls[1], timeout=5.0) as port:
         port.write(bytes([128, 148, 1, 7]))
         os.write(served.typed, b"\nlift 600\nlift up\ndance\nclean up now\n")
         drops = [port.read_until(bytes([19, 2, 7]))[-4:] and port.read(2)[0] & 12 for _ in range(200)]
     assert drops[0] == 0
     assert drops[-1] == 12
-    refused = [served.said.get(timeout=SAY_WITHIN_S) for _ in range(3)]
+    refused = [served.said.get(timeout=LIMIT_S) for _ in range(3)]
     assert [line.split(" is neither")[0] for line in refused] == ["'lift up'", "'dance'", "'clean up now'"]

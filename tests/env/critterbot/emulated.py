@@ -34,7 +34,6 @@ def wake(robot: Microcontroller) -> None:
 
 
 def say(robot: Microcontroller, mode: int, *values: int, led: int = 0) -> None:
-    """Send one control packet."""
     robot.receive(encode_control(Control(mode, *values, led_mode=led)))
 
 

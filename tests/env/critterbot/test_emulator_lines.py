@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
-import threading
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -25,7 +24,7 @@ from horde_env.robots.critterbot.emulator.driver import DropsLine, PacketCutter
 from horde_env.robots.critterbot.emulator.emulator import LATE_MS, Emulator, packet_delays
 from horde_env.robots.critterbot.wire import Control, encode_control
 from tests.env.hardware.packets import GOLDEN
-from tests.env.hardware.peers import LIMIT_S, config, handshake, open_port, until
+from tests.env.hardware.peers import LIMIT_S, Serving, config, handshake, open_port, until
 
 pytestmark = [pytest.mark.sim, pytest.mark.hardware]
 SPEC = critterbot()
@@ -104,8 +103,11 @@ def test_an_address_that_is_taken_is_refused_in_a_sentence() -> None:
 # ---- the on-board driver ---------------------------------------------------------------------------------------------
 
 
+Driver = tuple[DropsLine, socket.socket]
+
+
 @pytest.fixture
-def driver() -> Iterator[tuple[DropsLine, socket.socket]]:
+def driver() -> Iterator[Driver]:
     line = DropsLine("127.0.0.1", 0, clock=lambda: 1_286_293_951.25)
     with contextlib.closing(line), socket.create_connection(address(line.url)) as host:
         host.settimeout(LIMIT_S)
@@ -113,13 +115,13 @@ def driver() -> Iterator[tuple[DropsLine, socket.socket]]:
         yield line, host
 
 
-def test_the_driver_wakes_the_robot_and_says_nothing_with_zeros(driver: tuple[DropsLine, socket.socket]) -> None:
+def test_the_driver_wakes_the_robot_and_says_nothing_with_zeros(driver: Driver) -> None:
     line, _ = driver
     assert line.read() == b"\rmi on\r" + encode_control(Control(0))
     assert line.read() == b""
 
 
-def test_the_driver_passes_the_newest_control_on_after_each_packet(driver: tuple[DropsLine, socket.socket]) -> None:
+def test_the_driver_passes_the_newest_control_on_after_each_packet(driver: Driver) -> None:
     line, host = driver
     line.read()
     host.sendall(stream.encode_control_drop(Control(1, 1)) + stream.encode_control_drop(Control(1, 2)))
@@ -131,7 +133,7 @@ def test_the_driver_passes_the_newest_control_on_after_each_packet(driver: tuple
 
 
 def test_the_driver_cuts_off_a_host_whose_control_comes_in_two_segments(
-    driver: tuple[DropsLine, socket.socket],
+    driver: Driver,
 ) -> None:
     line, host = driver
     line.read()
@@ -191,7 +193,7 @@ def test_a_wrong_parity_costs_its_packet_and_no_other() -> None:
 
 
 def test_a_drops_error_flags_begin_with_the_byte_that_should_be_the_charge_states_copy(
-    driver: tuple[DropsLine, socket.socket],
+    driver: Driver,
 ) -> None:
     line, host = driver
     line.write(GOLDEN[:75] + b"\x09" + GOLDEN[76:])
@@ -199,7 +201,7 @@ def test_a_drops_error_flags_begin_with_the_byte_that_should_be_the_charge_state
     assert drop[24 + 4 * 90 : 24 + 4 * 91] == b"\0\0\0\x09"
 
 
-def test_the_driver_changes_0d_to_0a(driver: tuple[DropsLine, socket.socket]) -> None:
+def test_the_driver_changes_0d_to_0a(driver: Driver) -> None:
     """GOLDEN's fourth thermal reading is 0D0D, 3341: it becomes 0A0A, 2570."""
     line, host = driver
     line.write(GOLDEN)
@@ -207,7 +209,7 @@ def test_the_driver_changes_0d_to_0a(driver: tuple[DropsLine, socket.socket]) ->
     assert state.raw[SPEC.group("thermal")][3] == 2570
 
 
-def test_a_host_that_reads_nothing_gets_whole_drops_when_it_does(driver: tuple[DropsLine, socket.socket]) -> None:
+def test_a_host_that_reads_nothing_gets_whole_drops_when_it_does(driver: Driver) -> None:
     line, host = driver
     for _ in range(30_000):
         line.write(GOLDEN)
@@ -253,26 +255,15 @@ def is_turning(port: Port) -> bool:
     return bool(port.readings()[-1].state.raw[SPEC.index("rotational_velocity")] > 100)
 
 
-def test_serve_tells_where_it_is_drives_its_robot_and_ends_when_told() -> None:
-    lines: list[str] = []
-    stop, counts = threading.Event(), {}
-    thread = threading.Thread(
-        target=lambda: counts.update(
-            serve(tcp="0", drops="127.0.0.1:0", speed=5.0, faults="stall=5", seed=3, say=lines.append, stop=stop)
-        )
-    )
-    thread.start()
-    until(lambda: len(lines) == 3)
-    terminal, serial_line, drops = (line.split()[1] for line in lines)
-    for url in (terminal, serial_line):
+def test_serve_tells_where_it_is_drives_its_robot_and_ends_when_told(serving: Serving) -> None:
+    served = serving(tcp="0", drops="127.0.0.1:0", speed=5.0, faults="stall=5", seed=3)
+    for url in served.urls[:2]:
         with open_port(config(url), time.monotonic) as port:
             handshake(port, patience_s=LIMIT_S)
             until(lambda port=port: is_turning(port))
-    with open_port(config(drops), time.monotonic, parser=stream.StateDropParser()) as port:
+    with open_port(config(served.urls[2]), time.monotonic, parser=stream.StateDropParser()) as port:
         handshake(port, wake=b"", listen_s=LIMIT_S)
-    stop.set()
-    thread.join(LIMIT_S)
-    assert not thread.is_alive()
+    counts = served.end()
     assert counts["stall"] > 0
     assert counts["flip"] == 0
 

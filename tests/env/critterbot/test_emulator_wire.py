@@ -19,13 +19,6 @@ pytestmark = pytest.mark.sim
 PEN = load_pen()
 
 
-def facing_the_dock(distance_m: float) -> Microcontroller:
-    """Return a robot that looks into the beacon."""
-    x, y, _ = PEN.beacon.position_m
-    c, s = np.cos(PEN.beacon.direction_rad), np.sin(PEN.beacon.direction_rad)
-    return robot(x=x + distance_m * c, y=y + distance_m * s, heading=PEN.beacon.direction_rad + np.pi)
-
-
 # ---- the console -----------------------------------------------------------------------------------------------------
 
 
@@ -172,7 +165,8 @@ def test_skipping_the_senses_changes_nothing_of_the_motion() -> None:
 
 def test_repeated_packets_keep_the_beacons_rhythm() -> None:
     """With every packet the one before, a host that unwraps by continuity would see 276 where 20 was sent."""
-    near = facing_the_dock(0.5)
+    (x, y, _), towards = PEN.beacon.position_m, PEN.beacon.direction_rad
+    near = robot(x=x + 0.5 * np.cos(towards), y=y + 0.5 * np.sin(towards), heading=towards + np.pi)
     unwrapper = IrLightUnwrapper()
     states = [decode_state(near.cycle(look=k % 10 >= 8)) for k in range(400)]
     levels = [unwrapper.unwrap(state) for state in states]

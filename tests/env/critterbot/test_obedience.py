@@ -31,59 +31,50 @@ def frame(volts: Sequence[float] | Floats = (0.0, 0.0, 0.0), **rest: Any) -> Fra
 
 
 STILL, DRIVEN = frame(), frame([0.0, -0.01, 0.0])  # one motor with a hundredth of its voltage is driven
+LEFT = np.array([0.0, 9 * 0.0176, 2 * 0.196])  # wheels 100, 220, 340 get 0.6, -4.8, 10.6 units; mirrored 3.7, 9.0, -6.3
+MIRRORED = LEFT * [1.0, -1.0, 1.0]
 
 
-def judged(*steps: tuple[Floats, Frame]) -> list[str]:
-    """The complaint after each step of a life: the first letter of its kind, or nothing."""
+def judged(steps: list[tuple[Floats, Frame]]) -> str:
+    """The complaint after each step of a life: the first letter of its kind, or a point."""
     obedience = VoltageObedience(SPEC)
-    said = [obedience.judge(request, shown) for request, shown in steps]
-    return [{"": "", IDLE: "i", ADRIFT: "a"}[complaint] for complaint in said]
+    return "".join({"": ".", IDLE: "i", ADRIFT: "a"}[obedience.judge(*step)] for step in steps)
 
 
 # ---- the rule --------------------------------------------------------------------------------------------------------
 
 
-def test_motors_without_voltage_are_noticed_in_the_sixth_step_that_requests_motion() -> None:
-    assert judged(*[(FORWARD, STILL)] * 7) == [""] * 5 + ["i"] * 2
-    assert judged(*[(TURN, STILL)] * 6)[-1] == "i"
+@pytest.mark.parametrize(
+    ("steps", "said"),
+    [
+        # Motors without a voltage are noticed in the sixth step that requests motion of ten units or more.
+        ([(FORWARD, STILL)] * 7, "." * 5 + "ii"),
+        ([(TURN, STILL)] * 6, "." * 5 + "i"),
+        ([(LEFT, STILL)] * 6, "." * 5 + "i"),
+        ([(FORWARD, STILL), (STAND, STILL)] * 6, "." * 10 + "ii"),
+        ([(GENTLE, STILL)] * 30, "." * 30),
+        ([(MIRRORED, STILL)] * 6, "." * 6),
+        # One motor with a voltage ends a complaint; standing still, or a request of no motion, does not.
+        ([(FORWARD, STILL)] * 5 + [(FORWARD, DRIVEN)] + [(FORWARD, STILL)] * 6, "." * 11 + "i"),
+        ([(FORWARD, STILL)] * 6 + [(STAND, STILL), (GENTLE, STILL), (FORWARD, DRIVEN)], "." * 5 + "iii" + "."),
+        # Motors that drive on are noticed 1.2 s, for ramp and delay, and six steps later; other requests start again.
+        ([(STAND, DRIVEN)] * 18 + [(FORWARD, DRIVEN), (FORWARD, STILL)], "." * 17 + "aa."),
+        ([(STAND, DRIVEN)] * 12 + [(GENTLE, DRIVEN)] + [(STAND, DRIVEN)] * 17, "." * 30),
+        ([(STAND, DRIVEN)] * 15 + [(STAND, STILL)] + [(STAND, DRIVEN)] * 5, "." * 21),
+        ([(FORWARD, STILL)] * 5 + [(FORWARD, frame(stale=True))] * 9 + [(FORWARD, STILL)], "." * 14 + "i"),
+    ],
+)
+def test_the_rule(steps: list[tuple[Floats, Frame]], said: str) -> None:
+    assert judged(steps) == said
 
 
-def test_steps_with_small_requests_are_not_counted() -> None:
-    """Forward and stop by turns: the sixth step forward is the eleventh of all. Below ten units none is counted."""
-    assert judged(*[(FORWARD, STILL), (STAND, STILL)] * 6) == [""] * 10 + ["i"] * 2
-    assert judged(*[(GENTLE, STILL)] * 30) == [""] * 30
-
-
-def test_one_motor_with_a_voltage_ends_a_complaint() -> None:
-    """Standing still, or a request of no motion, does not."""
-    assert judged(*[(FORWARD, STILL)] * 5, (FORWARD, DRIVEN), *[(FORWARD, STILL)] * 6) == [""] * 11 + ["i"]
-    after = [(STAND, STILL), (GENTLE, STILL), (FORWARD, STILL), (FORWARD, DRIVEN), (FORWARD, STILL)]
-    assert judged(*[(FORWARD, STILL)] * 6, *after)[6:] == ["i", "i", "i", "", ""]
-
-
-def test_motors_that_drive_on_are_noticed_after_the_longest_ramp() -> None:
-    """1.2 s for ramp and delay, then six steps; any other request restarts the count."""
-    assert judged(*[(STAND, DRIVEN)] * 18) == [""] * 17 + ["a"]
-    assert judged(*[(STAND, DRIVEN)] * 12, (GENTLE, DRIVEN), *[(STAND, DRIVEN)] * 17) == [""] * 30
-    assert judged(*[(STAND, DRIVEN)] * 15, (STAND, STILL), *[(STAND, DRIVEN)] * 5) == [""] * 21
-    assert judged(*[(STAND, DRIVEN)] * 18, (FORWARD, DRIVEN), (FORWARD, STILL))[-2:] == ["a", ""]
-
-
-def test_steps_in_which_commands_cannot_be_applied_restart_the_count() -> None:
-    """Charging, heat, a safety stop, a lost link: counting restarts, but an earlier complaint remains."""
-    held, gap, stale = (frame(**{kind: value}) for kind, value in (("applied", False), ("gap", True), ("stale", True)))
-    for explained in (held, gap):
-        assert judged(*[(FORWARD, STILL)] * 5, (FORWARD, explained), *[(FORWARD, STILL)] * 6)[-2:] == ["", "i"]
-        assert judged(*[(FORWARD, STILL)] * 6, (FORWARD, explained), (FORWARD, STILL))[-2:] == ["i", "i"]
-        assert judged(*[(STAND, DRIVEN)] * 17, (STAND, explained), *[(STAND, DRIVEN)] * 17)[-1] == ""
-    assert judged(*[(FORWARD, STILL)] * 5, *[(FORWARD, stale)] * 9, (FORWARD, STILL))[-2:] == ["", "i"]
-
-
-def test_a_request_to_the_left_is_judged_in_the_firmwares_wheel_units() -> None:
-    """9 units left and 2 of theta: 100 gets 0.6, 220 -4.8, 340 10.6 units. Mirrored it would be 3.7, 9.0, -6.3."""
-    left = np.array([0.0, 9 * 0.0176, 2 * 0.196])
-    assert judged(*[(left, STILL)] * 6)[-1] == "i"
-    assert judged(*[(left * [1.0, -1.0, 1.0], STILL)] * 6)[-1] == ""
+@pytest.mark.parametrize("explained", [frame(applied=False), frame(gap=True)], ids=["not applied", "gap"])
+def test_a_step_in_which_commands_cannot_be_applied_restarts_the_count(explained: Frame) -> None:
+    """Charging, heat, a safety stop, a lost link; an earlier complaint remains."""
+    still, driven, held = [(FORWARD, STILL)], [(STAND, DRIVEN)], [(FORWARD, explained)]
+    assert judged(still * 5 + held + still * 6) == "." * 11 + "i"
+    assert judged(still * 6 + held + still) == "." * 5 + "iii"
+    assert judged(driven * 17 + [(STAND, explained)] + driven * 17) == "." * 35
 
 
 # ---- no false alarm --------------------------------------------------------------------------------------------------

@@ -104,8 +104,7 @@ class Mouth:
     def read(self, n: int) -> bytes:
         return b""
 
-    def close(self) -> None:
-        """Do nothing."""
+    def close(self) -> None: ...
 
 
 def closing_a_link() -> Words:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
+import queue
 import time
 import tty
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 from horde_env.hardware.port import Port
 from horde_env.hardware.settings import PortConfig
@@ -25,7 +26,6 @@ class Ticks:
         self.n = 0
 
     def __call__(self) -> float:
-        """Return a hundredth of the number of this call."""
         self.n += 1
         return 0.01 * self.n
 
@@ -39,7 +39,6 @@ class Terminal:
         self.path = os.ttyname(self._ours)
 
     def say(self, data: bytes) -> None:
-        """Send bytes as the robot."""
         os.write(self.robot, data)
 
     def hear(self, n: int) -> bytes:
@@ -50,7 +49,6 @@ class Terminal:
         return data
 
     def unplug(self) -> None:
-        """Remove the device."""
         for end in ("robot", "_ours"):
             descriptor, _ = getattr(self, end), setattr(self, end, -1)
             if descriptor >= 0:
@@ -62,7 +60,6 @@ def config(url: str, **rest: object) -> PortConfig:
 
 
 def open_port(where: PortConfig, monotonic: Callable[[], float], **rest: Any) -> Port:
-    """Open a port to a Critterbot."""
     usual = {"parser": StateParser(), "fill": FILL}
     return Port(where, monotonic, **usual | rest)
 
@@ -86,3 +83,15 @@ def handshake(p: Port, **rest: Any) -> Reading:
     for _ in start_packets(p, time.monotonic, **rest):
         time.sleep(0.002)
     return p.readings()[0]
+
+
+class Served(NamedTuple):
+    """A robot of `horde-robot emulate`: its addresses, further output, where faults are typed, and how it is ended."""
+
+    urls: list[str]
+    said: queue.Queue[str]
+    typed: int
+    end: Callable[[], dict[str, int]]
+
+
+Serving = Callable[..., Served]  # of the fixture `serving`

@@ -29,25 +29,31 @@ NO_CHARGING = Control(MotorMode.DISABLE_CHARGING)
 ASKED = drive(FORWARD, SPEC)
 
 
-Make = Callable[..., SerialBody]
+Open = Callable[..., SerialBody]
 
 
 @pytest.fixture
-def make(robot: VirtualRobot) -> Iterator[Make]:
-    """Make bodies of the robot, which are closed in the end."""
+def unopened(robot: VirtualRobot) -> Iterator[SerialBody]:
+    with contextlib.closing(serial_body(robot)) as body:
+        yield body
+
+
+@pytest.fixture
+def open_body(robot: VirtualRobot) -> Iterator[Open]:
+    """Make and reset bodies of the robot, which are closed in the end."""
     with contextlib.ExitStack() as stack:
-        yield lambda **rest: stack.enter_context(contextlib.closing(serial_body(robot, **rest)))
+
+        def opened(**rest: Any) -> SerialBody:
+            body = stack.enter_context(contextlib.closing(serial_body(robot, **rest)))
+            body.reset(RNG)
+            return body
+
+        yield opened
 
 
 @pytest.fixture
-def unopened(make: Make) -> SerialBody:
-    return make()
-
-
-@pytest.fixture
-def body(unopened: SerialBody) -> SerialBody:
-    unopened.reset(RNG)
-    return unopened
+def body(open_body: Open) -> SerialBody:
+    return open_body()
 
 
 def life(body: SerialBody, n: int, command: Any = FORWARD) -> list[Frame]:
@@ -155,7 +161,7 @@ def test_a_frame_is_the_newest_packet_in_the_simulators_units(robot: VirtualRobo
 
 
 def test_the_beacon_is_the_difference_of_two_neighbouring_packets_and_ir_light_their_mean(
-    robot: VirtualRobot, unopened: SerialBody
+    robot: VirtualRobot, body: SerialBody
 ) -> None:
     """20 and 120 by turns at sensor 2: mean 70, difference 100, whichever came last, and also across a damaged one."""
     ir_light, n = SPEC.group("ir_light"), 0
@@ -167,9 +173,8 @@ def test_the_beacon_is_the_difference_of_two_neighbouring_packets_and_ir_light_t
         robot.raw[ir_light][2] = 20.0 + 100.0 * (round(robot.now / 0.01) % 2)
         return packet[:30] + bytes([packet[30] ^ 4]) + packet[31:] if n == 19 else packet
 
-    unopened.reset(RNG)
     robot.spoil = blink
-    frames = life(unopened, 4)[1:]
+    frames = life(body, 4)[1:]
     assert [frame.crc_errors for frame in frames] == [1, 0, 0]
     assert frames[1].values[ir_light][2] == pytest.approx(70 / 255)
     expected = [0, 0, 100 / 255, 0, 0, 0, 0, 0]
@@ -296,7 +301,7 @@ def test_one_frame_without_packets_is_no_loss_however_long_it_lasted(robot: Virt
     assert body.stats.losses == 0
 
 
-def test_reconnection_is_tried_at_growing_intervals(robot: VirtualRobot, make: Make) -> None:
+def test_reconnection_is_tried_at_growing_intervals(robot: VirtualRobot, open_body: Open) -> None:
     """0.1 s after the first attempt, then twice as long after each, 2 s at most; a try takes place within a step."""
     tried: list[float] = []
 
@@ -304,8 +309,7 @@ def test_reconnection_is_tried_at_growing_intervals(robot: VirtualRobot, make: M
         tried.append(robot.now)
         return robot.connect(url, **settings)
 
-    body = make(connect=connect)
-    body.reset(RNG)
+    body = open_body(connect=connect)
     life(body, 2)
     robot.unplug()
     life(body, 130)
@@ -314,9 +318,8 @@ def test_reconnection_is_tried_at_growing_intervals(robot: VirtualRobot, make: M
     assert np.diff(tried[1:9]).min() > 0.1
 
 
-def test_a_robot_that_stays_away_is_given_up_and_may_be_reset(robot: VirtualRobot, make: Make) -> None:
-    body = make(link={"frame_timeout_s": 2.0})
-    body.reset(RNG)
+def test_a_robot_that_stays_away_is_given_up_and_may_be_reset(robot: VirtualRobot, open_body: Open) -> None:
+    body = open_body(link={"frame_timeout_s": 2.0})
     life(body, 3)
     start = robot.now
     robot.unplug()
@@ -362,9 +365,8 @@ def test_closing_at_once_after_a_loss_leaves_no_port_open(robot: VirtualRobot, b
     assert not robot.end.port.is_open
 
 
-def test_attempts_are_bounded_too(robot: VirtualRobot, make: Make) -> None:
-    body = make(link={"attempts": 3})
-    body.reset(RNG)
+def test_attempts_are_bounded_too(robot: VirtualRobot, open_body: Open) -> None:
+    body = open_body(link={"attempts": 3})
     robot.unplug()
 
     with pytest.raises(BackendLost):
@@ -434,7 +436,7 @@ def test_a_lapse_of_the_keep_alive_is_told(robot: VirtualRobot, body: SerialBody
     assert frames[0].gap
 
 
-def test_the_supervisor_sees_every_new_frame_once_and_no_old_one(robot: VirtualRobot, make: Make) -> None:
+def test_the_supervisor_sees_every_new_frame_once_and_no_old_one(robot: VirtualRobot, body: SerialBody) -> None:
     """A stale frame has no information on the present, so it must not end a condition by its time."""
     judged: list[float] = []
 
@@ -442,7 +444,6 @@ def test_the_supervisor_sees_every_new_frame_once_and_no_old_one(robot: VirtualR
         judged.append(t)
         return ""
 
-    body = make()
     body.supervisor = SimpleNamespace(judge=judge)
     body.reset(RNG)
     life(body, 2)
@@ -483,11 +484,9 @@ def test_a_robot_that_charges_is_not_driven(robot: VirtualRobot, body: SerialBod
     assert marks(life(body, 10))[-1] == ""
 
 
-def test_a_robot_that_is_let_go_within_a_step_has_not_done_that_step(robot: VirtualRobot, make: Make) -> None:
+def test_a_robot_that_is_let_go_within_a_step_has_not_done_that_step(robot: VirtualRobot, body: SerialBody) -> None:
     """Without a supervisor; the charger held it for the first half of the step."""
-    body = make()
     body.supervisor = SimpleNamespace(judge=lambda *_: "")
-    body.reset(RNG)
     robot.charge_state = 2
     assert marks(life(body, 2)) == ["n", "n"]
     robot.charge_state = 0
@@ -526,11 +525,10 @@ def _interrupted(_: Any) -> bool:
     raise KeyboardInterrupt
 
 
-def test_an_emergency_stop_holds_until_it_is_cleared(robot: VirtualRobot, make: Make, tmp_path: Path) -> None:
+def test_an_emergency_stop_holds_until_it_is_cleared(robot: VirtualRobot, open_body: Open, tmp_path: Path) -> None:
     """A reset under it stops the motors and closes the port before it raises."""
     latch = EmergencyLatch(tmp_path / "stop")
-    body = make(latch=latch)
-    body.reset(RNG)
+    body = open_body(latch=latch)
     life(body, 3)
     n = len(robot.received)
     latch.set("a hand in the pen")
@@ -551,14 +549,13 @@ def test_an_emergency_stop_holds_until_it_is_cleared(robot: VirtualRobot, make: 
 
 
 def test_a_stop_is_answered_once_and_by_nobody_whose_stop_did_not_leave(
-    robot: VirtualRobot, make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    robot: VirtualRobot, open_body: Open, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Writing takes time, and without a link nothing was stopped."""
     answers: list[float] = []
     monkeypatch.setattr(EmergencyLatch, "answer", lambda _: answers.append(robot.now))
     latch = EmergencyLatch(tmp_path / "stop")
-    body = make(latch=latch)
-    body.reset(RNG)
+    body = open_body(latch=latch)
     life(body, 2)
     assert answers == []
     for n in (1, 2):
@@ -576,12 +573,11 @@ def test_a_stop_is_answered_once_and_by_nobody_whose_stop_did_not_leave(
 
 @pytest.mark.parametrize("has_latch", [True, False])
 def test_an_emergency_stop_stops_at_once_and_lasts_if_there_is_a_latch(
-    robot: VirtualRobot, make: Make, tmp_path: Path, has_latch: bool
+    robot: VirtualRobot, open_body: Open, tmp_path: Path, has_latch: bool
 ) -> None:
     """The return value says whether the stop lasts."""
     latch = EmergencyLatch(tmp_path / "stop")
-    body = make(latch=latch if has_latch else None)
-    body.reset(RNG)
+    body = open_body(latch=latch if has_latch else None)
     life(body, 3)
     assert body.emergency_stop("smoke") is has_latch
     robot.sleep(0.02)  # of virtual time: it looks at the line every 10 ms
@@ -590,9 +586,10 @@ def test_an_emergency_stop_stops_at_once_and_lasts_if_there_is_a_latch(
     assert not has_latch or marks(life(body, 2)) == ["n", "n"]
 
 
-def test_a_channel_that_runs_the_wrong_way_is_put_right_by_the_robots_signs(robot: VirtualRobot, make: Make) -> None:
-    body, gyro = make(signs={"rotational_velocity": -1}), critterbot().index("rotational_velocity")
-    body.reset(RNG)
+def test_a_channel_that_runs_the_wrong_way_is_put_right_by_the_robots_signs(
+    robot: VirtualRobot, open_body: Open
+) -> None:
+    body, gyro = open_body(signs={"rotational_velocity": -1}), critterbot().index("rotational_velocity")
     frame = life(body, 2)[-1]
     plain = critterbot().to_si(body._link.readings()[-1].state.raw)  # type: ignore[union-attr]
     assert frame.values[gyro] == -plain[gyro] != 0.0
@@ -651,7 +648,7 @@ def test_a_refused_command_sends_nothing(robot: VirtualRobot, body: SerialBody) 
     assert len(robot.received) == n
 
 
-def test_an_interrupted_write_is_completed_before_the_next_command(robot: VirtualRobot, make: Make) -> None:
+def test_an_interrupted_write_is_completed_before_the_next_command(robot: VirtualRobot, open_body: Open) -> None:
     """Ctrl-C after 6 of 9 bytes: DE AD BE would be velocities -34, -83 and an LED mode; zeros complete it instead."""
     torn: list[bytes] = []
 
@@ -669,8 +666,7 @@ def test_an_interrupted_write_is_completed_before_the_next_command(robot: Virtua
         port.write = cut
         return port
 
-    body = make(connect=connect)
-    body.reset(RNG)
+    body = open_body(connect=connect)
     with pytest.raises(KeyboardInterrupt):
         body.exchange(FORWARD)
     body.close()

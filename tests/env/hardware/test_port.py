@@ -7,6 +7,7 @@ import re
 import socket
 import termios
 import threading
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -177,6 +178,15 @@ def test_a_port_that_cannot_be_opened_says_why(url: str, sentence: str) -> None:
         open_port(config(url), Ticks())
 
 
+def refuse(error: Exception) -> Callable[..., None]:
+    """Return a `connect` that raises."""
+
+    def connect(*_: object, **__: object) -> None:
+        raise error
+
+    return connect
+
+
 @pytest.mark.parametrize(
     ("group", "mode", "helps"),
     [
@@ -195,11 +205,9 @@ def test_no_permission_advises_a_group_only_where_that_helps_and_gives_no_more(
     device.chmod(mode)
     monkeypatch.setattr(port, "_name_of", lambda _: group)
 
-    def refuse(*_: object, **__: object) -> None:
-        raise serial.SerialException(errno.EACCES, f"could not open port {device}: [Errno 13] Permission denied")
-
+    error = serial.SerialException(errno.EACCES, f"could not open port {device}: [Errno 13] Permission denied")
     with pytest.raises(BackendUnavailable, match=f"belongs to the group {group}") as refusal:
-        open_port(config(str(device)), Ticks(), connect=refuse)
+        open_port(config(str(device)), Ticks(), connect=refuse(error))
     assert (f"`sudo usermod -aG {group} $USER`" in str(refusal.value)) is helps
     assert ("usermod" in str(refusal.value)) is helps
     assert ("ask the administrator" in str(refusal.value)) is not helps
@@ -252,22 +260,14 @@ def test_bytes_that_are_no_drops_and_no_frames_of_a_create_2_are_explained(
 def test_no_permission_for_what_cannot_even_be_looked_at(tmp_path: Path) -> None:
     """Asking for the group must not raise in place of the sentence."""
     device = tmp_path / "locked" / "ttyUSB0"
-
-    def refuse(*_: object, **__: object) -> None:
-        raise PermissionError(errno.EACCES, "Permission denied")
-
     with pytest.raises(BackendUnavailable, match=re.escape(f"no permission to use {device}.")):
-        open_port(config(str(device)), Ticks(), connect=refuse)
+        open_port(config(str(device)), Ticks(), connect=refuse(PermissionError(errno.EACCES, "Permission denied")))
 
 
 def test_a_parity_that_the_port_refuses_is_named() -> None:
     """What a pseudo terminal raises when it is opened with odd parity for the second time; no OSError."""
-
-    def refuse(*_: object, **__: object) -> None:
-        raise termios.error(errno.EINVAL, "Invalid argument")
-
     with pytest.raises(BackendUnavailable, match=r"odd parity.* Use parity none"):
-        open_port(PortConfig("/dev/pts/7"), Ticks(), connect=refuse)
+        open_port(PortConfig("/dev/pts/7"), Ticks(), connect=refuse(termios.error(errno.EINVAL, "Invalid argument")))
 
 
 def test_the_line_is_the_robots_unless_told_otherwise() -> None:
@@ -343,22 +343,18 @@ class BrokenSerial:
 
     @property
     def in_waiting(self) -> int:
-        """Raise, sooner or later."""
         self.read_now.wait(LIMIT_S)
         raise self.error
 
     def read(self, _size: int) -> bytes:
-        """Raise."""
         raise self.error
 
     def write(self, data: bytes) -> None:
-        """Raise or keep the bytes."""
         if not self.can_write:
             raise self.error
         self.written += data
 
     def close(self) -> None:
-        """Raise."""
         raise self.error
 
 

@@ -70,7 +70,6 @@ class VirtualRobot:
 
     @property
     def now(self) -> float:
-        """Seconds of its time."""
         return max(self.n_cycles * CYCLE_S, self._until)
 
     def monotonic(self) -> float:
@@ -95,7 +94,6 @@ class VirtualRobot:
             self.end.port.hand_over()
 
     def plug(self) -> None:
-        """Plug it in again."""
         del self._faults._ends["unplug"]
         self.line._plug()
 

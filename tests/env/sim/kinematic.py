@@ -1,12 +1,15 @@
-"""A body without an engine, for the sensors."""
+"""A body without an engine, for the sensors; and a wandering life of one with an engine."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
 
+from horde_env.backend import Frame
 from horde_env.robots.critterbot.simulator import packet as kernels
+from horde_env.robots.critterbot.simulator.backend import SimulatedBody
 from horde_env.robots.critterbot.simulator.sensors import Senses
 
 
@@ -42,3 +45,11 @@ def at(x: float = 0.0, y: float = 0.0, heading: float = 0.0, **rest: float) -> B
     """Return a body standing still at a place, with any other of its quantities as given."""
     still = BodyState(x, y, heading, 0.0, 0.0, 0.0, 0.0, 0.0, np.zeros(3), np.zeros(3), 0.0)
     return still._replace(**rest)
+
+
+def wander(body: SimulatedBody, n_steps: int, seed: int) -> Iterator[Frame]:
+    """Repeat the last action half of the time, else draw a new one."""
+    rng, action = np.random.default_rng(seed), 4
+    for _ in range(n_steps):
+        action = int(rng.integers(5)) if rng.random() > 0.5 else action
+        yield body.exchange(body.spec.requests[action])

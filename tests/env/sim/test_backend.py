@@ -17,6 +17,7 @@ from horde_env.robots.critterbot.simulator import motors
 from horde_env.robots.critterbot.simulator.backend import SimulatedBody
 from horde_env.robots.critterbot.simulator.sensors import Senses
 from horde_env.sim.physics import PHYSICS
+from tests.env.sim.kinematic import wander
 
 pytestmark = pytest.mark.sim
 SPEC = critterbot()
@@ -43,23 +44,10 @@ def hold(robot: SimulatedBody, command: np.ndarray, n_steps: int) -> np.ndarray:
     return np.array([robot.exchange(command).values for _ in range(n_steps)])
 
 
-def wander(robot: SimulatedBody, n_steps: int, seed: int) -> Iterator[tuple[np.ndarray, dict[str, float], bool]]:
-    """Repeat the last action half of the time, else draw a new one."""
-    rng, action = np.random.default_rng(seed), 0
-    for _ in range(n_steps):
-        action = int(rng.integers(5)) if rng.random() > 0.5 else action
-        frame = robot.exchange(SPEC.requests[action])
-        yield frame.values, dict(frame.extras), frame.applied
-
-
 def life_on(body: SimulatedBody, seed: int) -> bytes:
     """Return 150 frames of a life with all senses, and its end, as bytes."""
-    frames = [body.reset(np.random.default_rng(seed)).values]
-    ends: dict[str, float] = {}
-    for values, extras, _ in wander(body, 150, seed):
-        frames.append(values)
-        ends = extras
-    return np.array(frames).tobytes() + np.array(list(ends.values())).tobytes()
+    frames = [body.reset(np.random.default_rng(seed)), *wander(body, 150, seed)]
+    return np.array([frame.values for frame in frames]).tobytes() + np.array(list(frames[-1].extras.values())).tobytes()
 
 
 def life_of(seed: int, physics: str = "bullet") -> bytes:
@@ -188,13 +176,10 @@ def test_lives_begin_clear_of_walls_and_dock(robot: SimulatedBody) -> None:
 @pytest.mark.slow
 def test_a_long_life_stays_in_the_pen_visits_all_of_it_and_keeps_moving(robot: SimulatedBody) -> None:
     """20,000 steps. The body's disc stays in the pen, visits every quarter of it, and never stops for long."""
-    xs, ys = [], []
-    for _, extras, applied in wander(robot, 20_000, seed=2):
-        assert applied
-        xs.append(extras["x_m"])
-        ys.append(extras["y_m"])
-        assert -math.pi < extras["heading_rad"] <= math.pi
-    x, y = np.array(xs), np.array(ys)
+    frames = list(wander(robot, 20_000, seed=2))
+    assert all(frame.applied for frame in frames)
+    x, y, heading = np.array([list(frame.extras.values()) for frame in frames]).T
+    assert ((-math.pi < heading) & (heading <= math.pi)).all()
     limit = 1.0 - SPEC.body["radius_m"] + 3e-3
     assert max(np.abs(x).max(), np.abs(y).max()) < limit
     visits, _, _ = np.histogram2d(x, y, bins=2, range=[[-0.88, 0.88]] * 2)

@@ -20,6 +20,7 @@ from horde_env.robots.critterbot.simulator.machine import Machine
 from horde_env.sim import physics as engines
 from horde_env.sim import planar
 from horde_env.sim.planar import Hull, PlanarBody, load_hull
+from tests.env.sim.kinematic import wander
 
 SPEC, PEN = critterbot(), load_pen()
 URDF = asset("robot/critterbot.urdf")
@@ -66,12 +67,9 @@ def life(physics: str, seed: int, n_steps: int = 3000) -> tuple[np.ndarray, np.n
     """Return the readings of a sticky random life, shape (n_steps, 57), and its contact impulses per period's end."""
     robot = SimulatedBody(physics=physics)
     robot.reset(np.random.default_rng(seed))
-    rng, action, values, impulses = np.random.default_rng(100 + seed), 4, [], []
-    for _ in range(n_steps):
-        action = int(rng.integers(5)) if rng.random() > 0.5 else action
-        values.append(robot.exchange(SPEC.requests[action]).values)
-        impulses.append(robot.machine.body.contact_impulse())
+    told = [(frame.values, robot.machine.body.contact_impulse()) for frame in wander(robot, n_steps, 100 + seed)]
     robot.close()
+    values, impulses = zip(*told, strict=True)
     return np.array(values), np.array(impulses)
 
 

@@ -10,7 +10,7 @@ from horde_env.robots.critterbot.simulator import packet
 from horde_env.robots.critterbot.simulator.backend import SimulatedBody
 from horde_env.robots.critterbot.simulator.packet import THERMAL_LAG_S
 from horde_env.robots.critterbot.simulator.sensors import Senses
-from tests.env.sim.kinematic import BodyState, at, read
+from tests.env.sim.kinematic import BodyState, at, read, wander
 
 SPEC = critterbot()
 OWN = slice(16, 53)
@@ -31,15 +31,11 @@ def stand(body: BodyState, n: int, seed: int = 0, period_s: float = 0.1, made: S
     return (values - SPEC.offset) / np.where(SPEC.lsb == 0, 1, SPEC.lsb)
 
 
-def live(n_steps: int, seed: int = 0) -> np.ndarray:
+def live(n_steps: int) -> np.ndarray:
     """Return the values of a wandering life, one row per 100 ms."""
-    body, rng, action = SimulatedBody(SPEC, physics="planar"), np.random.default_rng(seed + 1), 4
-    body.reset(np.random.default_rng(seed))
-    values = np.zeros((n_steps, SPEC.n_channels))
-    for i in range(n_steps):
-        action = int(rng.integers(5)) if rng.random() >= 0.5 else action
-        values[i] = body.exchange(SPEC.requests[action]).values
-    return values
+    body = SimulatedBody(SPEC, physics="planar")
+    body.reset(np.random.default_rng(0))
+    return np.array([frame.values for frame in wander(body, n_steps, seed=1)])
 
 
 def test_no_channel_is_constant_over_a_life() -> None:
