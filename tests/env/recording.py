@@ -1,13 +1,19 @@
-"""A recorded life made up for tests: 100 Hz packets of a robot that drives by wheel requests."""
+"""Recorded lives made up for tests, a log of 100 Hz packets and a run's folder, and how they are played."""
 
 from __future__ import annotations
 
 import csv
 import gzip
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
+from horde_agent.record import Recorder
+from horde_agent.record.rows import row_dtype
+from horde_env.backend import Frame
+from horde_env.replay import Recording
+from horde_env.robot import critterbot
 from horde_env.robots.critterbot.log import COLUMNS, NEEDED
 
 REAL_LOG = Path(__file__).resolve().parents[2].parent / "shared/data/critterbot_real_wandering_2010-10-05.csv.gz"
@@ -34,3 +40,32 @@ def write(path: Path, log: dict[str, np.ndarray], first_row: bool = True) -> Pat
             rows.writerow([log["LocalTime"][0] - 3, *[-1.0] * (len(log) - 1)])
         rows.writerows(zip(*log.values(), strict=True))
     return path
+
+
+def made_up(n: int) -> np.ndarray:
+    """Return `n` rows of a run with readings, actions and probabilities that differ from row to row."""
+    rows = np.zeros(n, dtype=row_dtype(57))
+    rows["step"] = np.arange(n)
+    rows["t"] = 0.1 * np.arange(n)
+    rows["observation"] = np.random.default_rng(0).random((n, 57), dtype=np.float32)
+    rows["action"], rows["b"] = np.arange(n) % 5, 0.2 + 0.01 * (np.arange(n) % 7)
+    rows["pose"] = np.arange(3 * n).reshape(n, 3) / 100
+    return rows
+
+
+def record(run: Path, rows: np.ndarray, n_in_a_file: int = 1_000, **facts: Any) -> Path:
+    """Record rows as `horde learn` does, with these facts in the header, and return the run's folder."""
+    (run / "log").mkdir(parents=True)
+    header = {"channels": [{"name": channel.name} for channel in critterbot().channels], **facts}
+    size = n_in_a_file * rows.itemsize
+    with Recorder(57, run / "log" / "life.rec", header, segment_bytes=size) as recorder:
+        recorder.append(rows)
+    return run
+
+
+def frames(life: Recording) -> list[Frame]:
+    """Play a life to its end."""
+    found = [life.reset(np.random.default_rng(0))]
+    while not found[-1].last:
+        found.append(life.exchange(np.zeros(3)))
+    return found

@@ -13,8 +13,7 @@ from horde_env.robots.critterbot.emulator.emulator import EmulatedBody
 from horde_env.robots.critterbot.log import RecordedLife
 from horde_env.robots.critterbot.simulator.backend import SimulatedBody
 from horde_env.testing import BackendContract, PacedBody
-from tests.env.recorded_run import record
-from tests.env.recording import packets, write
+from tests.env.recording import made_up, packets, record, write
 from tests.env.toy import ToyBody
 
 
@@ -45,7 +44,7 @@ class TestRecordedRun(BackendContract):
 
     @pytest.fixture(autouse=True)
     def _run(self, tmp_path: Path) -> None:
-        self.run = record(tmp_path / "run", 40)
+        self.run = record(tmp_path / "run", made_up(40))
 
     def make_backend(self) -> Backend:
         return RecordedRun(self.run)

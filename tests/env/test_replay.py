@@ -7,21 +7,15 @@ import gymnasium
 import numpy as np
 import pytest
 
+from horde_agent.record import Flag, Phase
 from horde_env.clock import RealTimeClock, SimulatedClock
 from horde_env.errors import BackendUnavailable
+from horde_env.replay import RecordedRun
 from horde_env.robot import critterbot
 from horde_env.robots.critterbot.log import NOTES, RecordedLife, recorded_request, steps_of
-from tests.env.recorded_run import record
-from tests.env.recording import REAL_LOG, packets, write
+from tests.env.recording import REAL_LOG, frames, made_up, packets, record, write
 
 SPEC = critterbot()
-
-
-def frames(life: RecordedLife) -> list:
-    found = [life.reset(np.random.default_rng(0))]
-    while not found[-1].last:
-        found.append(life.exchange(np.zeros(3)))
-    return found
 
 
 @pytest.mark.parametrize(("period_ms", "n_frames"), [(10.0, 40), (9.5, 38)])
@@ -108,7 +102,7 @@ def test_a_pause_above_50_ms_is_a_gap_and_restarts_the_steps(pause_s: float, gap
 @pytest.mark.parametrize("kind", ["log", "run"])
 def test_its_end_truncates_a_step_beyond_is_a_gap_and_a_reset_plays_it_again(kind: str, tmp_path: Path) -> None:
     """A CSV log, and the recording in a run's folder."""
-    log = write(tmp_path / "life.csv", packets(100)) if kind == "log" else record(tmp_path / "run", 10)
+    log = write(tmp_path / "life.csv", packets(100)) if kind == "log" else record(tmp_path / "run", made_up(10))
     env = gymnasium.make("horde_env:CritterbotReplay-v0", log=log).unwrapped
     passes = []
     for _ in range(2):
@@ -297,3 +291,79 @@ def test_the_real_log_is_a_life_of_998_steps() -> None:
     assert np.median(values[:, SPEC.index("acceleration_z")]) == pytest.approx(9.37, abs=0.2)
     assert len(np.unique(np.round(values[:, SPEC.group("last_request")], 6), axis=0)) == 4
     assert sum(SPEC.scale(v)[1] for v in values) < 0.005 * values.size
+
+
+# ---- the recording of a run ------------------------------------------------------------------------------------------
+
+
+def test_every_observation_is_replayed_bit_for_bit_with_the_action_that_led_to_it(tmp_path: Path) -> None:
+    """Also across files. Row k holds the action taken from it, so frame k + 1 has it."""
+    rows = made_up(30)
+    env = gymnasium.make("CritterbotReplay-v0", log=record(tmp_path / "run", rows, 18))
+    observation, info = env.reset()
+    assert info["action"] == -1.0
+    for k in range(30):
+        np.testing.assert_array_equal(observation, rows["observation"][k])
+        assert info["t"] == pytest.approx(0.1 * k)
+        assert info["x_m"] == rows["pose"][k][0]
+        if k == 29:
+            break
+        observation, _, terminated, truncated, info = env.step(0)
+        assert (info["action"], info["b"]) == (rows["action"][k], rows["b"][k])
+        assert (info["applied"], info["gap"]) == (1, 0)
+        assert (terminated, truncated) == (False, k == 28)
+
+
+def test_a_drive_has_no_actions(tmp_path: Path) -> None:
+    rows = made_up(20)
+    rows["phase"][5:9], rows["action"][5:9], rows["b"][5:9] = Phase.CENTRE, -1, np.nan
+    rows["flags"][[9, 12, 13]] = Flag.GAP, Flag.NOT_APPLIED, Flag.STALE
+    rows["step"][15:] += 600  # a minute at the dock with one recorded frame
+    found = frames(RecordedRun(record(tmp_path / "run", rows)))
+    assert [k for k, frame in enumerate(found) if not frame.applied] == [6, 7, 8, 9, 12]
+    assert [k for k, frame in enumerate(found) if frame.gap] == [9, 15]
+    assert [k for k, frame in enumerate(found) if frame.stale] == [13]
+    assert found[6].extras["action"] == -1.0
+    assert np.isnan(found[6].extras["b"])
+
+
+def test_a_damaged_row_is_dropped_and_noted(tmp_path: Path) -> None:
+    """The next row follows a gap; so does the second file after the truncated end of the first."""
+    run = record(tmp_path / "run", made_up(20), 12)
+    path = run / "log" / "life.rec"
+    data = bytearray(path.read_bytes())
+    data[16_384 + 4 * made_up(1).itemsize + 30] ^= 8
+    path.write_bytes(data[:-5])
+    body = RecordedRun(run)
+    found = frames(body)
+    assert [round(frame.t / 0.1) for frame in found] == [k for k in range(20) if k not in (4, 11)]
+    assert [round(frame.t / 0.1) for frame in found if frame.gap] == [5, 12]
+    assert len(body.notes) == 1
+    assert "1 of 11 rows and 271 further bytes" in body.notes[0]
+
+
+def test_a_recording_without_a_pose_has_none_in_its_frames(tmp_path: Path) -> None:
+    rows = made_up(14)
+    rows["pose"] = np.nan
+    assert frames(RecordedRun(record(tmp_path / "run", rows)))[3].extras.keys() == {"action", "b"}
+
+
+@pytest.mark.parametrize(
+    ("facts", "message"),
+    [
+        ({"version": 3}, "version 3"),
+        ({"version": 1}, "version 1"),
+        ({"format": "mcap"}, "format"),
+        ({"channels": [{"name": "bumper"}]}, "1 channels, bumper"),
+    ],
+)
+def test_another_format_version_or_robot_is_refused(tmp_path: Path, facts: dict[str, object], message: str) -> None:
+    run = record(tmp_path / "run", made_up(14), **facts)
+    with pytest.raises(BackendUnavailable, match=message):
+        gymnasium.make("CritterbotReplay-v0", log=run)
+
+
+def test_a_folder_without_a_record_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(BackendUnavailable, match="no recording"):
+        RecordedRun(tmp_path)
+    assert not (tmp_path / "log").exists()

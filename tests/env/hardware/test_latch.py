@@ -31,15 +31,6 @@ def test_a_stop_is_seen_by_everybody_until_it_is_cleared(path: Path) -> None:
     assert ours.reason == ""
 
 
-def test_the_first_reason_stays(path: Path) -> None:
-    latch = EmergencyLatch(path)
-    latch.set("first")
-    latch.set("second")
-    assert latch.clear() == "first"
-    latch.set("third")
-    assert EmergencyLatch(path).reason == latch.reason == "third"
-
-
 @pytest.mark.parametrize("content", [b"", b"\n", b"\xff\xfe\x00half a sent", b"x" * 100_000])
 def test_whatever_is_in_the_file_is_a_stop(path: Path, content: bytes) -> None:
     path.parent.mkdir()
