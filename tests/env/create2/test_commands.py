@@ -16,6 +16,7 @@ from horde_env.env import PenEnv
 from horde_env.hardware import robot_file
 from horde_env.hardware.checks import Line
 from horde_env.robot import create2
+from horde_env.robots.create2 import body
 from horde_env.robots.create2.emulator.emulator import CreateEmulator
 from horde_env.robots.create2.simulator.backend import SimulatedCreate
 from horde_env.robots.create2.simulator.world import RADIUS_M
@@ -36,9 +37,9 @@ def robot() -> Iterator[tuple[CreateEmulator, str]]:
         yield emulator, url
 
 
-def checked(body: SimulatedCreate, may_move: str = "", **rest: bool) -> tuple[Check, list[Line]]:
+def checked(robot: SimulatedCreate, may_move: str = "", **rest: bool) -> tuple[Check, list[Line]]:
     """Return a finished check of a body, and its lines."""
-    with PenEnv(body, spec=create2()) as env:
+    with PenEnv(robot, spec=create2()) as env:
         env.reset(seed=1, options={"manoeuvre": "stay"})
         check = Check(env, lambda: may_move, **rest)
         return check, list(check.lines())
@@ -107,7 +108,14 @@ def test_the_real_robots_environment_drives_through_its_guardian(robot: tuple[Cr
     assert emulator.robot.mode == PASSIVE
 
 
+@pytest.fixture
+def _no_patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Give up after three attempts of half a second."""
+    monkeypatch.setattr(body, "TRIES", 3)
+
+
 @pytest.mark.hardware
+@pytest.mark.usefixtures("_no_patience")
 @pytest.mark.parametrize("state", ["asleep", "on its dock", "no port"])
 def test_what_is_wrong_with_a_robot_is_one_sentence_and_exit_code_2(
     state: str, robot: tuple[CreateEmulator, str], run: Run
@@ -129,6 +137,7 @@ def test_what_is_wrong_with_a_robot_is_one_sentence_and_exit_code_2(
 
 
 @pytest.mark.hardware
+@pytest.mark.usefixtures("_no_patience")
 def test_another_robot_at_the_port_is_told_by_its_bytes(run: Run) -> None:
     """A Critterbot sends 100 packets a second, none of them a frame."""
     with Emulator(seed=0) as critterbot:
