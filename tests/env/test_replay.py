@@ -332,7 +332,7 @@ def test_a_damaged_row_is_dropped_and_noted(tmp_path: Path) -> None:
     run = record(tmp_path / "run", made_up(20), 12)
     path = run / "log" / "life.rec"
     data = bytearray(path.read_bytes())
-    data[16_384 + 4 * made_up(1).itemsize + 30] ^= 8
+    data[-8 * made_up(1).itemsize + 30] ^= 8  # in row 4 of 12
     path.write_bytes(data[:-5])
     body = RecordedRun(run)
     found = frames(body)
