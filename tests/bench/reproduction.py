@@ -2,8 +2,8 @@
 
     python -m tests.bench.reproduction runs/paper
 
-Text between `<!-- measured NAME -->` and `<!-- end -->` is replaced: for each experiment by the verdicts on its claims,
-its first figure and links to its tables, for `facts` by a summary of the whole run, for `later` by the verdicts on the
+Text between `<!-- measured NAME -->` and `<!-- end -->` is replaced: for each experiment by the verdicts on its claims
+(with the measurement if one is not reproduced), its first figure and links to its tables, for `facts` by a summary of the whole run, for `later` by the verdicts on the
 experiments of later papers, and in the README for `headline` by the final NMSRE of each life. Every claim and every
 table is a CSV file in docs/results. A folder may hold some of the experiments.
 """
@@ -108,9 +108,9 @@ def section(result: Result, picture: str) -> list[str]:
     if picture:
         lines += [f"![{result.title}](images/{picture})", "", result.figures[0].caption, ""]
     for claim in result.claims:
+        measured = "" if claim.verdict == "reproduced" else f" {claim.measured}"
         cause = f" *Cause:* {claim.cause}" if claim.cause else ""
-        text = claim.text.rstrip(".")
-        lines.append(f"* *{text}* ({claim.source}): **{claim.verdict}**. {claim.measured}{cause}")
+        lines.append(f"* *{claim.text.rstrip('.')}* ({claim.source}): **{claim.verdict}**.{measured}{cause}")
     folder = DOCS / "results"
     folder.mkdir(exist_ok=True)
     for old in folder.glob(f"{result.name}-*.csv"):
