@@ -34,11 +34,20 @@ def siblings(n: int = 9) -> list[GVF]:
 
 
 class RandomLife:
-    """One random stream for several Hordes. The last of the four channels counts the steps."""
+    """One random stream for several Hordes. The last of the four channels counts the steps.
 
-    def __init__(self, *hordes: Horde) -> None:
+    Args:
+        hordes: The Hordes; others may take their places.
+        p_break: Probability of a gap or a termination after a step, after which another stream begins.
+
+    Attributes:
+        state: The latest observation and tiles.
+        action, b: The latest action and its probability.
+    """
+
+    def __init__(self, *hordes: Any, p_break: float = 0.0) -> None:
         self.rng, self.behaviour, self.hordes, self.t = np.random.default_rng(5), StickyRandom(N_ACTIONS), hordes, 0
-        self.state = self._state()
+        self.state, self.p_break = self._state(), p_break
         for horde in hordes:
             horde.begin(*self.state)
 
@@ -49,13 +58,15 @@ class RandomLife:
         """Learn; at the steps `at` the Horde `begin` begins a stream instead."""
         for _ in range(n_steps):
             self.t += 1
-            action, b = self.behaviour.draw(self.rng)
+            self.action, self.b = self.behaviour.draw(self.rng)
             self.state = self._state()
+            is_break = self.p_break > 0.0 and self.rng.random() < self.p_break
+            is_last = is_break and self.rng.random() < 0.5
             for horde in self.hordes:
-                if horde is begin and self.t in at:
+                if not (is_begun := horde is begin and self.t in at):
+                    horde.learn(self.action, self.b, *self.state, terminated=is_last)
+                if is_begun or is_break:
                     horde.begin(*self.state)
-                else:
-                    horde.learn(action, b, *self.state)
 
 
 def after(n_steps: int, horde: Horde) -> Horde:

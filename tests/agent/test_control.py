@@ -14,11 +14,12 @@ from horde_agent import GVF, Behaviour, Channel, ConstantAction, Greedy, Horde, 
 from horde_agent.kernels import rules
 from horde_agent.learning import PlainEngine, Signals, plain
 from horde_agent.record import Phase, read
+from tests.agent.hordes import N_ACTIONS, N_ACTIVE, N, RandomLife
+from tests.agent.shared import binary
 from tests.agent.test_rules import ONE, OneDemon, golden
 from tests.oracles.control import DenseControl
 
 CONTROL = tuple(name for name in rules.names() if rules.rule(name).FINDS_POLICY)
-N, ACTIVE, ACTIONS = 30, 4, 3
 
 
 class ControlDemon(OneDemon):
@@ -52,83 +53,59 @@ def test_a_control_rule_gives_the_known_answers_in_every_setting(entry: str) -> 
 # ---- a Horde with control questions ----------------------------------------------------------------------------------
 
 
-class Stream:
-    """A random stream of tiles, two channels, actions and b, in which gaps and ends occur."""
-
-    def __init__(self, seed: int, n_steps: int) -> None:
-        rng = np.random.default_rng(seed)
-        self.tiles = np.array([rng.choice(N, ACTIVE, replace=False) for _ in range(n_steps + 1)])
-        self.seen = rng.normal(size=(n_steps + 1, 2))
-        self.actions = rng.integers(ACTIONS, size=n_steps)
-        self.b = rng.choice([0.2, 0.5, 0.8], n_steps)
-        self.begins, self.ends = (rng.random((2, n_steps)) < 0.05) & np.array([[True], [True]])
-
-    def live(self, horde: Any, first: int = 0, last: int | None = None) -> Any:
-        """Pass transitions [first, last) to a Horde; a stream begins at the first one and after gaps and ends."""
-        for t in range(first, len(self.b) if last is None else last):
-            if t == 0 or self.begins[t] or self.ends[t - 1]:
-                horde.begin(self.seen[t], self.tiles[t])
-            arrival = (self.seen[t + 1], self.tiles[t + 1])
-            horde.learn(int(self.actions[t]), float(self.b[t]), *arrival, terminated=bool(self.ends[t]))
-        return horde
-
-
 def predictions() -> list[GVF]:
     """Return questions that predict."""
-    policies = [ConstantAction(1, ACTIONS), Uniform(ACTIONS), Behaviour()]
+    policies = [ConstantAction(1, N_ACTIONS), Uniform(N_ACTIONS), Behaviour()]
     return [GVF(f"{i}", policy, Channel(i % 2), 0.8) for i, policy in enumerate(policies)]
 
 
 def seek(name: str = "seek", algorithm: str | None = None, channel: int = 0, **more: Any) -> GVF:
     """Return a control question."""
-    return GVF(name, Greedy(ACTIONS), Channel(channel), 0.9, algorithm=algorithm, **more)
+    return GVF(name, Greedy(N_ACTIONS), Channel(channel), 0.9, algorithm=algorithm, **more)
 
 
 def new_horde(questions: list[GVF], **config: Any) -> Horde:
     """Return a Horde in float64 unless `config` says otherwise."""
     learner = LearnerConfig(**{"dtype": "float64", "mspbe_tau": 50.0} | config)
-    return Horde(questions, n_features=N, n_active=ACTIVE, config=learner)
+    return Horde(questions, n_features=N, n_active=N_ACTIVE, config=learner)
+
+
+class Slow(DenseControl):
+    """The slow twin of `seek`, with the methods of a Horde."""
+
+    def __init__(self, rule: str) -> None:
+        alpha, own = 0.1 / N_ACTIVE, rules.rule(rule)
+        beta = getattr(own.parameters(), "beta", 0.0)
+        super().__init__(rule, N_ACTIONS, N, alpha, own.SECONDARY_RATIO * alpha, beta=beta, rho_max=1.0)
+
+    def begin(self, _seen: Any, tiles: NDArray[np.int64]) -> None:  # type: ignore[override]
+        """Begin a stream."""
+        super().begin(binary(tiles, N))
+
+    def learn(  # type: ignore[override]
+        self, action: int, b: float, seen: Any, tiles: NDArray[np.int64], *, terminated: bool
+    ) -> None:
+        """Learn from one transition."""
+        super().learn(action, b, binary(tiles, N), 0.0 if terminated else 0.9, 0.9, seen[0], 0.0)
 
 
 @pytest.mark.parametrize("rule", CONTROL)
 def test_control_demons_learn_as_the_slow_twin_beside_predictions_that_stay_the_same(rule: str) -> None:
     """In one Horde, with gaps and ends: the predictions' weights are those of a Horde without control, to the bit."""
-    stream, asked = Stream(1, 300), predictions()
-    mixed = stream.live(new_horde([asked[0], seek(algorithm=rule), *asked[1:]]))
-    alone = stream.live(new_horde(asked))
-    slow = _slow(rule, stream)
+    asked, slow = predictions(), Slow(rule)
+    mixed, alone = new_horde([asked[0], seek(algorithm=rule), *asked[1:]]), new_horde(asked)
+    life = RandomLife(mixed, alone, slow, p_break=0.1)
+    life.run(300)
     theta, w = mixed.weights(np.array([1]))
-    np.testing.assert_allclose(theta[0].reshape(ACTIONS, N), slow.theta, rtol=0, atol=1e-12)
-    np.testing.assert_allclose(w[0].reshape(ACTIONS, N), slow.w, rtol=0, atol=1e-12)
+    np.testing.assert_allclose(theta[0].reshape(N_ACTIONS, N), slow.theta, rtol=0, atol=1e-12)
+    np.testing.assert_allclose(w[0].reshape(N_ACTIONS, N), slow.w, rtol=0, atol=1e-12)
     np.testing.assert_array_equal(mixed.weights(np.array([0, 2, 3])), alone.weights())
     np.testing.assert_allclose(mixed.td_error[1], slow.delta, rtol=0, atol=1e-12)
-    last = stream.tiles[-1]
+    last = life.state[1]
     assert mixed.predict(last)[1] == mixed.action_values("seek", last).max()
     with pytest.raises(ValueError, match="weights for each action"):
         mixed.weights()
     assert mixed.weights_sha256() != alone.weights_sha256()
-
-
-def _slow(rule: str, stream: Stream) -> DenseControl:
-    alpha = 0.1 / ACTIVE
-    own = rules.rule(rule)
-    beta = getattr(own.parameters(), "beta", 0.0)
-    slow = DenseControl(rule, ACTIONS, N, alpha, own.SECONDARY_RATIO * alpha, beta=beta, rho_max=1.0)
-
-    class Caller:
-        """Takes what a Horde takes."""
-
-        def begin(self, _seen: Any, tiles: NDArray[np.int64]) -> None:
-            """Begin a stream."""
-            slow.begin(np.bincount(tiles, minlength=N) * 1.0)
-
-        def learn(self, action: int, b: float, seen: Any, tiles: NDArray[np.int64], *, terminated: bool) -> None:
-            """Learn from one transition."""
-            gamma = 0.0 if terminated else 0.9
-            slow.learn(action, b, np.bincount(tiles, minlength=N) * 1.0, gamma, 0.9, seen[0], 0.0)
-
-    stream.live(Caller())
-    return slow
 
 
 def test_rules_that_are_the_same_under_some_parameters_learn_the_same_weights() -> None:
@@ -136,7 +113,8 @@ def test_rules_that_are_the_same_under_some_parameters_learn_the_same_weights() 
 
     def theta(algorithm: str, lam: float, **parameters: float) -> Any:
         config = {"algorithm": algorithm, "parameters": parameters, "secondary_ratio": 0.5}
-        return Stream(2, 200).live(new_horde([seek(lam=lam)], **config)).weights()[0]
+        RandomLife(horde := new_horde([seek(lam=lam)], **config), p_break=0.1).run(200)
+        return horde.weights()[0]
 
     np.testing.assert_array_equal(theta("qrc", 0.9, beta=0.0), theta("greedy_gq", 0.9))
     np.testing.assert_allclose(theta("qrc", 0.0), theta("qrc_2025", 0.0), rtol=0, atol=1e-14)
@@ -183,112 +161,78 @@ def test_the_policy_found_off_policy_is_the_best_one_and_others_predict_what_fol
 
 def test_the_ratio_of_a_found_policy_is_that_of_the_weights_at_the_time_and_ties_share_it() -> None:
     """At first every action is best and rho = (1/3)/b; then it is 1/b or 0 by the old weights' values."""
-    stream = Stream(3, 40)
-    horde = new_horde([GVF("about", Greedy(ACTIONS, "seek"), Channel(1), 0.5), seek()])
-    horde.begin(stream.seen[0], stream.tiles[0])
+    horde = new_horde([about(Greedy(N_ACTIONS, "seek")), seek()])
+    life = RandomLife(horde)
     for t in range(40):
-        before = horde.action_values("seek", stream.tiles[t])
+        before = horde.action_values("seek", life.state[1])
         pi = (before == before.max()) / (before == before.max()).sum()
-        horde.learn(int(stream.actions[t]), float(stream.b[t]), stream.seen[t + 1], stream.tiles[t + 1])
-        expected = pi[stream.actions[t]] / stream.b[t]
+        life.run(1)
+        expected = pi[life.action] / life.b
         np.testing.assert_allclose(horde.rho, [expected, expected], rtol=1e-15)
-        assert t or expected == pytest.approx(1 / 3 / stream.b[0])
-
-
-def test_a_saved_horde_with_control_demons_continues_to_the_bit() -> None:
-    """Also if questions were added and removed before; both engines, deferred steps included."""
-    stream = Stream(4, 200)
-
-    def begun() -> Horde:
-        learner = LearnerConfig(mspbe_tau=50.0, dtype="float64")
-        return Horde(predictions(), n_features=N, n_active=ACTIVE, config=learner, mode="deferred")
-
-    def changed(horde: Horde) -> Horde:
-        horde.add([seek(), seek("other", "qrc_2025", 1), GVF("about", Greedy(ACTIONS, "seek"), Channel(1), 0.8)])
-        horde.remove(["0"])
-        return horde
-
-    whole = stream.live(changed(stream.live(begun(), last=61)), 61)
-    half = stream.live(changed(stream.live(begun(), last=61)), 61, 130)
-    again = changed(begun())
-    again.restore({name: array.copy() for name, array in half.state().items()})
-    stream.live(again, 130)
-    assert again.weights_sha256() == whole.weights_sha256()
-    np.testing.assert_array_equal(again.predictions, whole.predictions)
+        assert t or expected == pytest.approx(1.0)
 
 
 def test_added_control_demons_learn_as_in_a_horde_that_begins_then() -> None:
     """With the plain engine to the bit; those that were there continue to the bit."""
-    stream = Stream(5, 200)
-    grown = stream.live(new_horde(predictions(), engine="plain"), last=80)
+    grown, alone = (new_horde(predictions(), engine="plain") for _ in range(2))
+    life = RandomLife(grown, alone, p_break=0.1)
+    life.run(80)
     grown.add([seek()])
-    stream.live(grown, 80)
     late = new_horde([seek()])
-    late.begin(stream.seen[80], stream.tiles[80])
-    stream.live(late, 80)
+    for horde in (grown, alone, late):
+        horde.begin(*life.state)
+    life.hordes = (grown, alone, late)
+    life.run(120)
     np.testing.assert_array_equal(grown.weights(np.array([3])), late.weights())
-    np.testing.assert_array_equal(
-        grown.weights(np.arange(3)), stream.live(new_horde(predictions(), engine="plain")).weights()
-    )
+    np.testing.assert_array_equal(grown.weights(np.arange(3)), alone.weights())
 
 
 def test_a_diverging_control_demon_and_those_about_its_policy_are_set_aside_and_the_others_continue_to_the_bit() -> (
     None
 ):
     """Its policy is then uniform, so a behaviour that follows it continues."""
-    stream, steps = Stream(6, 200), iter(range(10_000))
+    steps = iter(range(10_000))
 
     def explodes(observation: Any, tiles: Any) -> float:
         return 1e200 if next(steps) == 60 else 1.0
 
-    bad = GVF("bad", Greedy(ACTIONS), explodes, 0.9)
-    about = GVF("about bad", Greedy(ACTIONS, "bad"), Channel(0), 0.5)
-    horde = stream.live(new_horde([bad, about, *predictions(), seek()]))
-    other = stream.live(new_horde([*predictions(), seek()]))
+    bad = GVF("bad", Greedy(N_ACTIONS), explodes, 0.9)
+    about_bad = GVF("about bad", Greedy(N_ACTIONS, "bad"), Channel(0), 0.5)
+    horde, other = new_horde([bad, about_bad, *predictions(), seek()]), new_horde([*predictions(), seek()])
+    life = RandomLife(horde, other, p_break=0.1)
+    life.run(200)
     assert set(horde.diverged) == {"bad", "about bad"}
     assert "'bad'" in horde.divergence_reason["about bad"]
     np.testing.assert_array_equal(horde.weights(np.array([2, 3, 4])), other.weights(np.array([0, 1, 2])))
     np.testing.assert_array_equal(horde.weights(np.array([5])), other.weights(np.array([3])))
     policy = horde.questions[1].target_policy
-    np.testing.assert_allclose(policy.probabilities(stream.seen[0], stream.tiles[0]), 1 / ACTIONS)
+    np.testing.assert_allclose(policy.probabilities(*life.state), 1 / N_ACTIONS)
 
 
-INVALID: dict[str, tuple[Any, str]] = {
-    "no control question of that name": (
-        lambda: new_horde([GVF("about", Greedy(3, "lamp"), Channel(0), 0.5)]),
-        "'about'.*'lamp'",
-    ),
-    "the named question predicts": (
-        lambda: new_horde([*predictions(), GVF("about", Greedy(3, "0"), Channel(0), 0.5)]),
-        "'about'.*'0'",
-    ),
-    "a rule that predicts": (lambda: new_horde([seek(algorithm="gtd")]), "'seek'.*'gtd' finds no policies"),
-    "a rule that finds policies": (
-        lambda: new_horde(predictions(), algorithm="qrc"),
-        r"'0'.*'qrc'.*Greedy\(n_actions\)",
-    ),
-    "no such rule": (lambda: new_horde([seek(algorithm="sarsa")]), "'seek'.*algorithm.*'sarsa'"),
-    "other actions": (lambda: new_horde([*predictions(), GVF("f", Greedy(2), Channel(0), 0.9)]), "actions"),
-    "no actions": (lambda: Greedy(0), "n_actions"),
-    "no name": (lambda: Greedy(3, 5), "of must"),  # type: ignore[arg-type]
-    "beta": (lambda: LearnerConfig(algorithm="qrc", parameters={"beta": -1.0}), "'qrc'.*beta"),
-    "importance-weighted": (lambda: LearnerConfig(algorithm="qrc", w_rule="importance-weighted"), "w_rule"),
-    "the found policy's question removed": (
-        lambda: new_horde([GVF("about", Greedy(3, "seek"), Channel(0), 0.5), seek()]).remove(["seek"]),
-        "'about'.*'seek'",
-    ),
-    "action values of a prediction": (
-        lambda: new_horde([*predictions(), seek()]).action_values("0", np.arange(4)),
-        "'0'.*seek",
-    ),
-    "RUPEE": (lambda: new_horde([seek()]).new_rupee(0.01), "RUPEE"),
-}
+def about(policy: Any) -> GVF:
+    """Return a question about a policy that another one finds."""
+    return GVF("about", policy, Channel(0), 0.5)
 
 
-@pytest.mark.parametrize("case", INVALID)
-def test_invalid_input_is_refused_in_one_sentence(case: str) -> None:
-    """The message names the question or the argument."""
-    make, match = INVALID[case]
+@pytest.mark.parametrize(
+    ("make", "match"),
+    [
+        (lambda: new_horde([about(Greedy(3, "lamp"))]), "'about'.*'lamp'"),
+        (lambda: new_horde([*predictions(), about(Greedy(3, "0"))]), "'about'.*'0'"),
+        (lambda: new_horde([seek(algorithm="gtd")]), "'seek'.*'gtd' finds no policies"),
+        (lambda: new_horde(predictions(), algorithm="qrc"), r"'0'.*'qrc'.*Greedy\(n_actions\)"),
+        (lambda: new_horde([seek(algorithm="sarsa")]), "'seek'.*algorithm.*'sarsa'"),
+        (lambda: new_horde([*predictions(), GVF("f", Greedy(2), Channel(0), 0.9)]), "actions"),
+        (lambda: Greedy(0), "n_actions"),
+        (lambda: Greedy(3, 5), "of must"),  # type: ignore[arg-type]
+        (lambda: LearnerConfig(algorithm="qrc", parameters={"beta": -1.0}), "'qrc'.*beta"),
+        (lambda: LearnerConfig(algorithm="qrc", w_rule="importance-weighted"), "w_rule"),
+        (lambda: new_horde([about(Greedy(3, "seek")), seek()]).remove(["seek"]), "'about'.*'seek'"),
+        (lambda: new_horde([*predictions(), seek()]).action_values("0", np.arange(4)), "'0'.*seek"),
+        (lambda: new_horde([seek()]).new_rupee(0.01), "RUPEE"),
+    ],
+)
+def test_invalid_input_is_refused_by_name(make: Any, match: str) -> None:
     with pytest.raises(ValueError, match=match):
         make()
 
@@ -345,28 +289,3 @@ def test_a_life_that_follows_a_found_policy_records_the_true_b_and_resumes_to_th
     assert horde(f"{replay} --out {tmp_path}/again") == 0
     again = json.loads((tmp_path / "again" / "summary.json").read_text())
     assert again["weights_sha256"] == whole["weights_sha256"]
-
-
-@pytest.mark.parametrize(
-    ("file", "flags", "words"),
-    [
-        (FILE, "--behaviour greedy:dock", "greedy:dock: no question finds this policy; there are lamp"),
-        (FILE, "--behaviour greedy", "--behaviour greedy: write random, or greedy:NAME"),
-        (FILE, "--behaviour greedy:lamp --epsilon 1.5", "--epsilon must be in [0, 1], got 1.5"),
-        (FILE.replace('"qrc"', '"gtd"'), "", "question 'lamp': algorithm 'gtd' finds no policies"),
-        (FILE.replace('"qrc"', "1"), "", "algorithm must be the name of an update rule, not 1"),
-        (FILE.replace("gamma = 0.9", "gamma = 1.0"), "", "[[control]] number 1"),
-        (FILE.replace("light_0", "light_9", 1), "", "[[control]] number 1 names the unknown sensor 'light_9'"),
-        (FILE.replace("gamma = 0.9", ""), "", "[[control]] number 1 needs 'gamma'"),
-        (FILE.replace("gamma = 0.9", "gamma = 0.9\nspeed = 1"), "", "[[control]] number 1 has an unknown key 'speed'"),
-        (FILE.replace("greedy:lamp", "greedy:dock"), "", "[[family]] number 1 names the unknown policy 'greedy:dock'"),
-        ("control = 1", "", "family and control must be"),
-    ],
-)
-def test_a_command_that_asks_for_no_such_policy_ends_before_the_run(
-    file: str, flags: str, words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """With exit code 2 and one sentence."""
-    (tmp_path / "q.toml").write_text(file)
-    assert horde(f"{LEARN} {tmp_path}/q.toml --steps 100 --out {tmp_path}/run {flags}") == 2
-    assert words in " ".join(capsys.readouterr().err.split())

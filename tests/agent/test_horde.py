@@ -1,18 +1,38 @@
-"""Methods and invalid arguments of the Horde; test_seams.py compares its weights with an oracle."""
+"""Methods and invalid arguments of the Horde, demons added and removed, and real-valued features.
+
+test_seams.py compares the weights of a Horde with an oracle.
+"""
 
 from __future__ import annotations
 
 import copy
 import hashlib
+import pickle
 from typing import Any
 
 import numpy as np
 import pytest
 
 from horde_agent.gvf import GVF, Channel, Feature, Prediction
-from horde_agent.horde import Horde
-from horde_agent.policies import ConstantAction, Gibbs, Uniform
-from tests.agent.hordes import BEHAVIOUR, N_ACTIONS, N_ACTIVE, N, after, ask, make
+from horde_agent.horde import Horde, LearnerConfig
+from horde_agent.kernels.span.arrays import CHUNK
+from horde_agent.policies import ConstantAction, Gibbs, PolicyFunction, Uniform
+from tests.agent.hordes import (
+    BEHAVIOUR,
+    BOTH,
+    IN_ALL,
+    N_ACTIONS,
+    N_ACTIVE,
+    N,
+    RandomLife,
+    after,
+    ask,
+    assert_same_weights,
+    breaking,
+    make,
+    siblings,
+)
+from tests.oracles.gtd import DenseGTD
 
 SEEN, T = np.zeros(4), np.arange(N_ACTIVE)
 
@@ -68,29 +88,51 @@ def test_resetting_theta_keeps_w() -> None:
         horde.reset_weights(np.zeros((1, 1)))
 
 
+@pytest.mark.kernels
+@BOTH
+def test_a_pickled_horde_learns_as_the_horde_does(engine: Any) -> None:
+    """Addresses are not pickled: they would be invalid in another process. test_seams.py has copies."""
+    rng = np.random.default_rng(0)
+    gibbs = [ask(f"gibbs {i}", Gibbs.random(rng, N_ACTIONS, N, 20)) for i in range(20)]
+    life = RandomLife(horde := make([*siblings(), *gibbs], engine))
+    life.run(5)
+    twin = pickle.loads(pickle.dumps(horde))
+    life.hordes = (horde, twin)
+    life.run(5)
+    assert_same_weights(horde, twin)
+    assert horde.predictions.all()
+
+
 # ---- arguments that are refused -------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
+@IN_ALL
+def test_learn_refuses_by_name_and_learns_nothing(engine: Any, mode: Any) -> None:
+    """1 / b must be finite, in float32 too."""
+    horde, twin = (make(siblings(2), engine, mode) for _ in range(2))
+    life = RandomLife(horde, twin)
+    life.run(20)
+    for arguments, words in (
         ((0, 0.5, SEEN[:0], T), "observation"),
         ((0, 0.5, SEEN[None], T), "observation"),
-        ((0, 0.5, np.array([0, np.nan, 0]), T), "observation .*channel 1 is nan"),
+        ((0, 0.5, np.array([0, np.nan, 0, 0]), T), "observation .*channel 1 is nan"),
         ((0, 0.5, SEEN, T[:3]), "tiles .*shape"),
         ((0, 0.5, SEEN, T.astype(float)), "tiles"),
         ((0, 0.5, SEEN, T + N), "tiles .*0..24; number 0 is 25"),
         ((0, 0.5, SEEN, T - 1), "tiles .*number 0 is -1"),
-        ((0, 0.5, SEEN, np.array([7, 2, 9, 2])), "tiles .*different.* 2 "),
-    ],
-)
-def test_learn_refuses_by_name_and_learns_nothing(arguments: tuple[Any, ...], words: str) -> None:
-    horde = make([ask("a")])
-    horde.begin(SEEN, T)
-    before = horde.weights_sha256()
-    with pytest.raises(ValueError, match=words):
-        horde.learn(*arguments)
-    assert horde.weights_sha256() == before
+        ((3, 0.5, SEEN, T), "action must be a whole number in 0..2, not 3"),
+        ((1.5, 0.5, SEEN, T), "action must be .* not 1.5"),
+        ((True, 0.5, SEEN, T), "action must be"),
+        (("1", 0.5, SEEN, T), "action must be .* not '1'"),
+        ((np.array([0, 1]), 0.5, SEEN, T), r"action must be .* not array\(\[0, 1\]\)"),
+        ((float("nan"), 0.5, SEEN, T), "action must be .* not nan"),
+        *(((0, b, SEEN, T), r"probability must be in \(0, 1\]") for b in (0.0, -0.1, 1.1, np.inf, 1e-31, 5e-324)),
+        *(((0, b, SEEN, T), "probability must be") for b in (np.nan, "0.5", np.array([0.5, 0.5]))),
+    ):
+        with pytest.raises(ValueError, match=words):
+            horde.learn(*arguments)  # type: ignore[arg-type]
+    life.run(5)
+    assert_same_weights(horde, twin)
 
 
 @pytest.mark.parametrize("cumulant", [Channel(0), lambda *_: 1.0], ids=["channels", "functions"])
@@ -135,3 +177,160 @@ def test_settings_that_make_no_horde_are_refused() -> None:
         make([ask("a")], mode="lazy")
     with pytest.raises(ValueError, match="vector_mspbe=True"):
         make([ask("a")], vector_mspbe=False).mspbe_vector()
+
+
+# ---- demons that are added and removed -------------------------------------------------------------------------------
+
+
+@IN_ALL
+def test_a_diverged_demon_stays_diverged_until_its_name_is_added_again(engine: Any, mode: Any) -> None:
+    """A second reason does not replace the first."""
+    bad = ask("bad", cumulant=breaking((20, 35), 1e300, 1.0))
+    horde = make([bad, *siblings(6)], engine, mode)
+    life = RandomLife(horde)
+    life.run(30)
+    assert horde.diverged == ["bad"]
+    first = horde.divergence_reason["bad"]
+    horde.remove(["sibling 0", "sibling 4"])
+    horde.add([ask("new")])
+    life.run(10)
+    assert horde.diverged == ["bad"]
+    assert horde.divergence_reason["bad"] == first
+    assert horde.n_updated == horde.n_demons - 1
+    for answer in (*horde.weights(), horde.predictions, horde.td_error, horde.mspbe_scalar):
+        assert not answer[0].any()
+        assert answer[1:].any()
+    horde.remove(["bad"])
+    horde.add([bad])
+    assert horde.diverged == []
+    life.run(10)
+    assert horde.diverged == []
+    assert horde.weights()[0][horde.names.index("bad")].any()
+    assert horde.n_updated == horde.n_demons == 7
+
+
+def test_demons_may_be_added_before_the_first_state_and_after_a_stream_ended() -> None:
+    a, b, c = (ask(f"{k}", ConstantAction(1, N_ACTIONS), Channel(k)) for k in range(3))
+    horde, whole = make([a]), make([a, b, c])
+    horde.add([b])
+    life = RandomLife(horde, whole)
+    life.run(20)
+    for each in (horde, whole):
+        each.learn(1, 0.5, *life.state, terminated=True)
+        each.reset_weights()
+    horde.add([c])
+    for each in (horde, whole):
+        each.begin(*life.state)
+    life.run(20)
+    np.testing.assert_allclose(horde.weights()[0][:2], whole.weights()[0][:2], rtol=1e-11, atol=1e-14)
+    assert horde.weights()[0][2].any()
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda h: h.add([ask("0")]), "'0'"),
+        (lambda h: h.add([ask("new", Uniform(7))]), "actions"),
+        (lambda h: h.add([ask("new", cumulant=Prediction("missing"))]), "'missing'"),
+        (lambda h: h.add([ask("new", PolicyFunction(lambda *_: [0.5] * 3, 3))]), r"'new': its target policy .* 1\.5"),
+        (lambda h: h.remove(["missing"]), "names .*missing"),
+        (lambda h: h.remove("0"), "names must be a list"),
+        (lambda h: h.remove(["0", "1", "about 0"]), "at least one"),
+        (lambda h: h.remove(["0"]), "no demon '0'"),
+    ],
+)
+def test_a_change_that_does_not_fit_is_refused_and_changes_nothing(change: Any, words: str) -> None:
+    questions = [ask("0"), ask("1"), GVF("about 0", BEHAVIOUR, Prediction("0"), 0.5)]
+    horde, twin = make(questions), make(questions)
+    life = RandomLife(horde, twin)
+    life.run(12)
+    with pytest.raises(ValueError, match=words):
+        change(horde)
+    life.run(12)
+    assert horde.weights_sha256() == twin.weights_sha256()
+
+
+def test_the_memory_of_removed_demons_is_freed() -> None:
+    """160 demons in several blocks; the 16 that stay fill one, whichever lanes they had."""
+    horde = after(5, make([ask(f"{i}", ConstantAction(i % 3, N_ACTIONS)) for i in range(160)], dtype="float32"))
+    engine: Any = horde._engine._only
+    horde.remove([f"{i}" for i in range(160) if i % 10])
+    assert engine.arrays.theta.size == 16 * CHUNK
+    assert engine.layout.n_blocks == 1
+
+
+# ---- real-valued features --------------------------------------------------------------------------------------------
+
+N_REAL, GAMMA, LAM = 7, 0.8, 0.6
+
+
+def about_two() -> list[GVF]:
+    return [
+        GVF("channel", ConstantAction(0, 2), Channel(0), GAMMA, lam=LAM),
+        GVF("feature", ConstantAction(1, 2), Feature(3), GAMMA, lam=LAM),
+    ]
+
+
+def real_valued(n: int = 2, **rules: Any) -> Horde:
+    """Return a Horde with real-valued features and one or two questions."""
+    config = LearnerConfig(**{"dtype": "float64", **rules})
+    return Horde(about_two()[:n], n_features=N_REAL, n_active=4, config=config, real_valued=True)
+
+
+@pytest.mark.parametrize(("trace_rule", "w_rule"), [("clipped", "importance-weighted"), ("capped", "every-step")])
+def test_learning_from_real_valued_features_equals_the_oracle(trace_rule: Any, w_rule: Any) -> None:
+    horde = real_valued(trace_rule=trace_rule, w_rule=w_rule, secondary_ratio=0.5)
+    oracle = DenseGTD(2, N_REAL, 0.1 / 4, 0.05 / 4, trace_rule=trace_rule, w_rule=w_rule)
+    rng = np.random.default_rng(0)
+    phi, gamma, lam = rng.normal(size=N_REAL), np.full(2, GAMMA), np.full(2, LAM)
+    horde.begin(np.zeros(1), phi)
+    oracle.begin(phi, gamma, lam)
+    for _ in range(100):
+        action, observation, phi = int(rng.random() < 0.3), rng.random(1), rng.normal(size=N_REAL)
+        b = 0.3 if action else 0.7
+        rho = np.array([(action == 0) / b, (action == 1) / b])
+        got = horde.learn(action, b, observation, phi)
+        expected = oracle.learn(phi, rho, gamma, lam, np.array([observation[0], phi[3]]), np.zeros(2))
+        np.testing.assert_allclose(got, expected, rtol=1e-10, atol=1e-13)
+    np.testing.assert_allclose(horde.weights()[1], oracle.w, rtol=1e-10, atol=1e-14)
+    assert np.abs(oracle.w).max() > 1e-4
+    np.testing.assert_allclose(horde.predict(phi), horde.predictions)
+
+
+@pytest.mark.parametrize(
+    ("phi", "words"),
+    [
+        (np.array([1, 2]), "phi .*shape"),
+        (np.zeros(N_REAL - 1), "phi .*shape"),
+        (np.array([0.0, 0.0, np.nan, 0.0, 0.0, 0.0, 0.0]), "phi .*finite; feature 2"),
+    ],
+)
+def test_an_invalid_phi_is_refused_and_changes_nothing(phi: Any, words: str) -> None:
+    horde = real_valued(1)
+    horde.begin(np.zeros(1), np.ones(N_REAL))
+    horde.learn(0, 0.5, np.ones(1), np.ones(N_REAL))
+    before = horde.weights_sha256()
+    with pytest.raises(ValueError, match=words):
+        horde.learn(0, 0.5, np.ones(1), phi)
+    with pytest.raises(ValueError, match=words):
+        horde.predict(phi)
+    assert horde.weights_sha256() == before
+    horde.learn(0, 0.5, np.ones(1), np.ones(N_REAL))
+
+
+def test_a_policy_over_tiles_is_refused() -> None:
+    policy = Gibbs(2, N_REAL, np.array([0]), np.array([0.5]))
+    with pytest.raises(ValueError, match="active tiles"):
+        Horde([GVF("soft", policy, Channel(0), 0.5)], n_features=N_REAL, n_active=4, real_valued=True)
+
+
+def test_streams_and_added_demons_take_real_valued_features() -> None:
+    horde = real_valued()
+    other = horde.copy_for_stream()
+    for one in (horde, other):
+        one.begin(np.zeros(1), np.ones(N_REAL))
+        one.learn(0, 0.5, np.ones(1), np.full(N_REAL, 0.5))
+    horde.merge([other])
+    horde.add([GVF("late", ConstantAction(0, 2), Feature(0), 0.5)])
+    horde.learn(0, 0.5, np.ones(1), np.full(N_REAL, 0.25))
+    assert horde.weights()[0].any(axis=1).tolist() == [True, False, True]

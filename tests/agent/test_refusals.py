@@ -159,30 +159,6 @@ def test_an_array_of_one_element_is_an_action(action: Any, probability: Any) -> 
     assert horde.weights_sha256() == again.weights_sha256()
 
 
-@pytest.mark.parametrize(
-    ("action", "probability", "words"),
-    [
-        (3, 0.5, r"action must be a whole number in 0..2, not 3"),
-        (-1, 0.5, "action must be"),
-        (1.5, 0.5, "action must be .* not 1.5"),
-        (True, 0.5, "action must be"),
-        ("1", 0.5, "action must be .* not '1'"),
-        (np.array([0, 1]), 0.5, r"action must be .* not array\(\[0, 1\]\)"),
-        (float("nan"), 0.5, "action must be .* not nan"),
-        (1, 0.0, r"probability must be in \(0, 1\], and at least 1e-30, not 0.0"),
-        (1, float("nan"), "probability must be"),
-        (1, "0.5", "probability must be .* not '0.5'"),
-        (1, np.array([0.5, 0.5]), "probability must be"),
-    ],
-)
-def test_invalid_actions_and_probabilities_are_refused(action: Any, probability: Any, words: str) -> None:
-    horde = horde_of(toy_questions())
-    observation = np.array([0.1, 0.2, 0.3])
-    horde.begin(observation, FACE.encode(observation))
-    with pytest.raises(ValueError, match=words):
-        horde.learn(action, probability, observation, FACE.encode(observation))
-
-
 def test_a_policy_is_anything_that_gives_probabilities() -> None:
     """An object of any class, also with default arguments, or with a function as an attribute."""
 

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import importlib.util
 import logging
-from typing import Any, Literal
+from typing import Any
 
 import numba
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from horde_agent import GVF, Channel, ConstantAction, Horde, Uniform
+from horde_agent import GVF, ConstantAction
 from horde_agent.kernels import rules
 from horde_agent.learning import LearnerConfig, PlainEngine, Signals, SpanEngine
 from horde_agent.learning import rules as learning_rules
 from horde_agent.learning.layout import NEWCOMER, DemonMapping
+from tests.agent import hordes
+from tests.agent.hordes import N_ACTIONS, RandomLife, ask, make
 from tests.agent.shared import REFERENCE
 
 ONE = np.zeros(1, dtype=np.int64)
@@ -514,133 +516,91 @@ def test_the_span_engine_refuses_what_only_the_plain_one_can(settings: dict[str,
         SpanEngine(GROUP, N, 0.02, 0.03, LearnerConfig(**settings))
 
 
-def question(name: str, algorithm: str | None, **settings: Any) -> GVF:
-    """Return a question about the first channel."""
-    return GVF(name, ConstantAction(0, n_actions=2), Channel(0), continuation=0.8, algorithm=algorithm, **settings)
-
-
-def live(hordes: list[Horde], rng: np.random.Generator, n_steps: int) -> None:
-    """Let Hordes learn from the same random steps."""
-    for _ in range(n_steps):
-        observation, tiles = rng.normal(size=1), rng.choice(N, 5, replace=False)
-        action = int(rng.integers(2))
-        for horde in hordes:
-            horde.learn(action, 0.5, observation, tiles)
-
-
-def horde_of(algorithms: list[str | None], engine: Any = "auto", mode: Any = "eager") -> Horde:
-    """Return a Horde with a question for each algorithm, named by its place."""
-    questions = [question(str(i), algorithm) for i, algorithm in enumerate(algorithms)]
-    config = LearnerConfig(dtype="float64", engine=engine)
-    horde = Horde(questions, n_features=N, n_active=5, config=config, mode=mode)
-    horde.begin(np.zeros(1), np.arange(5))
-    return horde
+def asked(algorithms: list[str | None], **settings: Any) -> list[GVF]:
+    """Return a question for each algorithm, named by its place."""
+    policy = ConstantAction(0, N_ACTIONS)
+    return [ask(str(i), policy, algorithm=algorithm, **settings) for i, algorithm in enumerate(algorithms)]
 
 
 @pytest.mark.parametrize("mode", ["eager", "deferred"])
 def test_each_question_learns_by_its_own_rule(mode: Any) -> None:
     """Demons of four rules learn what they learn in Hordes of one rule each."""
     algorithms = [None, "tdrc", "tdrc:beta=0.5", "tidbd", "tdrc", None]
-    mixed, alone = horde_of(algorithms, mode=mode), [horde_of([name], mode=mode) for name in algorithms]
-    live([mixed, *alone], np.random.default_rng(5), 90)
+    mixed, alone = make(asked(algorithms), "auto", mode), [make(asked([name]), "auto", mode) for name in algorithms]
+    RandomLife(mixed, *alone).run(90)
     for i, horde in enumerate(alone):
         np.testing.assert_allclose(mixed.weights()[0][i], horde.weights()[0][0], rtol=0, atol=1e-12)
         np.testing.assert_allclose(mixed.predictions[i], horde.predictions[0], rtol=0, atol=1e-12)
 
 
-def test_a_mixed_horde_adds_removes_and_restores_to_the_bit() -> None:
-    def changed() -> Horde:
-        horde = horde_of([None, None, "tdrc"])
-        horde.remove(["1"])
-        return horde
-
-    one, other, rng = changed(), changed(), np.random.default_rng(6)
-    live([one], rng, 40)
-    for horde in (one, other):
-        horde.add([question("new", "tidbd"), question("newer", "tdrc")])
-    live([one], rng, 40)
-    other.restore(one.state())
-    live([one, other], rng, 40)
-    assert one.weights_sha256() == other.weights_sha256()
-    assert one.names == ["0", "2", "new", "newer"]
-    assert np.abs(one.weights()[0]).max(axis=1).all()
-
-
-def endless(engine: Literal["auto", "span", "plain"], *others: GVF) -> Horde:
-    """Return a Horde with a question whose trace never ends: gamma, a function of the state, and lambda are 1."""
-    asked = GVF("endless", Uniform(2), Channel(0), lambda _observation, _tiles: 1.0, lam=1.0)
-    config = LearnerConfig(engine=engine, dtype="float64", step_size=0.001)
-    horde = Horde([asked, *others], n_features=N, n_active=5, config=config)
-    horde.begin(np.zeros(1), np.arange(5))
-    return horde
-
-
 @pytest.mark.parametrize("others", [[], ["tdrc"]])
 def test_only_the_rule_with_an_endless_trace_changes_to_the_plain_engine(
-    others: list[str], caplog: pytest.LogCaptureFixture
+    others: list[str | None], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A Horde restored from before the change, or from after it, continues to the bit."""
-    horde, twin = (endless("span", *(question(name, name) for name in others)) for _ in range(2))
-    live([horde], np.random.default_rng(9), 900)
+    """Gamma, a function of the state, and lambda are 1. A Horde restored from before or after continues to the bit."""
+    questions = [ask("endless", hordes.BEHAVIOUR, continuation=lambda *_: 1.0, lam=1.0), *asked(others)]
+    horde, twin = (make(questions, step_size=0.001) for _ in range(2))
+    life = RandomLife(horde)
+    life.run(900)
     before = horde.state()
-    live([horde], rng := np.random.default_rng(10), 300)
+    life.run(300)
     assert horde._engine.made_plain == {"gtd"}
     assert caplog.text.count("switching to the slower plain engine") == 1
+    life.hordes = (horde, twin)
     for start, steps in ((before, 300), (horde.state(), 50), (before, 50)):
         twin.restore(start)
         horde.restore(start)
-        live([horde, twin], rng, steps)
+        life.run(steps)
         assert horde.weights_sha256() == twin.weights_sha256()
 
 
 @pytest.mark.parametrize("others", [[], ["tdrc"]])
-def test_a_question_with_a_longer_trace_lengthens_the_history_of_the_span_engine(others: list[str]) -> None:
+def test_a_question_with_a_longer_trace_lengthens_the_history_of_the_span_engine(others: list[str | None]) -> None:
     """Of two streams, in the midst of traces; and a Horde restored from an earlier state stores the shorter one."""
-    long = GVF("longer", ConstantAction(0, n_actions=2), Channel(0), continuation=0.97, lam=1.0)
-    hordes, rng = [horde_of([None, *others], engine) for engine in ("plain", "auto")], np.random.default_rng(10)
-    live(hordes, rng, 60)
-    earlier = hordes[1].state()
-    for horde in hordes:
+    plain, span = (make(asked([None, *others]), engine) for engine in ("plain", "auto"))
+    life = RandomLife(plain, span)
+    life.run(60)
+    earlier = span.state()
+    for horde in life.hordes:
         horde.select_stream(1)
-        horde.begin(np.zeros(1), np.arange(5))
-    live(hordes, rng, 30)
-    for horde in hordes:
-        horde.add([long])
+        horde.begin(*life.state)
+    life.run(30)
+    for horde in life.hordes:
+        horde.add([ask("longer", ConstantAction(0, N_ACTIONS), continuation=0.97, lam=1.0)])
     for stream in (0, 1, 0):
-        for horde in hordes:
+        for horde in life.hordes:
             horde.select_stream(stream)
-        live(hordes, rng, 700)
-    np.testing.assert_allclose(hordes[1].weights()[0], hordes[0].weights()[0], rtol=0, atol=1e-11)
-    assert hordes[1]._engine.made_plain == set()
-    for horde in hordes:
-        horde.remove(["longer"])
-    one, other = hordes[1], horde_of([None, *others], "auto")
-    for horde in (one, other):
+        life.run(700)
+    np.testing.assert_allclose(span.weights()[0], plain.weights()[0], rtol=0, atol=1e-11)
+    assert span._engine.made_plain == set()
+    span.remove(["longer"])
+    again = make(asked([None, *others]), "auto")
+    life.hordes = (span, again)
+    for horde in life.hordes:
         horde.restore(earlier)
-    live([one, other], rng, 200)
-    assert one.weights_sha256() == other.weights_sha256()
+    life.run(200)
+    assert span.weights_sha256() == again.weights_sha256()
 
 
 def test_the_last_demon_of_a_mixed_horde_keeps_its_interest() -> None:
     """With interest 2 followed by 1 the emphasis, and with it the first step, would be half as large."""
-    interested = question("etd", "etd", interest=2.0)
-    config = LearnerConfig(dtype="float64", engine="plain")
-    mixed = Horde([question("other", "tdrc"), interested], n_features=N, n_active=5, config=config)
-    alone = Horde([interested], n_features=N, n_active=5, config=config)
+    interested = asked(["etd"], interest=2.0)
+    mixed, alone = make([ask("other", algorithm="tdrc"), *interested], "plain"), make(interested, "plain")
     mixed.remove(["other"])
-    for horde in (mixed, alone):
-        horde.begin(np.zeros(1), np.arange(5))
-    live([mixed, alone], np.random.default_rng(7), 40)
+    RandomLife(mixed, alone).run(40)
     np.testing.assert_allclose(mixed.weights()[0], alone.weights()[0], rtol=0, atol=1e-12)
-    assert mixed.weights(np.zeros(0, dtype=np.int64))[0].shape == (0, N)
+    assert mixed.weights(np.zeros(0, dtype=np.int64))[0].shape == (0, hordes.N)
 
 
-def test_a_question_cannot_have_an_unknown_rule_or_an_unused_interest() -> None:
-    with pytest.raises(ValueError, match=r"question '0': algorithm .*'sarsa'"):
-        horde_of(["sarsa"])
-    with pytest.raises(ValueError, match=r"question '0': .*tidbd.*engine"):
-        horde_of(["tidbd", None], engine="span")
-    with pytest.raises(ValueError, match=r"question 'x': .*interest"):
-        Horde([question("x", None, interest=2.0)], n_features=N, n_active=5)
-    with pytest.raises(ValueError, match=r"question 'x': interest"):
-        question("x", "etd", interest=-1.0)
+@pytest.mark.parametrize(
+    ("give", "words"),
+    [
+        (lambda: make(asked(["sarsa"])), r"question '0': algorithm .*'sarsa'"),
+        (lambda: make(asked(["tidbd", None]), "span"), r"question '0': .*tidbd.*engine"),
+        (lambda: make(asked([None], interest=2.0)), r"question '0': .*interest"),
+        (lambda: asked(["etd"], interest=-1.0), r"question '0': interest"),
+    ],
+)
+def test_a_question_cannot_have_an_unknown_rule_or_an_unused_interest(give: Any, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        give()

@@ -1,43 +1,34 @@
-"""What only the span engine does: batches, its layout in memory, long traces, float32; see test_engine_contract.py."""
+"""What only the span engine does: its layout in memory, float32, and its replacement when a trace is too long.
+
+See test_engine_contract.py for the rest.
+"""
 
 from __future__ import annotations
 
+import ctypes
+import logging
+import mmap
+from pathlib import Path
+from typing import Any
+
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
-from horde_agent.kernels.checks import TAIL_TOO_LONG
-from horde_agent.learning import LearnerConfig, Signals
-from horde_agent.learning.layout import Layout, assign_lanes
-from horde_agent.learning.rules import LARGEST_TAIL, trace_length
+from horde_agent.gvf import GVF, Channel
+from horde_agent.horde import Horde
+from horde_agent.kernels.span.arrays import CHUNK, N_ROWS
+from horde_agent.learning import LearnerConfig, PlainEngine, Signals, SpanEngine, memory
+from horde_agent.learning.layout import Layout, aligned_zeros, assign_lanes, prefault
+from horde_agent.learning.rules import LARGEST_TAIL
+from horde_agent.policies import Behaviour, ConstantAction, Uniform
+from tests.agent import hordes
+from tests.agent.hordes import N_ACTIONS, RandomLife
 from tests.agent.shared import Setup, learn_all, new_engine, random_stream
 
 SPAN, PLAIN = Setup("span"), Setup("plain")
 GROUPS = [0] * 70 + [1] * 3 + [2, 3, 4, 5, 5]
 N_FEATURES, N_ACTIVE, N_NEW = 60, 9, 3
-
-
-def test_a_trace_that_is_too_long_is_flagged() -> None:
-    """On-policy with gamma lambda = 1 a trace never fades: it is flagged after LARGEST_TAIL steps, and not before."""
-    stream = random_stream(4, LARGEST_TAIL + 80, [0, 1], N_FEATURES, N_ACTIVE, N_NEW)
-    stream.rho[:], stream.gamma[:], stream.lam[:] = 1.0, 1.0, 1.0
-    engine = new_engine(SPAN, stream.group, N_FEATURES, 1e-5, 1e-5, pace={"period": 16})
-    engine.begin(stream.tiles[0])
-    flags = []
-    for t in range(len(stream.rho)):
-        engine.learn(stream.tiles[t + 1], stream.signals(t))
-        flags.append(engine.flags)
-    first = int(np.argmax(np.array(flags) > 0))
-    assert flags[first] == TAIL_TOO_LONG
-    assert LARGEST_TAIL < first < LARGEST_TAIL + 20
-
-
-def test_the_length_of_a_trace_follows_from_its_decay() -> None:
-    """The part of a trace from before the last k steps weighs at most g^k / (1 - g)."""
-    config = LearnerConfig()  # float32 drops what is below 1e-8
-    k = trace_length(config, 0.9)
-    assert 0.9**k / 0.1 <= 1e-8 < 0.9 ** (k - 1) / 0.1
-    assert trace_length(config, 0.0) == 0
-    assert trace_length(config, 1.0) > LARGEST_TAIL
 
 
 def test_float32_is_as_exact_as_in_the_plain_engine() -> None:
@@ -86,14 +77,7 @@ def test_rows_begin_with_a_cache_line() -> None:
         assert array.ctypes.data % 64 == 0
 
 
-def test_a_different_number_of_tiles_is_refused() -> None:
-    engine = new_engine(SPAN, np.arange(2), 6)
-    engine.begin(np.array([1, 3]))
-    with pytest.raises(ValueError, match=r"tiles must be 2 .* 3"):
-        engine.begin(np.array([1, 2, 3]))
-
-
-def test_a_different_number_of_ratios_is_refused() -> None:
+def test_other_numbers_of_tiles_and_ratios_are_refused() -> None:
     """Three groups with two policies: a third ratio would be written past the end of the array."""
     engine = new_engine(SPAN, np.arange(3), policy=np.array([0, 1, 1]))
     engine.begin(np.arange(4))
@@ -101,3 +85,180 @@ def test_a_different_number_of_ratios_is_refused() -> None:
     with pytest.raises(ValueError, match=r"rho_t .*\(2,\), not \(3,\)"):
         engine.learn(np.arange(4), Signals(np.ones(3), zero, zero, zero, zero))
     engine.learn(np.arange(4), Signals(np.ones(2), zero, zero, zero, zero))
+    with pytest.raises(ValueError, match=r"tiles must be 4 .* 3"):
+        engine.begin(np.arange(3))
+
+
+# ---- memory of weights that is resident before the steps that need it ------------------------------------------------
+
+STATM = Path("/proc/self/statm")
+
+
+def resident() -> int:
+    """Return the resident memory of this process in bytes."""
+    return int(STATM.read_text().split()[1]) * mmap.PAGESIZE
+
+
+def share_behind(numbers: NDArray[Any]) -> float:
+    """Return the share of an array's pages that are resident."""
+    first = numbers.ctypes.data // mmap.PAGESIZE * mmap.PAGESIZE
+    n_bytes = numbers.ctypes.data + numbers.nbytes - first
+    pages = (ctypes.c_ubyte * -(-n_bytes // mmap.PAGESIZE))()
+    assert ctypes.CDLL(None).mincore(ctypes.c_void_p(first), ctypes.c_size_t(n_bytes), pages) == 0
+    return float(np.mean(np.frombuffer(pages, np.uint8) & 1))
+
+
+@pytest.mark.skipif(not STATM.exists(), reason="needs /proc")
+@pytest.mark.parametrize(("engine", "n_rows"), [(SpanEngine, 4 * CHUNK), (PlainEngine, 10_000)])
+def test_the_first_rows_of_weights_are_resident(engine: Any, n_rows: int) -> None:
+    """Otherwise a step waits for memory, 0.4 s with 50,000 demons. The span engine pre-faults the first rows only."""
+    n_demons, n_features = 800, 10_000
+    before = resident()
+    made = engine(np.arange(n_demons), n_features, 0.1, 0.001, LearnerConfig(vector_mspbe=False))
+    grown = resident() - before
+    of = made.arrays if engine is SpanEngine else made._demons
+    for weights in (of.theta, of.w if engine is SpanEngine else of.vectors):
+        assert share_behind(weights.ravel()[: n_demons * n_rows]) == 1.0
+    assert n_rows == n_features or grown < 2 * 4 * n_demons * n_features
+    assert made.n_demons == n_demons
+
+
+@pytest.mark.parametrize(("n_parts", "waits"), [(1, False), (4, False), (64, True)])
+def test_rows_are_resident_before_their_features_are_first_active(
+    monkeypatch: pytest.MonkeyPatch, n_parts: int, waits: bool
+) -> None:
+    """A chunk of rows is used up in eight steps: pre-faulting it in four parts is in time, in 64 it is not."""
+    n_features, n_active, n_demons, waited = 8 * CHUNK, CHUNK // 2, 16, False
+    engine = SpanEngine(np.arange(n_demons), n_features, 0.1, 0.001, LearnerConfig(vector_mspbe=False))
+    monkeypatch.setattr(memory, "_PARTS", n_parts)
+    monkeypatch.setattr(memory, "_LEAST_TOUCHED", 1)
+    assert engine.memory._n_ready == 4 * CHUNK
+    zero, few = np.zeros(n_demons), np.arange(n_active)
+    engine.begin(few)
+    for _ in range(60):
+        waited |= bool(engine.memory._n_ready < min(n_features, engine.memory.clock[N_ROWS] + n_active))
+        few = few + CHUNK // 8
+        engine.learn(few % n_features, Signals(zero, zero, zero, zero, zero))
+        assert engine.memory._n_ready >= engine.memory.clock[N_ROWS]
+    assert engine.memory.clock[N_ROWS] == n_features <= engine.memory._n_ready
+    assert waited == waits
+
+
+def test_pre_faulting_changes_no_number() -> None:
+    """Not even the bits of -0.0 and NaN."""
+    rows = aligned_zeros((40_000,), np.dtype("float32"))
+    rows[:] = np.random.default_rng(0).normal(size=rows.size)
+    rows[::1024], rows[::512] = -0.0, np.nan
+    before = rows.tobytes()
+    prefault(rows, rows[:0], rows[5:6], n_threads=2)
+    assert rows.tobytes() == before
+
+
+# ---- a trace that is longer than the span engine supports ------------------------------------------------------------
+
+
+def always(observation: np.ndarray, tiles: np.ndarray) -> float:
+    """Return a constant continuation that is a function."""
+    return 1.0
+
+
+def wild(observation: np.ndarray, tiles: np.ndarray) -> float:
+    return 1e200 if observation[3] == 300 else 0.5
+
+
+def questions(gamma: Any = always, lam: Any = 1.0) -> list[GVF]:
+    """Return a question with a trace that never fades, and others: off-policy, diverging, with an outcome."""
+    off, on = ConstantAction(1, N_ACTIONS), Behaviour()
+    return [
+        GVF("long", on, Channel(0), gamma, 0.0, lam),
+        GVF("off", off, Channel(1), 0.9),
+        GVF("aside", Uniform(N_ACTIONS), wild, 0.8),
+        *(GVF(f"{i}", Uniform(N_ACTIONS), Channel(i % 3), 0.8, float(i)) for i in range(20)),
+        GVF("long too", on, Channel(2), gamma, 0.0, lam),
+    ]
+
+
+def make(asked: list[GVF], mode: Any = "eager", engine: Any = "span", **config: Any) -> Horde:
+    return hordes.make(asked, engine, mode, step_size=1e-3, mspbe_tau=100.0, **config)
+
+
+def assert_same(one: Horde, other: Horde) -> None:
+    """Compare all results but the largest trace, for which the span engine has a bound."""
+    pairs = [(h.weights()[0], h.weights()[1], h.predictions, h.td_error, h.mspbe_scalar) for h in (one, other)]
+    if one.config.vector_mspbe:
+        pairs = [(*numbers, h.mspbe_vector()) for numbers, h in zip(pairs, (one, other), strict=True)]
+    for got, want in zip(*pairs, strict=True):
+        assert np.isfinite(want).all()
+        np.testing.assert_allclose(got, want, rtol=0, atol=1e-10 * (1e-6 + np.abs(want).max()))
+    assert one.diverged == other.diverged
+    np.testing.assert_array_equal(one.n_skipped, other.n_skipped)
+    assert (one.max_traces >= other.max_traces * (1 - 1e-12)).all()
+
+
+@pytest.mark.parametrize(
+    ("mode", "trace_rule", "vector_mspbe"),
+    [("eager", "clipped", True), ("deferred", "clipped", False), ("deferred", "plain", True)],
+)
+def test_a_change_to_the_plain_engine_does_not_change_results(
+    mode: Any, trace_rule: Any, vector_mspbe: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """During traces of 1,000 steps, after a divergence; then a gap, and demons are added and removed."""
+    rules = {"trace_rule": trace_rule, "vector_mspbe": vector_mspbe}
+    horde, plain = make(questions(), mode, **rules), make(questions(), engine="plain", **rules)
+    assert isinstance(horde._engine._only, SpanEngine)
+    lives = RandomLife(horde, plain)
+    with caplog.at_level(logging.WARNING):
+        lives.run(LARGEST_TAIL - 50)
+        assert_same(horde, plain)
+        assert isinstance(horde._engine._only, SpanEngine)
+        assert caplog.text == ""
+        lives.run(250)
+    assert isinstance(horde._engine._only, PlainEngine)
+    assert "a trace reaches back more than 1,000 steps" in caplog.text
+    assert len(caplog.records) == 1
+    assert horde.n_waiting == 0
+    assert horde.diverged == ["aside"]
+    assert_same(horde, plain)
+    lives.run(1)
+    assert_same(horde, plain)
+    for each in (horde, plain):
+        each.begin(*lives.state)
+    lives.run(20)
+    for each in (horde, plain):
+        each.remove(["3", "long"])
+        each.add([GVF("new", Behaviour(), Channel(1), 0.5)])
+    lives.run(40)
+    assert_same(horde, plain)
+    assert len(caplog.records) == 1
+
+
+def test_reading_weights_or_adding_demons_can_change_the_engine() -> None:
+    """Reading weights or adding demons flushes deferred steps, which may detect the long trace."""
+    for ask in (
+        lambda h: h.weights(),
+        lambda h: h.reset_weights(),
+        lambda h: h.add([GVF("x", Behaviour(), Channel(0), 0.5)]),
+    ):
+        horde, plain = make(questions(), "deferred"), make(questions(), engine="plain")
+        lives = RandomLife(horde, plain)
+        lives.run(LARGEST_TAIL + 3)
+        for each in (horde, plain):
+            ask(each)
+        lives.run(130)
+        assert isinstance(horde._engine._only, PlainEngine)
+        assert_same(horde, plain)
+
+
+def test_known_long_traces_use_the_plain_engine_from_the_start(caplog: pytest.LogCaptureFixture) -> None:
+    """At gamma lambda = .99 what lies 1,000 steps back still weighs 4e-5, and in float32 1e-8 is visible next to 1."""
+    with caplog.at_level(logging.WARNING):
+        horde = make(questions(0.99, 1.0), dtype="float32")
+    assert isinstance(horde._engine._only, PlainEngine)
+    assert "traces with gamma lambda = 0.99 reach back 2,292 steps" in caplog.text
+    caplog.clear()
+    with caplog.at_level(logging.WARNING):
+        asked_for = make(questions(0.99, 1.0), engine="plain")
+        short = make(questions(0.95, 1.0))
+    assert caplog.text == ""
+    assert isinstance(asked_for._engine._only, PlainEngine)
+    assert isinstance(short._engine._only, SpanEngine)

@@ -1,0 +1,231 @@
+"""Compiled kernels: their announcement, their cache, threads and forks, and use of numba's internals."""
+
+from __future__ import annotations
+
+import io
+import os
+import pickle
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+from typing import Any
+
+import numba
+import numpy as np
+import pytest
+from rich.console import Console
+
+import horde_agent
+from horde_agent import cli
+from horde_agent.cli import learn
+from horde_agent.runs.jobs import job as jobs
+from horde_agent.runs.jobs.warm import COMPILING, CompileNotice
+from tests.agent.doubles import ToyBody
+from tests.agent.short_lives import hashes, weights
+
+ROOT = Path(__file__).resolve().parents[2]
+
+pytestmark = pytest.mark.skipif(numba.config.DISABLE_JIT, reason="an interpreter compiles nothing")
+
+
+def run(*words: str, cwd: Path = ROOT, may_fail: bool = False, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run Python in another process."""
+    own, line = {**os.environ, **environment}, [sys.executable, *words]
+    done = subprocess.run(line, env=own, cwd=cwd, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0 or may_fail, done.stderr
+    return done
+
+
+def lived(**environment: str) -> list[str]:
+    """Return the hashes of another process."""
+    return run("-m", "tests.agent.short_lives", **environment).stdout.split()
+
+
+def test_cached_kernels_round_as_the_process_that_compiled_them() -> None:
+    """`make test` begins with an empty cache: this process compiles the kernels that the others read from it."""
+    here = hashes()
+    assert len(set(here)) == 2  # the modes round differently
+    assert lived() == here
+    assert lived(NUMBA_THREADING_LAYER="workqueue") == here  # as without OpenMP
+
+
+@pytest.mark.slow
+def test_a_processor_without_wide_vectors_has_the_same_weights(tmp_path: Path) -> None:
+    plain = lived(NUMBA_CACHE_DIR=str(tmp_path), NUMBA_CPU_NAME="generic", NUMBA_CPU_FEATURES="")
+    assert plain == hashes()
+
+
+def test_native_kernels_work_with_the_installed_numba() -> None:
+    """In another process, because a changed convention of numba may crash it."""
+    done = run("-m", "tests.agent.canary", may_fail=True)
+    if done.stdout != "correct\n":
+        last = (done.stdout + done.stderr).strip().splitlines()[-1:]
+        pytest.fail(
+            f"horde_agent/kernels/native.py does not work with numba {numba.__version__} ({' '.join(last)}, exit code "
+            f"{done.returncode}): set HORDE_PLAIN_KERNELS=1, or install a tested version of numba",
+            pytrace=False,
+        )
+
+
+@pytest.mark.slow  # compiles all kernels again: 90 s
+def test_a_life_without_native_kernels_learns_the_same(tmp_path: Path) -> None:
+    done = run("-m", "tests.agent.short_lives", str(tmp_path / "found.npz"), HORDE_PLAIN_KERNELS="1")
+    assert done.stdout == "portable\n", done.stderr
+    with np.load(tmp_path / "found.npz") as found:
+        for got, want in zip(found.values(), weights(), strict=True):
+            assert np.abs(want).max() > 0
+            np.testing.assert_allclose(got, want, rtol=0, atol=1e-11 * np.abs(want).max())
+
+
+# ---- threads and forks -----------------------------------------------------------------------------------------------
+
+_COMPUTE_RATIOS = """
+import numpy as np
+from horde_agent.learning.gibbs import GibbsTable
+from horde_agent.policies import Gibbs
+rng, out = np.random.default_rng(0), np.zeros(2_048)
+table = GibbsTable([Gibbs.random(rng, 3, 40, 4) for _ in out], np.arange(2_048))
+table.ratios(np.arange(5), 1, 0.5, out)
+print(table._n_threads, float(out.sum()))
+"""
+
+
+def test_a_process_may_begin_with_a_parallel_loop_from_the_cache() -> None:
+    """The second process calls it from the cache before it uses numba's threads in any other way."""
+    said = [run("-c", _COMPUTE_RATIOS, NUMBA_NUM_THREADS="2").stdout for _ in range(2)]
+    assert said[0] == said[1]
+    assert said[0].startswith("2 ")
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
+def test_a_forked_process_continues_with_one_thread() -> None:
+    """OpenMP terminates a fork that uses its parent's threads, and a Pool then starts another one, without end.
+
+    The fork, a Horde created in the fork, and the parent learn the same, bit for bit.
+    """
+    said = run("-m", "tests.agent.forked_lives", NUMBA_NUM_THREADS="2").stdout.split()
+    continued, created, parent = (said[k : k + 3] for k in (0, 3, 6))
+    assert continued == created == parent
+    assert len(set(parent)) == 3
+
+
+# ---- the cache -------------------------------------------------------------------------------------------------------
+
+
+def test_a_cached_kernel_notices_a_change_in_the_file_of_a_kernel_that_it_calls(tmp_path: Path) -> None:
+    """Numba's own cache does not: after an upgrade it would use the old kernels."""
+    package = tmp_path / "horde_agent"
+    shutil.copytree(Path(horde_agent.__file__).parent, package, ignore=shutil.ignore_patterns("__pycache__"))
+    head = "from horde_agent.kernels._jit import inner_kernel, kernel\n"
+    (package / "kernels" / "caller.py").write_text(
+        f"{head}from horde_agent.kernels.callee import times\n@kernel\ndef twice(x):\n    return times(x)\n"
+    )
+    code = "from horde_agent.kernels.caller import twice; print(twice(1.0), sum(twice.stats.cache_hits.values()))"
+    environment = {"NUMBA_CACHE_DIR": str(tmp_path / "cache"), "PYTHONPATH": str(tmp_path)}
+    outputs = []
+    for factor in (1, 1, 2):
+        (package / "kernels" / "callee.py").write_text(f"{head}@inner_kernel\ndef times(x):\n    return {factor} * x\n")
+        outputs.append(run("-c", code, cwd=tmp_path, **environment).stdout.split())
+    assert outputs == [["1.0", "0"], ["1.0", "1"], ["2.0", "0"]]
+
+
+def flipped(index: bytes) -> bytes:
+    """Return an index of a version with other types, which cannot be imported."""
+    return index.replace(b"numba.core", b"numba.gone")
+
+
+TORN: dict[str, Callable[[bytes], bytes]] = {
+    "empty": lambda index: index[:0],
+    "cut short": lambda index: index[: len(index) // 2],
+    "of other types": flipped,
+    "of a module that is gone": lambda index: index[: len(pickle.dumps(numba.__version__))] + b"cgone\nthing\n.",
+    "text": lambda _: b"there is nothing here\n",
+}
+
+
+@pytest.mark.parametrize("how", TORN)
+def test_an_index_of_cached_kernels_that_cannot_be_read_counts_as_empty(
+    how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As after an upgrade or a power failure: the kernel is compiled and cached again."""
+    monkeypatch.setattr(numba.config, "CACHE_DIR", str(tmp_path / "cache"))
+    source = tmp_path / "mine.py"
+    source.write_text(
+        "from horde_agent.kernels._jit import kernel\n@kernel\ndef twice(x):\n    return 2.0 * x\n", encoding="utf-8"
+    )
+
+    def imported() -> Any:
+        spec = spec_from_file_location("mine", source)
+        assert spec is not None
+        assert spec.loader is not None
+        module = module_from_spec(spec)
+        monkeypatch.setitem(sys.modules, "mine", module)
+        spec.loader.exec_module(module)
+        return module.twice
+
+    hits = []
+    for step in range(4):
+        twice = imported()
+        assert twice(21.0) == 42.0
+        hits.append(sum(twice.stats.cache_hits.values()))
+        if step == 1:
+            (index,) = (tmp_path / "cache").rglob("*.nbi")
+            index.write_bytes(TORN[how](index.read_bytes()))
+    assert hits == [0, 1, 0, 1]
+
+
+# ---- the announcement ------------------------------------------------------------------------------------------------
+
+
+def kernel(module: str) -> Any:
+    """Return a function of a module's that is not compiled yet."""
+
+    def twice(x: float) -> float:
+        return 2.0 * x
+
+    twice.__module__ = module
+    return numba.njit(twice)
+
+
+def test_compiling_is_announced_once_before_the_first_kernel_is_done(monkeypatch: pytest.MonkeyPatch) -> None:
+    file, when_done = io.StringIO(), []
+    notice = CompileNotice(Console(file=file))
+    monkeypatch.setattr(notice, "on_end", lambda event: when_done.append(file.getvalue()))
+    for name in ("mine", "other"):
+        with notice.installed():
+            kernel(f"horde_agent.kernels.{name}")(1.0)
+    assert when_done == [f"{COMPILING}\n"] * 2
+
+
+def test_the_command_learn_announces_it_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A kernel is compiled while the Horde is built, and another before the robot moves."""
+    make_run, warm_up = learn.make_run, jobs.warm_up
+
+    def first(*arguments: Any) -> Any:
+        kernel("horde_agent.kernels.first")(1.0)
+        return make_run(*arguments)
+
+    def second(*arguments: Any) -> Any:
+        kernel("horde_agent.kernels.second")(1.0)
+        return warm_up(*arguments)
+
+    monkeypatch.setattr(learn, "make_env", lambda _config: ToyBody())
+    monkeypatch.setattr(learn, "make_run", first)
+    monkeypatch.setattr(jobs, "warm_up", second)
+    assert cli.main(["learn", "--steps", "5", "--out", str(tmp_path / "run")]) == 0
+    assert capsys.readouterr().err.count(COMPILING) == 1
+
+
+def test_kernels_from_the_cache_and_of_others_are_not_announced() -> None:
+    file = io.StringIO()
+    done = kernel("horde_agent.kernels.mine")
+    done(1.0)
+    with CompileNotice(Console(file=file)).installed():
+        done(2.0)
+        kernel("somebody.else")(1.0)
+    assert file.getvalue() == ""
