@@ -1,9 +1,8 @@
-"""When excursions begin, which policies they test, and the scores of their returns."""
+"""When excursions begin, which policies they test, their returns, and scores of questions about the behaviour."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,38 +10,21 @@ import pytest
 from horde_agent.gvf import GVF, Channel, Feature, Prediction
 from horde_agent.interface import Interface
 from horde_agent.learning.values import identity
-from horde_agent.life.excursions import Excursions
-from horde_agent.measures import excursion_table
-from horde_agent.measures.excursion_table import ExcursionTable
-from horde_agent.measures.nmsre import error_trace, normalise, variance_of
+from horde_agent.life.excursions import ExcursionConfig, Excursions
+from horde_agent.life.life import Life
 from horde_agent.measures.return_errors import ReturnErrors
-from horde_agent.measures.returns import PolicyUnderTest, TestExcursion, policies_under_test
+from horde_agent.measures.returns import BEHAVIOUR, TestExcursion, policies_under_test
 from horde_agent.policies import Behaviour, ConstantAction, StickyRandom, Uniform
-from horde_agent.questions import policies
-from horde_agent.record import NO_ACTION, Phase, RecordLost
-from tests.agent.doubles import ToyBody, constant
-
-
-def policy_under_test(action: int = 0, gamma: tuple[float, ...] = (0.0, 0.5)) -> PolicyUnderTest:
-    n = len(gamma)
-    return PolicyUnderTest(action, np.arange(n), np.zeros(n, dtype=np.int64), np.array(gamma))
-
-
-def excursion_of(
-    rewards: list[float], predictions: list[float], gamma: tuple[float, ...] = (0.0, 0.5)
-) -> TestExcursion:
-    test = TestExcursion(policy_under_test(gamma=gamma), np.array(predictions), step=0, horizon=len(rewards))
-    for reward in rewards:
-        test.observe(np.array([reward], dtype=np.float32))
-    return test
-
+from horde_agent.questions import nexting, policies
+from horde_agent.record import NO_ACTION, Phase, Recorder
+from horde_agent.runs.jobs.tables import not_scored
+from tests.agent.doubles import SpyHorde, ToyBody, constant, horde_of, live
+from tests.oracles.evaluation import nmsre, truncated_return
 
 SEEN, TILES = np.zeros(1), np.zeros(1, dtype=np.int64)
 """A state, for policies that ignore it."""
-
-
-def under_test(actions: Iterable[int], n_actions: int = 5) -> list[PolicyUnderTest]:
-    return policies_under_test([GVF(f"{a}", ConstantAction(a, n_actions), Channel(0), 0.5) for a in actions])
+FACE, HORIZON = Interface.of(ToyBody()), 5
+WITHOUT = ExcursionConfig(0.0, HORIZON)
 
 
 # ---- the state machine ----------------------------------------------------------------------------------------------
@@ -50,7 +32,8 @@ def under_test(actions: Iterable[int], n_actions: int = 5) -> list[PolicyUnderTe
 
 def test_interruptions_come_before_one_behaviour_action_in_fifty_and_choose_policies_evenly() -> None:
     """Binomial bounds of four standard deviations: 20,000 chances at 1/50, then five policies at 1/5."""
-    machine = Excursions(under_test(range(5)))
+    questions = [GVF(f"{a}", ConstantAction(a, 5), Channel(0), 0.5) for a in range(5)]
+    machine = Excursions(policies_under_test(questions))
     behaviour, rng = StickyRandom(5), np.random.default_rng(1)
     counts, n_begun, n_chances = np.zeros(5), 0, 20_000
     for _ in range(n_chances):
@@ -119,8 +102,7 @@ def test_policies_of_one_class_are_numbered_and_keep_their_names() -> None:
 
 def test_thousands_of_random_policies_are_not_tested() -> None:
     """White, Modayil & Sutton (2012), section 6: a robot cannot follow each of a thousand policies often enough."""
-    face = Interface.of(ToyBody())
-    assert policies_under_test(policies(face, np.random.default_rng(0), n=5)) == []
+    assert policies_under_test(policies(FACE, np.random.default_rng(0), n=5)) == []
 
 
 def general_excursion(question: GVF, horizon: int = 3) -> TestExcursion:
@@ -192,91 +174,82 @@ def test_an_invalid_continuation_leaves_its_demon_out_of_that_excursion(nonsense
     assert errors.nmsre().tolist() == [1.0, 1.0], "returns of 1 that do not vary"
 
 
-# ---- NMSRE -----------------------------------------------------------------------------------------------------------
+# ---- questions about the behaviour -----------------------------------------------------------------------------------
 
 
-def test_the_error_trace_starts_at_the_first_error_and_has_tau_ten() -> None:
-    """Errors 1, 4, 0: 1; 1 + 3/10 = 1.3; 1.3 - .13 = 1.17. From zero it would begin at .1."""
-    assert error_trace(np.array([[1.0], [4.0], [0.0]])).ravel() == pytest.approx([1.0, 1.3, 1.17])
+def on_policy_tests(life: Life) -> tuple[list[int], np.ndarray, np.ndarray]:
+    """Return steps, predictions and returns of the on-policy tests."""
+    for outcomes in life.student.errors.table.outcomes():
+        if outcomes.policy.name == BEHAVIOUR:
+            return outcomes.step.tolist(), outcomes.predictions, outcomes.returns
+    return [], np.zeros((0, 0)), np.zeros((0, 0))
 
 
-def test_returns_with_a_small_variance_are_not_constant() -> None:
-    """A magnetometer's returns have a variance of some 1e-6: an error of 4e-6 is four of them, and no score of 1.
-
-    Returns 0, 1e-5, 0, 1e-5 have a variance of 2.5e-11; predictions of 0 leave a trace of 0, .1, .09, .181 x 1e-10.
-    """
-    assert normalise(np.array([5.0, 5.0]), np.array([1e-13, 2.0])).tolist() == [1.0, 2.5], "the first is constant"
-    assert normalise(np.array([4e-6, 4e-6]), np.array([1e-6, 2e-12])).tolist() == [4.0, 2e6]
-    errors = ReturnErrors([policy_under_test(gamma=(0.0,))], n_demons=1)
-    for k in range(4):
-        errors.add(excursion_of([1e-5 * (k % 2)], [0.0], (0.0,)))
-    assert errors.nmsre()[0] == pytest.approx(0.724)
-    assert errors.online_mean() == pytest.approx(errors.nmsre()[0])
-
-
-def test_the_error_trace_skips_untested_excursions() -> None:
-    """Errors NaN, 1, NaN, 4: trace NaN, 1, 1, 1.3. The variance ignores NaN."""
-    nan = np.nan
-    np.testing.assert_array_equal(error_trace(np.array([[nan], [1.0], [nan]])).ravel(), [nan, 1.0, 1.0])
-    assert error_trace(np.array([[nan], [1.0], [nan], [4.0]]))[-1, 0] == pytest.approx(1.3)
-    np.testing.assert_allclose(variance_of(np.array([[nan, nan], [1.0, nan], [3.0, nan]])), [1.0, nan])
+def test_each_horizon_a_prediction_is_compared_with_the_return() -> None:
+    """The prediction is from before the return: 1000 x updates + age. Learning continues meanwhile."""
+    horde, recorder = SpyHorde(nexting(FACE, (0.0, 0.5))), Recorder(3)
+    life = live(23, ToyBody(), horde, recorder=recorder, excursions=WITHOUT)
+    steps, predictions, returns = on_policy_tests(life)
+    assert steps == [0, 5, 10, 15]
+    assert predictions[:, 0].tolist() == [0.0, 5005.0, 10010.0, 15015.0]
+    readings = recorder.stream().rows["observation"].astype(float)
+    for k, step in enumerate(steps):
+        expected = truncated_return(readings[step + 1 :].T, 0.5, HORIZON)
+        np.testing.assert_allclose(returns[k, 3:], expected, rtol=1e-12)
+    found, oracle = life.student.errors.nmsre(), nmsre(predictions[:, 4], returns[:, 4])
+    assert found[4] == pytest.approx(oracle[-1])
+    assert len(horde.learned) == 23, "no step was taken for the tests' sake"
 
 
 @pytest.mark.parametrize(
-    ("returns", "predicted", "n_tests", "scores"),
+    ("fault", "expected"),
     [
-        ([0.0, 2.0], [1.0, 1.0], [2, 2, 0], [1.0, 0.0, np.nan]),  # errors 1, 1 at a variance of 1
-        ([3.0], [1.0], [1, 1, 0], [np.nan] * 3),  # no variance yet: 1 would say that returns do not vary
-        ([3.0, 5.0], [1.0, 1.0], [2, 2, 0], [4.0 + (16.0 - 4.0) / 10.0, 0.0, np.nan]),
-        ([0.0, 7.0, 2.0], [1.0, np.nan, 1.0], [2, 3, 0], [1.0, 0.0, np.nan]),  # NaN is no prediction to test
+        ({7: {"terminated": 1}}, [0, 5, 10, 15]),  # complete: no term can follow
+        ({7: {"truncated": 1}}, [0, 10, 15]),  # terms are missing
+        ({7: {"gap": 1}}, [0, 10, 15]),
+        ({7: {"applied": 0}}, [0, 10, 15]),
+        ({8: {"stale": 1}}, [0, 10, 15]),
     ],
 )
-def test_nmsre_by_hand(returns: list[float], predicted: list[float], n_tests: list[int], scores: list[float]) -> None:
-    """Gamma 0. The second demon predicts each return; the third is never tested and has no NMSRE."""
-    errors = ReturnErrors([policy_under_test(gamma=(0.0, 0.0))], n_demons=3)
-    for g, prediction in zip(returns, predicted, strict=True):
-        errors.add(excursion_of([g], [prediction, g], (0.0, 0.0)))
-    assert errors.n_tests.tolist() == n_tests
-    np.testing.assert_array_equal(errors.nmsre(), scores)
-    np.testing.assert_array_equal(errors.online_mean(), np.mean(scores[:2]))
+def test_a_broken_sequence_is_no_test_and_a_terminated_one_is(fault: dict[int, Any], expected: list[int]) -> None:
+    """Tests begin at every fifth learning step; a step across a break is none, so later ones begin a step later."""
+    life = live(24, ToyBody(fault), SpyHorde(nexting(FACE, (0.5,))), excursions=WITHOUT)
+    steps, _, returns = on_policy_tests(life)
+    n_lost = 0 if next(iter(fault[min(fault)])) in ("terminated", "truncated") else 1
+    assert steps == [step + (n_lost if step > 5 else 0) for step in expected]
+    if "terminated" in fault.get(7, {}):
+        saw = 6 / 7
+        assert returns[1, 1] == pytest.approx(saw + 0.5 * 0.0)  # ages 6 and 7: sawtooth 6/7, then 0
 
 
-def online_means(errors: ReturnErrors) -> np.ndarray:
-    return np.concatenate([rows["online"] for rows in errors.table])
+def test_an_excursion_ends_an_on_policy_test() -> None:
+    """No on-policy test contains a step of another policy."""
+    questions = [*nexting(FACE, (0.5,)), GVF("left", constant(0), Channel(1), 0.5)]
+    recorder = Recorder(3)
+    often = ExcursionConfig(0.1, HORIZON)
+    life = live(600, ToyBody(), SpyHorde(questions), recorder=recorder, excursions=often)
+    steps, _, _ = on_policy_tests(life)
+    rows = recorder.stream().rows
+    phase = dict(zip(rows["step"].tolist(), rows["phase"].tolist(), strict=True))
+    assert len(steps) > 20
+    assert all(phase[step + k] == Phase.BEHAVE for step in steps for k in range(HORIZON))
+    assert life.student.errors.n_excursions > len(steps), "excursions were completed, too"
+    assert {policy.name for policy in life.excursions.policies} == {"action 0"}
 
 
-def test_excursions_that_wait_for_disk_space_are_scored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Three are written, then none, then all: the scores are those without a file."""
-    rng, takes = np.random.default_rng(4), True
-
-    def append_to(path: Path, data: bytes, size: int) -> None:
-        if not takes:
-            raise RecordLost(28, "No space left on device", str(path))
-        append(path, data, size)
-
-    append = excursion_table.append_to
-    monkeypatch.setattr(excursion_table, "append_to", append_to)
-    recorded, alone = (ReturnErrors([policy_under_test()], n_demons=2) for _ in "12")
-    recorded.table.record_to(tmp_path / "excursions.rec")
-    for k in range(10):
-        takes = k < 3
-        test = excursion_of(rng.random(3).tolist(), rng.random(2).tolist())
-        for errors in (recorded, alone):
-            errors.add(test)
-    assert len(ExcursionTable.read(tmp_path / "excursions.rec").outcomes()[0].step) == 3
-    assert recorded.nmsre().tolist() == alone.nmsre().tolist()
-    with pytest.raises(RecordLost, match="No space left"):
-        recorded.rearrange(np.array([0]), [])
-    takes = True
-    recorded.table.close()
-    assert len(ExcursionTable.read(tmp_path / "excursions.rec").outcomes()[0].step) == 10
-    assert recorded.nmsre().tolist() == alone.nmsre().tolist()
-    assert online_means(recorded).tobytes() == online_means(alone).tobytes()
-
-
-def test_a_diverged_demon_is_left_out_of_the_online_mean() -> None:
-    errors = ReturnErrors([policy_under_test(gamma=(0.0, 0.0))], n_demons=2)
-    for reward in (0.0, 2.0):
-        errors.add(excursion_of([reward], [np.nan, reward], (0.0, 0.0)), diverged=[0])
-
-    assert errors.latest_mean == 0.0
+def test_why_a_question_has_no_score() -> None:
+    questions = [
+        GVF("seen", Behaviour(), Channel(0), 0.5),
+        GVF("rare", Behaviour(), Channel(0), 0.5),
+        GVF("asked not to", Behaviour(), Channel(0), 0.5, tested=False),
+        GVF("of another", Behaviour(), Prediction("seen"), 0.5),
+        GVF("left", constant(0), Channel(0), 0.5),
+    ]
+    scores = np.array([0.5, np.nan, np.nan, np.nan, np.nan])
+    told = {one["first"]: one["reason"] for one in not_scored(questions, scores, has_excursions=False)}
+    assert list(told) == ["rare", "asked not to", "of another", "left"]
+    for reason, word in zip(told.values(), ["2 complete", "tested", "prediction", "no test ex"], strict=True):
+        assert word in reason
+    assert not_scored(questions[4:], scores[4:], has_excursions=True)[0]["reason"] == told["rare"]
+    life = live(0, ToyBody(), horde_of(questions, FACE), excursions=WITHOUT)
+    assert [policy.demons.tolist() for policy in life.student.errors.policies] == [[4], [0, 1]]

@@ -14,7 +14,6 @@ from horde_agent import (
     EpsilonGreedy,
     Horde,
     Interface,
-    LearnerConfig,
     Life,
     Prediction,
     StickyRandom,
@@ -27,16 +26,11 @@ from horde_agent.life.student import Student
 from horde_agent.measures import excursion_table
 from horde_agent.measures.excursion_table import ExcursionTable
 from horde_agent.record import Phase, Recorder
-from tests.agent.doubles import N_ACTIONS, ToyBody, constant, toy_questions
+from tests.agent.doubles import N_ACTIONS, ToyBody, constant, horde_of, toy_questions
 
 OFTEN = ExcursionConfig(probability=0.1, horizon=5)
 FACE = Interface.of(ToyBody())
-CONFIG = LearnerConfig(dtype="float64", secondary_ratio=0.5)
-
-
-def horde_of(questions: list[GVF], face: Interface = FACE, **further: Any) -> Horde:
-    coder = face.coder
-    return Horde(questions, n_features=coder.n_features, n_active=coder.n_active, config=CONFIG, **further)
+CONFIG: dict[str, Any] = {"dtype": "float64", "secondary_ratio": 0.5}
 
 
 def life_of(horde: Horde, seed: int = 5, **further: Any) -> Life:
@@ -44,13 +38,8 @@ def life_of(horde: Horde, seed: int = 5, **further: Any) -> Life:
     return Life(ToyBody(), horde, StickyRandom(N_ACTIONS), np.random.default_rng(seed), **settings)
 
 
-def old_questions() -> list[GVF]:
-    """Three policies, so that new questions about them change no random draw."""
-    return toy_questions()
-
-
 def new_questions() -> list[GVF]:
-    return [GVF(f"new/{action}", constant(action), Channel("saw"), 0.8, lam=0.4) for action in range(3)]
+    return [GVF(f"new/{action}", constant(action), Channel(1), 0.8, lam=0.4) for action in range(3)]
 
 
 def returns_by_step(life: Life, name: str) -> dict[int, float]:
@@ -66,7 +55,7 @@ def returns_by_step(life: Life, name: str) -> dict[int, float]:
 
 def test_old_demons_learn_as_if_none_had_been_added_or_removed() -> None:
     """Weights, predictions and scores of a life in which three come at step 301 and three of old go at step 502."""
-    alone, visited = horde_of(old_questions()), horde_of(old_questions())
+    alone, visited = (horde_of(toy_questions(), FACE, **CONFIG) for _ in range(2))
     with life_of(alone) as life:
         life.run(900)
     gone = [visited.names[k] for k in (0, 7, 17)]
@@ -91,8 +80,8 @@ def test_old_demons_learn_as_if_none_had_been_added_or_removed() -> None:
 
 def test_a_new_demon_learns_and_is_scored_from_the_next_transition_on() -> None:
     """Its returns are those of the excursions that began after it came; the online mean counts it then too."""
-    old = old_questions()[::-1]  # the returns of the last one vary
-    early, late = horde_of([*old, *new_questions()], channels=FACE.names), horde_of(old)
+    old = toy_questions()[::-1]  # the returns of the last one vary
+    early, late = (horde_of(questions, FACE, **CONFIG) for questions in ([*old, *new_questions()], old))
     with life_of(early) as life:
         life.run(900)
     with life_of(late) as other:
@@ -132,7 +121,7 @@ def test_in_the_middle_of_an_excursion_those_that_stay_are_still_tested(mode: st
             event.life.remove([f"{FACE.actions[action]}/g0/age"])
 
     rows: list[Any] = []
-    undisturbed, horde = horde_of(old_questions(), mode=mode), horde_of(old_questions(), mode=mode)
+    undisturbed, horde = (horde_of(toy_questions(), FACE, mode, **CONFIG) for _ in range(2))
     with life_of(undisturbed) as life:
         life.run(300)
     with life_of(horde, observers=[change]) as other:
@@ -150,12 +139,12 @@ def test_in_the_middle_of_an_excursion_those_that_stay_are_still_tested(mode: st
 
 
 def test_policies_of_new_demons_are_tested_and_those_of_removed_ones_are_not() -> None:
-    horde = horde_of(old_questions()[:6])  # about "left" alone
+    horde = horde_of(toy_questions()[:6], FACE, **CONFIG)  # about "left" alone
     with life_of(horde, excursions=ExcursionConfig(probability=0.2, horizon=3)) as life:
         life.run(100)
         life.add([GVF("even", Uniform(3), Channel("saw"), 0.5), GVF("after", Uniform(3), Prediction("even"), 0.5)])
         life.run(200)
-        life.remove(old.name for old in old_questions()[:6])  # type: ignore[arg-type]
+        life.remove(old.name for old in toy_questions()[:6])  # type: ignore[arg-type]
         n_before = life.student.errors.n_excursions
         life.run(300)
     rows = life.recorder.stream().rows  # type: ignore[union-attr]
@@ -174,7 +163,7 @@ def test_policies_of_new_demons_are_tested_and_those_of_removed_ones_are_not() -
 
 def test_observers_continue_when_demons_change() -> None:
     """Counts of updates continue for old demons and start at 0 for new ones."""
-    horde = horde_of(old_questions())
+    horde = horde_of(toy_questions(), FACE, **CONFIG)
     seen: list[int] = []
     sampler = Sampler(every=100)
     with life_of(horde, excursions=ExcursionConfig(0.0)) as life:
@@ -207,7 +196,7 @@ def test_recorded_excursions_read_back_over_comings_and_goings(
     """In one piece, or in several."""
     monkeypatch.setattr(excursion_table, "CHUNK_BYTES", n_bytes)
     path = tmp_path / "excursions.rec"
-    horde = horde_of(old_questions())
+    horde = horde_of(toy_questions(), FACE, **CONFIG)
     with life_of(horde) as life:
         life.student.errors.table.record_to(path)
         life.run(300)
@@ -241,7 +230,7 @@ def test_predictions_fed_back_keep_their_places_and_cannot_go() -> None:
     looped = FACE.feeding_back(questions, [{"questions": ["saw"], "intervals": [16], "tilings": 2}])
     hashes = []
     for removes in (False, True):
-        horde = horde_of(questions, looped)
+        horde = horde_of(questions, looped, **CONFIG)
         with life_of(horde, interface=looped, excursions=ExcursionConfig(0.0)) as life:
             life.run(100)
             with pytest.raises(ValueError, match="the prediction of 'saw' is fed back as a feature; it cannot be rem"):
@@ -254,14 +243,14 @@ def test_predictions_fed_back_keep_their_places_and_cannot_go() -> None:
 
 
 def test_an_invalid_change_of_questions_changes_nothing() -> None:
-    horde = horde_of(old_questions())
+    horde = horde_of(toy_questions(), FACE, **CONFIG)
     with life_of(horde) as life:
         life.run(50)
         for questions, words in (
             ([GVF("q", Uniform(5), Channel(0), 0.5)], "5 actions, but the body has 3"),
             ([GVF("q", Uniform(3), Channel("smell"), 0.5)], "unknown channel 'smell'; there are age, saw, last"),
             ([GVF("q", Uniform(3), Channel(7), 0.5)], "channel 7, but the body has only 0..2"),
-            ([old_questions()[0]], "different names"),
+            ([toy_questions()[0]], "different names"),
             (["q"], "questions must be GVFs; number 0 is 'q'"),
         ):
             with pytest.raises(ValueError, match=words):
@@ -271,12 +260,12 @@ def test_an_invalid_change_of_questions_changes_nothing() -> None:
         life.add([])
         life.remove([])
         life.run(50)
-    assert horde.names == [q.name for q in old_questions()]
+    assert horde.names == [q.name for q in toy_questions()]
     assert life.steps == 100
 
 
 def test_objects_that_were_not_notified_raise_with_advice() -> None:
-    horde = horde_of(old_questions())
+    horde = horde_of(toy_questions(), FACE, **CONFIG)
     student, watch = Student(horde, FACE), MspbeWatch(horde)
     horde.remove([horde.names[0]])
     with pytest.raises(RuntimeError, match=r"use Life.add and Life.remove, or make a new Student"):

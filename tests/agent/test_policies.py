@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from horde_agent.gvf import GVF, Channel
-from horde_agent.measures.trace_growth import heavy_traces, trace_growth
+from horde_agent.measures.trace_growth import trace_growth
 from horde_agent.policies import (
     Behaviour,
     ConstantAction,
@@ -129,20 +128,6 @@ def test_epsilon_greedy_shares_epsilon_among_all_and_the_rest_among_the_best() -
     for wrong in ([1.0, 2.0, 3.0], [1.0, np.nan, 0.0, 0.0], 1.0):
         with pytest.raises(ValueError, match="values must be 4 numbers"):
             EpsilonGreedy(lambda o, t, wrong=wrong: wrong, 4).probabilities(NOWHERE, NO_TILES)
-
-
-@pytest.mark.parametrize(
-    ("gamma", "factor", "words"),
-    [(0.5, 0.3375, ""), (0.8, 0.864, "heavy tails"), (0.95, 1.218375, "infinite variance")],
-)
-def test_the_growth_of_a_plain_trace(gamma: float, factor: float, words: str) -> None:
-    """A constant action under the paper's behaviour: pi^2 / b = 1 / .6, times (gamma .9)^2."""
-    behaviour, policy = StickyRandom(5), ConstantAction(0, 5)
-    b, pi = behaviour.transition_probabilities(), policy.probabilities(NOWHERE, NO_TILES)
-    assert trace_growth(pi, b, gamma, 0.9) == pytest.approx(factor, rel=1e-12)
-    said = heavy_traces([GVF("light", policy, Channel(0), gamma)], behaviour)
-    assert len(said) == bool(words)
-    assert words in "".join(said)
 
 
 def test_the_growth_of_a_target_that_is_never_followed_is_refused() -> None:

@@ -19,7 +19,7 @@ from horde_agent.life import robots as module
 from horde_agent.life.excursions import ExcursionConfig
 from horde_agent.life.life import Life
 from horde_agent.life.robots import Robots
-from horde_agent.life.student import Student, relearn
+from horde_agent.life.student import Student
 from horde_agent.policies import StickyRandom
 from horde_agent.record import NO_ACTION, Flag, Phase, Recorder, snapshots
 from horde_agent.runs.jobs.relearn import complete
@@ -82,17 +82,6 @@ def test_turns_are_in_order_and_never_cut_an_excursion() -> None:
     assert np.diff(found["step"][begins]).min() >= 20
     assert life.steps_of.sum() == life.steps == 700
     assert life.steps_of.min() > 150
-
-
-def test_learning_from_the_recording_gives_the_same_bits() -> None:
-    """Weights and scores: the recording has the transitions in the order in which they were learned from."""
-    life = robots([0, 1, 2], horde())
-    assert life.recorder is not None
-    student = relearn(life.recorder.stream(), horde(), INTERFACE, excursions=OFTEN)
-    assert student.horde.weights_sha256() == life.horde.weights_sha256()
-    assert student.errors.n_excursions == life.student.errors.n_excursions > 5
-    for ours, theirs in zip(student.errors.state().values(), life.student.errors.state().values(), strict=True):
-        np.testing.assert_array_equal(ours, theirs)
 
 
 def test_a_trace_does_not_reach_from_one_robot_to_the_next() -> None:
@@ -162,22 +151,3 @@ def test_each_robot_needs_a_body_a_behaviour_and_random_numbers(n: int) -> None:
     rngs = [np.random.default_rng(k) for k in range(n)]
     with pytest.raises(ValueError, match=f"not {n}, {n // 2} and {n} of them"):
         Robots([ToyBody()] * n, horde(), [StickyRandom(N_ACTIONS)] * (n // 2), rngs)
-
-
-@pytest.mark.parametrize(
-    ("words", "named"),
-    [
-        ("--robots 1001", "--robots"),
-        ("--robots 2 --backend emulated", "--backend emulated"),
-        ("--robots 2 --shards 2", "--shards"),
-        ("--robots 2 --realtime", "--realtime"),
-    ],
-)
-def test_what_several_robots_cannot_do_is_refused_in_a_sentence(
-    words: str, named: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    pytest.importorskip("ray") if "--shards" in words else None
-    assert cli.main(["learn", *words.split(), "--steps", "10"]) == 2
-    said = capsys.readouterr().err
-    assert named in said
-    assert said.strip().count("\n") == 0

@@ -1,10 +1,12 @@
-"""Durations, samples, valid estimates, and progress on a terminal and in a log."""
+"""Observers of a life: followers, durations, samples, valid estimates, and progress on a terminal and in a log."""
 
 from __future__ import annotations
 
 import io
 import pickle
+import threading
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,13 +14,80 @@ from rich.console import Console
 
 from horde_agent.interface import Interface
 from horde_agent.learning import LearnerConfig
-from horde_agent.life.observers import MspbeWatch, Progress, sample
-from horde_agent.life.student import Student
+from horde_agent.life.excursions import ExcursionConfig
+from horde_agent.life.observers import Follower, MspbeWatch, Progress, sample
+from horde_agent.life.student import Student, relearn
 from horde_agent.life.timing import Durations
 from horde_agent.measures.return_errors import ReturnErrors
 from horde_agent.measures.returns import PolicyUnderTest, TestExcursion
-from horde_agent.record import Phase
-from tests.agent.doubles import SpyHorde, ToyBody, live, toy_questions
+from horde_agent.record import Phase, Recorder
+from tests.agent.doubles import SpyHorde, ToyBody, horde_of, live, toy_life, toy_questions
+
+FACE = Interface.of(ToyBody())
+OFTEN = ExcursionConfig(0.05, 10)
+
+# ---- followers -------------------------------------------------------------------------------------------------------
+
+
+def test_a_follower_learns_the_same_as_from_the_record() -> None:
+    """With gaps, broken steps, drives and excursions: weights, scores and counts are the same to the bit."""
+    far, again = (horde_of(toy_questions(), FACE, "deferred") for _ in range(2))
+    follower, recorder = Follower(Student(far, FACE, OFTEN)), Recorder(3)
+    body = ToyBody({90: {"gap": 1}, 200: {"applied": 0}, 333: {"stale": 1}})
+    further: dict[str, Any] = {"excursions": OFTEN, "recorder": recorder, "observers": [follower]}
+    life = live(700, body, SpyHorde(toy_questions()), **further)
+    follower.close()
+    one, other = follower.student, relearn(recorder.stream(), again, FACE, excursions=OFTEN)
+    assert far.weights_sha256() == again.weights_sha256()
+    np.testing.assert_array_equal(one.errors.nmsre(), other.errors.nmsre())
+    assert (one.learning_steps, one.n_updated) == (other.learning_steps, other.n_updated)
+    assert one.errors.n_excursions == life.student.errors.n_excursions > 5
+    assert follower.n_left_out == 0
+
+
+class Slow(SpyHorde):
+    """Waits in `begin` until `may_learn` is set."""
+
+    def __init__(self) -> None:
+        super().__init__(toy_questions())
+        self.may_learn, self.has_begun = threading.Event(), threading.Event()
+
+    def begin(self, *args: Any) -> np.ndarray:
+        self.has_begun.set()
+        assert self.may_learn.wait(60.0)
+        return super().begin(*args)
+
+
+def test_rows_that_exceed_the_queue_are_counted_and_leave_a_gap() -> None:
+    """Fifty rows wait while the life runs and nothing is learned; the stream then continues after a gap."""
+    slow: Any = Slow()
+    follower = Follower(Student(slow, FACE, ExcursionConfig(0.0)), most_waiting=50)
+    with toy_life(ToyBody(), SpyHorde(toy_questions()), observers=[follower]) as life:
+        life.run(1)
+        assert slow.has_begun.wait(60.0)  # the first row was taken from the queue
+        life.run(80)
+        slow.may_learn.set()
+        while follower.n_waiting:
+            threading.Event().wait(0.001)
+        life.run(20)
+    follower.close()
+    assert follower.n_left_out == 30
+    assert [call[1] for call in slow.calls if call[0] == "begin"] == [0, 81]
+    assert [call[4] for call in slow.learned] == [*range(1, 51), *range(82, 102)]
+
+
+def test_an_error_of_the_student_ends_the_follower_only(caplog: pytest.LogCaptureFixture) -> None:
+    broken: Any = SpyHorde(toy_questions(), on_learn=lambda: 1 / 0)
+    follower = Follower(Student(broken, FACE, OFTEN))
+    life = live(100, ToyBody(), SpyHorde(toy_questions()), observers=[follower])
+    assert life.steps == 100
+    with pytest.raises(ZeroDivisionError):
+        follower.close()
+    assert "follower stopped (division by zero)" in caplog.text
+    assert follower.n_left_out > 50
+
+
+# ---- numbers of a life -----------------------------------------------------------------------------------------------
 
 
 def test_the_memory_of_durations_is_bounded() -> None:
@@ -95,9 +164,8 @@ def test_progress_shows_speed_scores_and_time_left() -> None:
 
 def test_unknown_values_are_shown_in_words() -> None:
     """No question was tested twice, or every demon diverged; "nan" is never shown."""
-    body = ToyBody()
     horde = SpyHorde(toy_questions())
-    student = Student(horde, Interface.of(body))  # type: ignore[arg-type]
+    student = Student(horde, FACE)  # type: ignore[arg-type]
     progress = Progress(1000, 0.1, Console(file=io.StringIO()))
     progress.watch = SimpleNamespace(is_valid=np.zeros(horde.n_demons, dtype=bool))  # type: ignore[assignment]
 
@@ -148,7 +216,7 @@ def test_the_time_of_a_batch_is_divided_among_its_updates(monkeypatch: pytest.Mo
 
     horde.on_learn = note
     monkeypatch.setattr(horde, "catch_up", take)
-    student = Student(horde, Interface.of(ToyBody()))
+    student = Student(horde, FACE)
     student.observe(np.zeros(3, dtype=np.float32), 0)
     for age in range(1, 7):
         student.set_action(Phase.BEHAVE, 0, 0.5, age)
