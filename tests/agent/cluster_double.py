@@ -5,9 +5,6 @@ from __future__ import annotations
 from concurrent.futures import Future
 from typing import Any
 
-import pytest
-
-from horde_agent.cluster import sharded
 from horde_agent.cluster.shard import Shard
 
 
@@ -86,11 +83,3 @@ class LocalCluster:
 
     def close(self) -> None:
         self.is_closed = True
-
-
-@pytest.fixture
-def cluster(monkeypatch: pytest.MonkeyPatch) -> LocalCluster:
-    """Replace the cluster of every `ShardedHorde`."""
-    made = LocalCluster()
-    monkeypatch.setattr(sharded, "Cluster", lambda address, n_cpus: made)
-    return made

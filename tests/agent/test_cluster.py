@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import shutil
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -14,15 +15,18 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from horde_agent.cluster import ClusterError, ShardedHorde, ShardLost
+from horde_agent.cluster import ClusterError, ShardedHorde, ShardLost, sharded
 from horde_agent.cluster.runtime import Cluster
+from horde_agent.cluster.shards import check_snapshots
 from horde_agent.gvf import GVF, Channel, Feature, Prediction
 from horde_agent.horde import Horde, LearnerConfig, Mode
 from horde_agent.learning import layout
 from horde_agent.policies import Behaviour, ConstantAction, Gibbs, Greedy, PolicyFunction
-from tests.agent.cluster_double import LocalCluster, cluster
-
-__all__ = ["cluster"]
+from horde_agent.record import snapshots
+from horde_agent.record.snapshots import SnapshotDamaged
+from horde_agent.saving import State, untext
+from tests.agent.cluster_double import LocalCluster
+from tests.agent.commands import flip
 
 N_FEATURES, N_ACTIVE, N_ACTIONS, N_CHANNELS = 40, 6, 3, 4
 KIND = {"n_features": N_FEATURES, "n_active": N_ACTIVE}
@@ -71,6 +75,15 @@ def control() -> list[GVF]:
     about = [GVF(f"seek{i}", Greedy(N_ACTIONS, "seek"), Channel(i % N_CHANNELS), 0.5) for i in range(60)]
     others = constant_questions(50)
     return [*others[:70], found[0], *about, *others[70:], found[1], GVF("shun0", Greedy(3, "shun"), Channel(2), 0.8)]
+
+
+@pytest.fixture
+def cluster(monkeypatch: pytest.MonkeyPatch) -> LocalCluster:
+    """Replace the cluster of every `ShardedHorde`, and do not wait for the disk."""
+    made = LocalCluster()
+    monkeypatch.setattr(sharded, "Cluster", lambda address, n_cpus: made)
+    monkeypatch.setattr("os.fsync", lambda _: None)
+    return made
 
 
 @pytest.fixture
@@ -207,28 +220,6 @@ def test_a_found_policy_and_the_questions_about_it_are_in_one_shard(cluster: Loc
         ):
             with pytest.raises(ValueError, match=match):
                 call()
-
-
-@pytest.mark.usefixtures("narrow")
-@MODES
-def test_rules_that_are_added_in_shards_learn_as_in_one_horde(cluster: LocalCluster, mode: Mode) -> None:
-    """Up to rounding; a rule may lose all its demons and return, and waiting processes its queued steps."""
-    questions, life = constant_questions(), Life(400)
-    config = replace(F64, algorithm="tidbd")
-    newcomers = [GVF(f"n{i}", ConstantAction(i, 3), Channel(i), 0.8, algorithm="tdrc") for i in range(3)]
-    one = Horde(questions, config=config, mode=mode, **KIND)
-    with ShardedHorde(questions, config=config, mode=mode, shards=2, **KIND) as many:
-        for horde in (one, many):
-            life.teach(horde, 0, 100)
-            horde.add(newcomers[:1])
-            life.teach(horde, 100, 150)
-            horde.remove(["n0"])
-            horde.add(newcomers)
-            life.teach(horde, 150)
-        many.wait()
-        assert [actor.shard.horde.n_waiting for actor in cluster.actors] == [0, 0]
-        np.testing.assert_allclose(many.weights(), one.weights(), rtol=1e-9, atol=1e-12)
-        np.testing.assert_allclose(many.predictions, one.predictions, rtol=1e-12, atol=1e-12)
 
 
 def test_requested_predictions_are_those_of_one_horde(cluster: LocalCluster) -> None:
@@ -393,24 +384,139 @@ def test_a_state_of_other_shards_is_refused(cluster: LocalCluster, tmp_path: Pat
         many.restore(state)
 
 
+def in_two(folder: Path) -> ShardedHorde:
+    return ShardedHorde(constant_questions(), shards=2, folder=folder, **KIND)
+
+
+def saved(horde: ShardedHorde) -> State:
+    """Return the state after its snapshots are written."""
+    state = horde.state()
+    horde.wait_for_snapshot(horde.at)
+    return state
+
+
+def entries(folder: Path, number: int) -> list[int]:
+    """Return the entries at which a shard has snapshots."""
+    return sorted(int(path.name) for path in folder.glob(f"life-*/shard-{number:04d}/[0-9]*"))
+
+
+def test_all_shards_write_a_snapshot_of_the_same_entry_and_old_ones_are_dropped(
+    cluster: LocalCluster, tmp_path: Path
+) -> None:
+    life, at = Life(300), []
+    with in_two(tmp_path) as many:
+        for first in (0, 100, 200):
+            life.teach(many, first, first + 100)
+            saved(many)
+            at.append(many.at)
+        assert entries(tmp_path, 0) == entries(tmp_path, 1) == at
+        many.drop_snapshots(before=at[1])
+        assert entries(tmp_path, 0) == entries(tmp_path, 1) == at[1:]
+
+
+def test_a_return_to_a_state_removes_the_snapshots_of_later_entries(cluster: LocalCluster, tmp_path: Path) -> None:
+    life = Life(300)
+    with in_two(tmp_path) as many:
+        life.teach(many, 0, 100)
+        state, at = saved(many), many.at
+        life.teach(many, 100, 200)
+        saved(many)
+    with in_two(tmp_path) as again:
+        again.restore(state)
+        assert entries(tmp_path, 0) == entries(tmp_path, 1) == [at]
+
+
+def test_snapshots_of_another_life_are_removed_when_the_first_own_one_is_written(
+    cluster: LocalCluster, tmp_path: Path
+) -> None:
+    for _ in range(2):
+        with in_two(tmp_path) as many:
+            Life(50).teach(many)
+            saved(many)
+    assert len(list(tmp_path.glob("life-*"))) == 1
+
+
+def test_a_damaged_snapshot_is_refused(cluster: LocalCluster, tmp_path: Path) -> None:
+    with in_two(tmp_path) as many:
+        Life(50).teach(many)
+        state = saved(many)
+    flip(next(tmp_path.glob("life-*/shard-0001/*/small.bin")), 100)
+    with in_two(tmp_path) as again, pytest.raises(ClusterError, match=r"shard 1 .*horde doctor"):
+        again.restore(state)
+
+
+def test_a_missing_or_damaged_snapshot_is_found_before_anything_starts(cluster: LocalCluster, tmp_path: Path) -> None:
+    with in_two(tmp_path) as many:
+        Life(50).teach(many)
+        own = untext(saved(many)["own/sharded"])
+    where = tmp_path, own["life"], own["at"], own["n_shards"]
+    check_snapshots(*where)
+    manifest = next(tmp_path.glob("life-*/shard-0000/*/manifest.json"))
+    text = manifest.read_text()
+    manifest.write_text(text.replace("0", "1"))
+    with pytest.raises(SnapshotDamaged, match=r"manifest\.json"):
+        check_snapshots(*where)
+    manifest.write_text(text)
+    shutil.rmtree(next(tmp_path.glob("life-*/shard-0001/[0-9]*")))
+    with pytest.raises(SnapshotDamaged, match="missing"):
+        check_snapshots(*where)
+
+
+def test_a_snapshot_that_cannot_be_written_is_an_error_of_the_snapshot_alone(
+    cluster: LocalCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: Any) -> Any:
+        raise OSError(28, "No space left on device")
+
+    life = Life(200)
+    with in_two(tmp_path) as many:
+        life.teach(many, 0, 100)
+        with monkeypatch.context() as patch:
+            patch.setattr(snapshots, "_put", full)
+            many.state()
+            with pytest.raises(OSError, match="No space left"):
+                many.wait_for_snapshot(many.at)
+            for actor in cluster.actors:
+                actor.shard._writing.join()
+        life.teach(many, 100)
+        saved(many)
+        assert entries(tmp_path, 0) == entries(tmp_path, 1) == [many.at]
+
+
+def test_waiting_for_a_snapshot_ends_when_the_shard_is_lost(cluster: LocalCluster, tmp_path: Path) -> None:
+    with in_two(tmp_path) as many:
+        Life(50).teach(many)
+        many.state()
+        cluster.actors[0].die()
+        with pytest.raises(ShardLost, match="shard 0"):
+            many.wait_for_snapshot(many.at)
+
+
 # ---- adding and removing demons -------------------------------------------------------------------------------------
 
 
 @pytest.mark.usefixtures("narrow")
-def test_added_and_removed_demons_change_the_rounding_of_others_only(cluster: LocalCluster) -> None:
-    questions, life, config = constant_questions(), Life(600), LearnerConfig(dtype="float64")
-    newcomers = [GVF(f"new{i}", ConstantAction(i % 3, 3), Channel(2), 0.7) for i in range(4)]
-    one = Horde(questions, config=config, **KIND)
-    with ShardedHorde(questions, config=config, shards=3, **KIND) as many:
+@MODES
+@pytest.mark.parametrize(("algorithm", "added"), [("gtd", None), ("tidbd", "tdrc")])
+def test_added_and_removed_demons_change_the_rounding_of_others_only(
+    cluster: LocalCluster, mode: Mode, algorithm: str, added: str | None
+) -> None:
+    """A rule may lose all its demons and return, and waiting processes its queued steps."""
+    questions, life, config = constant_questions(), Life(400), replace(F64, algorithm=algorithm)
+    newcomers = [GVF(f"n{i}", ConstantAction(i, 3), Channel(i), 0.8, algorithm=added) for i in range(3)]
+    one = Horde(questions, config=config, mode=mode, **KIND)
+    with ShardedHorde(questions, config=config, mode=mode, shards=2, **KIND) as many:
         for horde in (one, many):
-            life.teach(horde, 0, 300)
+            life.teach(horde, 0, 100)
+            horde.add(newcomers[:1])
+            life.teach(horde, 100, 150)
+            horde.remove(["n0", "q3", "q9"])
             horde.add(newcomers)
-            horde.remove(["q3", "q9", "new1"])
-            life.teach(horde, 300)
-        assert list(many.names) == list(one.names)
-        assert [q.name for q in many.questions] == list(one.names)
-        for theirs, own in zip(many.weights(), one.weights(), strict=True):
-            np.testing.assert_allclose(theirs, own, rtol=1e-9, atol=1e-12)
+            life.teach(horde, 150)
+        many.wait()
+        assert [actor.shard.horde.n_waiting for actor in cluster.actors] == [0, 0]
+        assert list(many.names) == [q.name for q in many.questions] == list(one.names)
+        np.testing.assert_allclose(many.weights(), one.weights(), rtol=1e-9, atol=1e-12)
         np.testing.assert_allclose(many.predictions, one.predictions, rtol=1e-12, atol=1e-12)
         assert many.ratio_totals().shape == (3, one.n_demons)
 

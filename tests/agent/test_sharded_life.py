@@ -25,6 +25,7 @@ from horde_agent.runs.keeping import run as runs
 from horde_agent.runs.keeping.doctor import examine
 from horde_agent.runs.keeping.folder import RunFolder
 from horde_agent.watch.reader import RunReader
+from tests.agent.commands import flip
 from tests.agent.kills import differences, lived_with_kills, rows_of
 
 pytest.importorskip("ray")
@@ -146,9 +147,7 @@ def test_doctor_puts_a_damaged_snapshot_of_a_shard_aside_and_the_one_before_is_u
     assert [finding.what.split("/")[2] for finding in sound] == ["shard-0000"] * 2 + ["shard-0001"] * 2
     assert all(finding.is_sound for finding in sound)
     theta = max(run.glob("shards/*/shard-0001/*/horde.engine.theta.npy"))
-    data = bytearray(theta.read_bytes())
-    data[-1] ^= 1
-    theta.write_bytes(data)
+    flip(theta, -1)
     assert horde(f"resume {run} --steps {STEPS}") == 2
     assert "horde doctor" in capsys.readouterr().err
     wrong = [finding for finding in examine(run) if finding.what.startswith("shards/") and not finding.is_sound]
