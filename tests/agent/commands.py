@@ -1,9 +1,11 @@
-"""Commands in a toy body's place, what they left, and refusals."""
+"""Commands in a toy body's place, what they left, refusals, and damage to files and disks."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+import resource
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -50,3 +52,21 @@ def refused(words: Sequence[str], capsys: pytest.CaptureFixture[str], *, is_alon
     assert line.startswith("horde: ")
     assert not is_alone or set(others) <= {COMPILING}
     return line
+
+
+def flip(path: Path, at: int, bit: int = 0) -> None:
+    """Flip a bit of a file's byte `at`."""
+    data = bytearray(path.read_bytes())
+    data[at] ^= 1 << bit
+    path.write_bytes(data)
+
+
+@contextmanager
+def files_of_at_most(n_bytes: int) -> Iterator[None]:
+    """Limit the size of files, as a full disk does; Python ignores the signal for it."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (n_bytes, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))

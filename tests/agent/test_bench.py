@@ -72,12 +72,6 @@ def test_the_object_has_exactly_the_keys(capsys: pytest.CaptureFixture[str], tmp
     assert "--full" in err
 
 
-@pytest.mark.parametrize(("flag", "name"), [("--only", "w3"), ("--skip", "nothing")])
-def test_an_unknown_section_is_refused(flag: str, name: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["bench", flag, name]) == 2
-    assert f"'{name}'" in capsys.readouterr().err
-
-
 def test_the_workload_is_that_of_the_paper() -> None:
     """457 of 6,065 features, three tenths of the active ones switching per step; the coder has the same size."""
     stream, coder = workload.stream(300), workload.coder()

@@ -1,10 +1,11 @@
-"""The command `horde`: settings, physics, scores, and environments of other packages."""
+"""The command `horde`: settings and the files that fill them, physics, scores, environments of other packages."""
 
 from __future__ import annotations
 
 import json
 import re
 import sys
+import tomllib
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,12 +19,16 @@ from horde_agent.cli import learn
 from horde_agent.gvf import GVF, Channel
 from horde_agent.horde import Horde
 from horde_agent.interface import Interface
+from horde_agent.life.bodies import make_body
 from horde_agent.life.observers import Progress
 from horde_agent.life.student import relearn
 from horde_agent.measures.trace_growth import heavy_traces, unsafe_rules
 from horde_agent.policies import Behaviour, ConstantAction, StickyRandom
 from horde_agent.questions import excursions
 from horde_agent.record import read
+from horde_agent.runs.config import BadInput, LearnConfig, read_config, resolve
+from horde_agent.runs.toml import to_toml
+from horde_env.hardware import robot_file
 from tests.agent.commands import refused, summary_of
 from tests.agent.doubles import ToyBody
 
@@ -106,6 +111,7 @@ def test_a_config_repeats_a_run_and_flags_override_it(
     assert a["weights_sha256"] == b["weights_sha256"] != c["weights_sha256"]
     assert (a["mean_nmsre"], a["n_excursions"]) == (b["mean_nmsre"], b["n_excursions"])
     assert "Always predicting the mean return scores 1" in capsys.readouterr().err
+    assert "horde-gvf" in tomllib.loads(Path("a/config.toml").read_text())["versions"]
 
 
 def test_weights_do_not_depend_on_how_often_progress_is_shown(
@@ -227,3 +233,44 @@ def test_shell_completion_covers_every_command(capsys: pytest.CaptureFixture[str
     said = capsys.readouterr().out
     assert {"learn", "watch", "report", "reproduce"} <= set(re.findall(r"\w+", said))
     assert "--physics" in said
+
+
+# ---- files of settings -----------------------------------------------------------------------------------------------
+
+
+def test_shards_without_ray_are_refused_by_naming_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("horde_agent.runs.config.find_spec", lambda name: None)
+    with pytest.raises(BadInput, match="--shards needs the extra `ray`"):
+        resolve(LearnConfig(shards="2"))
+
+
+@pytest.mark.parametrize(("named", "kept", "parity"), [("none", "", "none"), (None, "even", "even"), (None, "", "odd")])
+def test_a_serial_lines_parity_is_that_of_the_flag_else_of_the_robots_file(
+    named: str | None, kept: str, parity: str, elsewhere: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(elsewhere))
+    robot_file.save(robot_file.RobotFile("serial", "/dev/robot", kept), robot_file.default_path())
+    env = make_body("serial", parity=resolve(LearnConfig(backend="serial", parity=named)).parity)
+    backend: Any = env.unwrapped.backend  # type: ignore[attr-defined]
+    assert backend.config.parity == parity
+
+
+def test_awkward_text_survives_toml() -> None:
+    text = 'a "quoted" \\ path\nand more'
+    assert tomllib.loads(to_toml({"log": text}, {}))["log"] == text
+
+
+@pytest.mark.parametrize(
+    ("text", "settings"),
+    [
+        ('steps = 500\nstep_size = 1\nout = "here"', {"steps": 500, "step_size": 1.0, "out": Path("here")}),
+        ("steps = 6e4\nseed = 1e0", {"steps": 60_000, "seed": 1}),
+        ("shards = 4", {"shards": "4"}),
+        ("\ufeffsteps = 77", {"steps": 77}),  # a byte order mark
+    ],
+)
+def test_a_config_file_fills_settings_and_the_others_keep_their_defaults(
+    text: str, settings: dict[str, Any], elsewhere: Path
+) -> None:
+    Path("mine.toml").write_text(text, encoding="utf-8")
+    assert read_config(Path("mine.toml")) == LearnConfig(**settings)

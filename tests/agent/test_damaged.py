@@ -1,4 +1,4 @@
-"""`horde report` on folders that something happened to: one sentence with the file's name, or a page that says it."""
+"""`horde report` and `horde doctor` on damaged folders: a page or a sentence names the file; repairs last."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from horde_agent import cli
-from horde_agent.record import read
+from horde_agent.record import read, snapshots
 from horde_agent.runs.showing import pictures
-from tests.agent.commands import refused
-from tests.agent.test_run_folder import closed  # noqa: F401  a fixture
+from tests.agent.commands import flip
 
 pytestmark = pytest.mark.usefixtures("pictures")
 
@@ -144,26 +144,6 @@ def test_a_whole_folder_has_nothing_to_note(run: Path) -> None:
     assert "Missing or damaged" not in (run / "report.html").read_text()
 
 
-def test_a_read_only_folder_is_refused(
-    closed: Path,  # noqa: F811
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    monkeypatch.chdir(closed.parent)
-    said = refused(["report", str(closed)], capsys)
-    assert f"{closed / 'report.html'} cannot be written because its folder is read-only" in said
-
-
-def test_a_folder_that_may_not_be_read_is_refused(
-    closed: Path,  # noqa: F811
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    monkeypatch.chdir(closed.parent)
-    monkeypatch.setattr(os, "access", lambda _path, mode, **_: not mode & os.R_OK)
-    assert f"{closed} is not readable; ask its owner for a copy" in refused(["report", str(closed)], capsys)
-
-
 def test_a_page_that_cannot_be_written_is_refused(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (run / "report.html").mkdir()
     assert cli.main(["report", str(run)]) == 2
@@ -190,3 +170,88 @@ def test_the_page_says_how_much_of_a_file_is_cut_off(run: Path) -> None:
     page = (run / "report.html").read_text()
     assert f"life.rec is cut off: it ends at step {rows['step'][-301]:,} of 1,200." in page
     assert "questions.csv is cut off: it contains 10 of 27 questions." in page
+
+
+# ---- horde doctor ----------------------------------------------------------------------------------------------------
+
+
+def doctor(run: Path, capsys: pytest.CaptureFixture[str]) -> tuple[int, list[str], str]:
+    capsys.readouterr()
+    code = cli.main(["doctor", str(run)])
+    said = capsys.readouterr()
+    return code, said.out.splitlines(), said.err
+
+
+def test_a_sound_run_is_sound_in_every_part(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, lines, _ = doctor(run, capsys)
+    assert code == 0
+    assert all(line.startswith("sound") for line in lines)
+    names = {line.split()[1].rstrip(":") for line in lines}
+    assert {"config.toml", "log/life.rec", "log/excursions.rec", "summary.json", "checkpoint/000000001200"} <= names
+
+
+def test_a_file_without_a_header_is_removed(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """As a kill between the making of a further file and its first line leaves it."""
+    (run / "log/life-2.rec").write_bytes(b'{"form')
+    code, lines, _ = doctor(run, capsys)
+    assert code == 0
+    assert "repaired log/life-2.rec: it contains no header, and was removed" in lines
+    assert all(line.startswith("sound") for line in doctor(run, capsys)[1])
+
+
+def kinds(run: Path) -> dict[str, Path]:
+    """Return a file of each kind in a run folder, except pages and pictures."""
+    top = ("config.toml", "summary.json", "details.json", "questions.csv", "learning_curve.csv", "mspbe_curve.csv")
+    names = (*top, "traces.csv", "sums.sha256", "log/life.rec", "log/excursions.rec", "log/events.jsonl")
+    snapshot = next(snapshots.found(run / "checkpoint"))
+    return {name: run / name for name in names} | {path.name: path for path in snapshot.iterdir()}
+
+
+def means_nothing(data: bytes, place: int, file: Path) -> bool:
+    """Return whether a byte is padding of a recording's header."""
+    end = data.find(b"\n")
+    return file.suffix == ".rec" and len(data[:end].rstrip()) <= place < end
+
+
+@pytest.mark.parametrize("n", [3, pytest.param(50, marks=pytest.mark.slow)])
+def test_a_flipped_bit_in_any_file_is_found_and_named(run: Path, n: int, capsys: pytest.CaptureFixture[str]) -> None:
+    """Also in a file that can still be read: another digit in a table, another letter in an event."""
+    rng = np.random.default_rng(17)
+    for _ in range(n):
+        for name, file in kinds(run).items():
+            sound = file.read_bytes()
+            place = int(rng.integers(len(sound)))
+            if means_nothing(sound, place, file):
+                continue
+            flip(file, place, int(rng.integers(8)))
+            said = [line for line in doctor(run, capsys)[1] if not line.startswith("sound")]
+            assert said, (name, place)
+            assert any(name in line or file.parent.name in line or "sums.sha256" in line for line in said), (name, said)
+            for aside in (run / "checkpoint").glob("damaged-*"):
+                aside.rename(aside.with_name(aside.name.removeprefix("damaged-")))
+            file.write_bytes(sound)
+    assert doctor(run, capsys)[0] == 0
+
+
+def test_a_torn_end_is_repaired_once(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = run / "log" / "life.rec"
+    file.write_bytes(file.read_bytes()[:-7])
+    code, lines, _ = doctor(run, capsys)
+    assert code == 0
+    (line,) = [line for line in lines if line.startswith("repaired")]
+    assert "log/life.rec" in line
+    assert "its end was torn off" in line
+    size = file.stat().st_size
+    assert not [line for line in doctor(run, capsys)[1] if line.startswith("repaired")]
+    assert file.stat().st_size == size
+
+
+def test_a_row_that_is_damaged_stays_and_is_named(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = run / "log" / "life.rec"
+    flip(file, -500)
+    damaged = file.read_bytes()
+    for _ in range(2):
+        code, _, said = doctor(run, capsys)
+        assert code == 1
+        assert "damaged and not repairable: log/life.rec" in said
+    assert file.read_bytes() == damaged

@@ -27,7 +27,7 @@ from horde_agent.runs.data.columns import ChannelColumn, Columns
 from horde_agent.runs.data.files import chunks_of, open_table
 from horde_agent.runs.data.tables import Table
 from horde_agent.runs.keeping.run import HeaderEnv, Run
-from tests.agent.commands import summary_of, toy
+from tests.agent.commands import summary_of
 
 N = 1_200
 COLUMNS = """
@@ -194,23 +194,6 @@ def test_a_stopped_run_is_resumed_to_the_same_weights(
     assert summary_of(tmp_path / "cut")["weights_sha256"] == whole["weights_sha256"]
 
 
-@pytest.mark.parametrize("family", ["excursions", "nexting"])
-def test_an_exported_life_teaches_what_its_record_teaches(
-    family: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """With excursions, drives and gaps: the same weights and the same scores, to the bit."""
-    pytest.importorskip("pyarrow")
-    run, faults = tmp_path / "life", {40: {"gap": 1}, 90: {"applied": 0}}
-    words = f"learn --steps 1500 --horizon 8 --questions {family} --seed 1 --out {run}"
-    assert toy(words, monkeypatch, faults=faults) == 0
-    assert cli.main(["export", f"{run}"]) == 0
-    again = tmp_path / "again"
-    words = f"learn --data {run / 'export'} --columns {run / 'export-columns.toml'} --horizon 8 --questions {family}"
-    assert cli.main([*words.split(), "--out", f"{again}"]) == 0
-    for key in ("steps", "learning_steps", "n_excursions", "mean_nmsre", "weights_sha256", "n_questions"):
-        assert summary_of(again)[key] == summary_of(run)[key], key
-
-
 @pytest.mark.parametrize(
     ("changes", "row", "column", "what"),
     [
@@ -247,53 +230,6 @@ def test_an_invalid_value_is_named_before_anything_is_learned(
     assert f"bad.npz, row {row}, column '{column}': {what}" in said
     assert not out.exists()
     assert len(closed) == 1
-
-
-@pytest.mark.parametrize(
-    ("text", "what"),
-    [
-        (COLUMNS.replace('"x"', '"z"'), "has no column 'z'"),
-        (COLUMNS + "nothing = 1\n", "unknown key 'nothing'"),
-        (COLUMNS.replace("low = 0.0", "low = 2.0", 1), "low must be below high"),
-        (COLUMNS.replace('action = "a"', ""), "b is the probability of an action"),
-        (COLUMNS.replace("period_s = 0.1", ""), "it has no 'period_s'"),
-        (COLUMNS.replace('b = "p"', ""), "the action probabilities of this data set are unknown"),
-        (COLUMNS.replace('b = "p"', "b = 0.5"), "b must be a text"),
-        ('missing = "drop"\n' + COLUMNS, "missing must be error or gap"),
-    ],
-)
-def test_invalid_columns_are_refused_in_a_sentence(
-    text: str, what: str, tmp_path: Path, columns: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    columns.write_text(text)
-    np.savez(tmp_path / "t.npz", **stream(50))
-    words = f"learn --data {tmp_path / 't.npz'} --columns {columns} --questions excursions --out {tmp_path / 'o'}"
-    assert cli.main(words.split()) == 2
-    assert what in " ".join(capsys.readouterr().err.split())
-    assert not (tmp_path / "o").exists()
-
-
-@pytest.mark.parametrize(
-    ("words", "what"),
-    [
-        ("--data {0}/none.csv", "needs --columns"),
-        ("--data {0}/columns.toml --columns {0}/columns.toml", "is no table"),
-        ("--data {0}/bad.npz --columns {0}/columns.toml", "bad.npz cannot be read"),
-        ("--data {0}/bad.parquet --columns {0}/columns.toml", "bad.parquet cannot be read"),
-        ("--data x --backend serial", "stands in the robot's place"),
-        ("--backend data", "needs --data FILE"),
-        ("--data x --columns {0}/columns.toml --behaviour greedy:q", "requires a robot that can act"),
-    ],
-)
-def test_wrong_files_and_flags_are_refused(
-    words: str, what: str, tmp_path: Path, columns: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    for name in ("bad.npz", "bad.parquet"):
-        (tmp_path / name).write_bytes(b"PK nothing")
-    assert cli.main(["learn", "--out", f"{tmp_path / 'o'}", *words.format(tmp_path).split()]) == 2
-    assert what in " ".join(capsys.readouterr().err.split())
-    assert columns.exists()
-    assert not (tmp_path / "o").exists()
 
 
 def test_arguments_that_do_not_fit_are_refused(tmp_path: Path) -> None:

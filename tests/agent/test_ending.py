@@ -8,7 +8,6 @@ import fcntl
 import io
 import os
 import pty
-import resource
 import signal
 import subprocess
 import sys
@@ -27,7 +26,7 @@ from horde_agent.record import read
 from horde_agent.runs.ending import ENDING, Unfailing, handling_signals
 from horde_agent.runs.jobs import job as jobs
 from horde_agent.runs.jobs import tables
-from tests.agent.commands import summary_of
+from tests.agent.commands import files_of_at_most, summary_of
 from tests.agent.doubles import ToyBody
 
 pytestmark = pytest.mark.usefixtures("elsewhere")
@@ -329,17 +328,6 @@ def test_tables_are_written_if_closing_the_robot_fails(
 
 
 # ---- a full disk -----------------------------------------------------------------------------------------------------
-
-
-@contextlib.contextmanager
-def files_of_at_most(n_bytes: int) -> Iterator[None]:
-    """Limit the size of files, as a full disk does; Python ignores the signal for it."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (n_bytes, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
 def test_a_run_continues_if_its_excursions_cannot_be_written(

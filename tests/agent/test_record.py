@@ -5,10 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
-import resource
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +13,7 @@ import pytest
 
 from horde_agent.record import Flag, Phase, Recorder, Row, read, read_end, read_in_parts, row_dtype
 from horde_agent.record.segments import read_segment, record_files
+from tests.agent.commands import files_of_at_most, flip
 
 N_INPUTS = 4
 
@@ -29,23 +27,6 @@ def write(path: Path, n: int, **settings: float) -> None:
     with Recorder(N_INPUTS, path, {"period_s": 0.1}, **settings) as recorder:  # type: ignore[arg-type]
         for k in range(n):
             recorder.write(row(k))
-
-
-@contextmanager
-def files_of_at_most(n_bytes: int) -> Iterator[None]:
-    """Limit the size of files, as a full disk does."""
-    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (n_bytes, limits[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-
-
-def flip(path: Path, byte: int, bit: int = 0) -> None:
-    data = bytearray(path.read_bytes())
-    data[byte] ^= 1 << bit
-    path.write_bytes(bytes(data))
 
 
 def damage(path: Path, rng: np.random.Generator) -> list[int]:
@@ -294,33 +275,26 @@ def test_a_recording_damaged_after_the_snapshot_is_not_continued(tmp_path: Path)
 
 
 @pytest.mark.parametrize("n", [0, 1, 2500])
-def test_what_was_written_is_read(tmp_path: Path, n: int) -> None:
-    write(tmp_path / "life.rec", n)
-    stream = read(tmp_path / "life.rec")
-
-    assert stream.rows["step"].tolist() == list(range(n))
-    assert stream.header["period_s"] == 0.1
-    if n:
-        last = stream.rows[-1]
-        np.testing.assert_array_equal(last["observation"], row(n - 1).observation)
-        assert (last["action"], last["b"], last["t"]) == ((n - 1) % 5, 0.6, 0.1 * (n - 1))
-        assert (last["phase"], last["flags"], last["pose"][2]) == (Phase.BEHAVE, Flag.NONE, 3.0)
-        assert stream.n_steps == n - 1
-
-
-def test_the_file_explains_itself_without_this_program(tmp_path: Path) -> None:
-    """Its first line names the type of its rows, whose steps are not limited to 32 bits (13.6 years)."""
+def test_what_was_written_is_read_with_and_without_this_program(tmp_path: Path, n: int) -> None:
+    """The first line names the type of the rows, whose steps are not limited to 32 bits (13.6 years)."""
     path = tmp_path / "life.rec"
-    with Recorder(N_INPUTS, path) as recorder:
-        for k in range(3):
+    with Recorder(N_INPUTS, path, {"period_s": 0.1}) as recorder:
+        for k in range(n):
             recorder.write(row(k)._replace(step=2**32 + k))
+    stream = read(path)
     with path.open("rb") as file:
         header = json.loads(file.readline())
     rows = np.fromfile(path, dtype=[tuple(field) for field in header["dtype"]], offset=header["offset"])
 
     assert header["offset"] % 64 == 0
-    assert rows["action"].tolist() == [0, 1, 2]
-    assert rows["step"].tolist() == [2**32, 2**32 + 1, 2**32 + 2]
+    assert stream.header["period_s"] == header["period_s"] == 0.1
+    assert stream.rows["step"].tolist() == rows["step"].tolist() == [2**32 + k for k in range(n)]
+    if n:
+        last = stream.rows[-1]
+        np.testing.assert_array_equal(last["observation"], row(n - 1).observation)
+        assert (last["action"], last["b"], last["t"]) == ((n - 1) % 5, 0.6, 0.1 * (n - 1))
+        assert (last["phase"], last["flags"], last["pose"][2]) == (Phase.BEHAVE, Flag.NONE, 3.0)
+        assert rows["action"].tolist() == [k % 5 for k in range(n)]
 
 
 def test_an_existing_record_is_never_overwritten(tmp_path: Path) -> None:

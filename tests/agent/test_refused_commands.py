@@ -11,13 +11,15 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import gymnasium
+import numpy as np
 import pytest
 
 from horde_agent.cli import learn
 from horde_agent.record import read, snapshots
 from horde_agent.record.segments import encode_header
-from tests.agent.commands import refused
+from tests.agent.commands import flip, refused
 from tests.agent.doubles import ToyBody
+from tests.agent.test_data import COLUMNS, stream
 
 Damage = Callable[[Path], object]
 PAGES = shutil.ignore_patterns("*.png", "report.html")
@@ -59,9 +61,7 @@ def no_tables(run: Path) -> None:
 
 
 def flip_a_row(run: Path) -> None:
-    data = bytearray((run / "log/life.rec").read_bytes())
-    data[-20_000] ^= 4
-    (run / "log/life.rec").write_bytes(data)
+    flip(run / "log/life.rec", -20_000)
 
 
 def other_snapshot_version(run: Path) -> None:
@@ -87,7 +87,36 @@ def question_file(content: str) -> Damage:
     return write("../mine.toml", content)
 
 
+def data_set(columns: str) -> Damage:
+    def damage(run: Path) -> None:
+        (run.parent / "columns.toml").write_text(columns)
+        np.savez(run.parent / "t.npz", **stream(50))  # type: ignore[arg-type]
+
+    return damage
+
+
+def unreadable(name: str) -> Damage:
+    return both(data_set(COLUMNS), write(f"../{name}", "PK nothing"))
+
+
+def other_page_version(run: Path) -> None:
+    (run / "live/facts.json").write_text('{"format": "horde-live", "version": 99}')
+
+
 OWN = "learn --questions mine.toml"
+COLUMNED = "learn --columns columns.toml --questions excursions --data"
+CONTROL = """
+[[control]]
+name = "lamp"
+channel = "saw"
+gamma = 0.9
+algorithm = "qrc"
+
+[[family]]
+policies = ["greedy:lamp", "uniform"]
+gammas = [0.8]
+channels = ["saw"]
+"""
 SERIAL = "learn --backend serial --port /dev/no_such_robot"
 LONG = "n" * 300
 OTHERS = ("bench --quick --only tile", "reproduce chain")
@@ -131,12 +160,27 @@ SETTINGS = [
     Case("learn --env CartPole-v1 --backend replay", "has its own body"),
     Case("learn --backend gymnasium", "needs --env ID"),
     Case("learn --env CartPole-v1 --realtime", "no clock to keep"),
+    Case("learn --robots 1001", "--robots"),
+    Case("learn --robots 2 --backend emulated", "--backend emulated"),
+    Case("learn --robots 2 --shards 2", "--shards"),
+    Case("learn --robots 2 --realtime", "--realtime"),
+    Case("learn --data x.csv", "needs --columns"),
+    Case("learn --data x --backend serial", "stands in the robot's place"),
+    Case("learn --data x --minari y", "--minari"),
+    Case("learn --backend data", "needs --data FILE"),
+    Case("learn --data x --columns y --behaviour greedy:q", "requires a robot that can act"),
     Case("learn --out run", "run already contains a run"),
     Case("learn --out run/config.toml/a", "Not a directory"),
     Case(f"learn --out {LONG}", "File name too long"),
     Case(f"learn --out {os.fsdecode(bytes([0xE9]))}", "is not UTF-8"),
     *(Case(f"{other} --out run/config.toml/a", "Not a directory") for other in OTHERS),
     *(Case(f"{other} --out {LONG}", "File name too long") for other in OTHERS),
+    Case("bench --only w3", "'w3'"),
+    Case("bench --skip nothing", "'nothing'"),
+    Case("watch nowhere", "there is no folder nowhere"),
+    Case("watch .", "contains no run"),
+    Case("watch run --port 70000", "--port must be from 0 to 65535"),
+    Case("watch run --host no.such.host.invalid", "no.such.host.invalid"),
     Case("report", "Missing from horde report"),
     Case("lern", "lern"),
     Case("", "learn, report"),
@@ -150,6 +194,38 @@ QUESTIONS = [
         "'left/g0.5/age' in mine.toml has another policy",
         question_file(FAMILY.format("left")),
     ),
+]
+CONTROLS = {
+    "question 'lamp': algorithm 'gtd' finds no policies": CONTROL.replace('"qrc"', '"gtd"'),
+    "algorithm must be the name of an update rule, not 1": CONTROL.replace('"qrc"', "1"),
+    "[[control]] number 1": CONTROL.replace("gamma = 0.9", "gamma = 1.0"),
+    "[[control]] number 1 names the unknown sensor 'smell'": CONTROL.replace('"saw"', '"smell"', 1),
+    "[[control]] number 1 needs 'gamma'": CONTROL.replace("gamma = 0.9", ""),
+    "[[control]] number 1 has an unknown key 'speed'": CONTROL.replace("gamma = 0.9", "gamma = 0.9\nspeed = 1"),
+    "[[family]] number 1 names the unknown policy 'greedy:dock'": CONTROL.replace("greedy:lamp", "greedy:dock"),
+    "family and control must be": "control = 1",
+}
+BEHAVIOURS = {
+    "greedy:dock": "greedy:dock: no question finds this policy; there are lamp",
+    "greedy": "--behaviour greedy: write random, or greedy:NAME",
+    "greedy:lamp --epsilon 1.5": "--epsilon must be in [0, 1], got 1.5",
+}
+WRONG_COLUMNS = {
+    "has no column 'z'": COLUMNS.replace('"x"', '"z"'),
+    "unknown key 'nothing'": f"{COLUMNS}nothing = 1\n",
+    "low must be below high": COLUMNS.replace("low = 0.0", "low = 2.0", 1),
+    "b is the probability of an action": COLUMNS.replace('action = "a"', ""),
+    "it has no 'period_s'": COLUMNS.replace("period_s = 0.1", ""),
+    "the action probabilities of this data set are unknown": COLUMNS.replace('b = "p"', ""),
+    "b must be a text": COLUMNS.replace('b = "p"', "b = 0.5"),
+    "missing must be error or gap": f'missing = "drop"\n{COLUMNS}',
+}
+QUESTIONS += [
+    *(Case(OWN, said, question_file(text)) for said, text in CONTROLS.items()),
+    *(Case(f"{OWN} --behaviour {name}", said, question_file(CONTROL)) for name, said in BEHAVIOURS.items()),
+    *(Case(f"{COLUMNED} t.npz", said, data_set(text)) for said, text in WRONG_COLUMNS.items()),
+    Case(f"{COLUMNED} columns.toml", "is no table", data_set(COLUMNS)),
+    *(Case(f"{COLUMNED} {name}", f"{name} cannot be read", unreadable(name)) for name in ("bad.npz", "bad.parquet")),
 ]
 CONFIGS = {
     "step = 5": "unknown setting 'step' in c.toml; did you mean 'steps'",
@@ -181,6 +257,7 @@ FOLDERS = [
     Case("report run nothing", "no finished run"),
     Case("doctor .", "contains no run"),
     Case("export run --to xml", "unknown format 'xml'"),
+    Case("export run --to lerobot", "log", remove("log")),
     Case("export run --to mcap --follow", "--follow requires --to tensorboard"),
     *(Case("resume run", "contains no run", remove(name)) for name in ("config.toml", "log/life.rec")),
     Case("resume run --steps 230", "has taken 1,200 steps, and --steps is 230 in total: choose a larger --steps"),
@@ -194,8 +271,13 @@ FOLDERS = [
         ("horde-snapshot 8", "resume it with version 7.1", "horde learn --backend replay --log run"),
         other_snapshot_version,
     ),
-    Case("resume run --steps 1300", "life.rec is damaged: 1 of its", both(remove("checkpoint"), flip_a_row)),
+    Case(
+        "resume run --steps 1300",
+        "life.rec is damaged: 1 of its",
+        both(remove("checkpoint"), flip_a_row),
+    ),
     Case("learn --backend replay --log .", "there is no log"),
+    Case("watch run", "of another version", both(remove("log"), other_page_version)),
 ]
 
 

@@ -20,7 +20,7 @@ from horde_agent.record import Flag, Phase, read, snapshots
 from horde_agent.record.rows import FORMAT
 from horde_agent.record.segments import encode_header, read_header, sealed
 from horde_agent.runs.keeping.folder import RunFolder, own_version
-from tests.agent.commands import summary_of
+from tests.agent.commands import flip, summary_of
 from tests.agent.commands import toy as in_toy_body
 from tests.agent.kills import differences, lived_with_kills
 
@@ -70,12 +70,6 @@ def run(stopped: Path, tmp_path: Path) -> Path:
 
 def newest(run: Path) -> Path:
     return next(snapshots.found(run / "checkpoint"))
-
-
-def flip(path: Path, byte: int) -> None:
-    data = bytearray(path.read_bytes())
-    data[byte % len(data)] ^= 4
-    path.write_bytes(bytes(data))
 
 
 pytestmark = pytest.mark.sim
@@ -333,17 +327,6 @@ def test_the_tables_of_a_replayed_run_are_learned_again(whole: Path, tmp_path: P
     assert horde(f"report {run}") == 0
     for key in ("steps", "learning_steps", "weights_sha256", "mean_nmsre"):
         assert summary_of(run)[key] == summary_of(again)[key] == first[key], key
-
-
-def test_learning_from_a_recording_ends_in_order_at_ctrl_c(
-    whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    rows = itertools.count(1)
-    interrupt = lambda *_: next(rows) == 300 and signal.raise_signal(signal.SIGINT)  # noqa: E731
-    monkeypatch.setattr("horde_agent.runs.jobs.recorded.Progress.is_due", interrupt)
-    assert horde(f"learn --backend replay --log {whole} --out {tmp_path / 'again'}") == 128 + signal.SIGINT
-    summary = summary_of(tmp_path / "again")
-    assert (summary["steps"], summary["stopped_early"]) == (read(whole / "log" / "life.rec").rows["step"][299], True)
 
 
 def test_new_questions_are_learned_from_an_old_life(whole: Path, tmp_path: Path) -> None:

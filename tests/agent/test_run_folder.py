@@ -112,6 +112,16 @@ def test_a_folder_without_permission_is_refused(
     assert f"--out {closed / 'run'} cannot be written (Permission denied); name a folder elsewhere" in said
 
 
+def test_a_report_in_a_read_only_folder_is_refused(
+    closed: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(closed.parent)
+    said = refused(["report", str(closed)], capsys)
+    assert f"{closed / 'report.html'} cannot be written because its folder is read-only" in said
+    monkeypatch.setattr(os, "access", lambda _path, mode, **_: not mode & os.R_OK)
+    assert f"{closed} is not readable; ask its owner for a copy" in refused(["report", str(closed)], capsys)
+
+
 def test_a_disk_without_room_for_the_record_is_refused_with_the_numbers(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

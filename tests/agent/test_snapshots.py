@@ -1,64 +1,66 @@
-"""A snapshot returns the arrays that were written to it, and is on the disk before it has its name."""
+"""A snapshot returns the arrays that were written to it, is on the disk before it has its name, and changes no life.
+
+`snapshot_names.txt` lists the arrays of a small life, each with its kind and number of dimensions. If a change of the
+program changes this list, earlier snapshots cannot be resumed: after a release, increase
+`record.snapshots.FORMAT_VERSION`. Then write the list again: `python -m tests.agent.test_snapshots`.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import os
+import shutil
+import tempfile
 import time
+from collections.abc import Callable, Iterator
+from itertools import pairwise
 from pathlib import Path
+from threading import Event
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from horde_agent.record.snapshots import SMALL_BYTES, SnapshotDamaged, found, read, write
+from horde_agent import cli
+from horde_agent.life.life import Life
+from horde_agent.record import Phase, RecordLost, read, snapshots
+from horde_agent.record.snapshots import SMALL_BYTES, SnapshotDamaged
+from horde_agent.runs.keeping import snapshot_writer as keeping
+from horde_agent.runs.keeping.folder import own_version
+from horde_agent.runs.keeping.snapshot_writer import SnapshotWriter
+from tests.agent.commands import summary_of, toy
 
 DTYPES = ("?", "i1", "<u2", "<i8", ">i4", "<f4", "<f8", ">f8", "<c16", "<U7", "S3", "<M8[ms]")
 
 
-def random_array(rng: np.random.Generator) -> Any:
-    """Return an array of rank 0 to 3, empty, below or above `SMALL_BYTES`, contiguous in C or Fortran order or not."""
-    rank, dtype = int(rng.integers(4)), np.dtype(rng.choice(DTYPES))
-    n = rng.choice([0, 1, 50, SMALL_BYTES // dtype.itemsize - 1, SMALL_BYTES // dtype.itemsize, 20_000])
-    if rank == 0:
-        # A text is the one array of rank 0 that can be large.
-        return np.array("t" * n) if rng.random() < 0.5 else rng.integers(0, 256, 16, np.uint8).view("<c16")[0]
-    shape = [int(rng.integers(1, 9)) for _ in range(rank - 1)]
-    shape.insert(int(rng.integers(rank)), -(-int(n) // int(np.prod(shape))))
-    steps = rng.choice([1] if rng.random() < 0.5 else [-2, -1, 1, 2], rank)
-    size = [length * abs(step) for length, step in zip(shape, steps, strict=True)]
-    data = rng.integers(0, 2 if dtype.kind == "?" else 100, int(np.prod(size)) * dtype.itemsize, np.uint8)
-    if dtype.kind == "U":
-        data = data.reshape(-1, 4) * np.array([1, 0, 0, 0], np.uint8)  # code points below 100
-    array = data.reshape(-1).view(dtype).reshape(size, order=rng.choice(["C", "F"]))
-    return array[tuple(slice(None, None, int(step)) for step in steps)].transpose(rng.permutation(rank))
+def arrays() -> Iterator[Any]:
+    """Yield arrays of each type, empty, below and above `SMALL_BYTES`, contiguous in C or Fortran order or not."""
+    for dtype in map(np.dtype, DTYPES):
+        for n in (0, 1, 50, SMALL_BYTES // dtype.itemsize - 1, SMALL_BYTES // dtype.itemsize, 20_000):
+            flat = np.random.default_rng(0).integers(2 if dtype.kind == "?" else 100, size=n).astype(dtype)
+            cube = flat[: n // 6 * 6].reshape(2, 3, -1)
+            yield from (flat, flat[::-2], np.asfortranarray(cube), cube.transpose(1, 0, 2), cube[:, :, ::2])
+    yield from (np.array("t" * 20_000), np.array(1j))  # a text is the one array of rank 0 that can be large
 
 
-def is_same(a: Any, b: Any) -> bool:
-    return (a.dtype, a.shape, a.tobytes()) == (b.dtype, b.shape, b.tobytes())
-
-
-def test_a_thousand_random_arrays_come_back_bit_for_bit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_arrays_come_back_bit_for_bit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "fsync", lambda _file: None)  # hundreds of large files
-    rng = np.random.default_rng(0)
-    state = {f"a/{k}": np.asarray(random_array(rng)) for k in range(1_000)}
-    large = [array for array in state.values() if array.nbytes >= SMALL_BYTES]
-    assert sum(not array.flags.c_contiguous and array.flags.f_contiguous for array in large) > 30
-    assert sum(not array.flags.c_contiguous and not array.flags.f_contiguous for array in large) > 100
-    assert sum(array.nbytes == 0 for array in state.values()) > 50
-    assert any(array.ndim == 0 for array in large)
-    back = read(write(tmp_path, 7, state, {})).state
+    state = {f"a/{k}": array for k, array in enumerate(arrays())}
+    back = snapshots.read(snapshots.write(tmp_path, 7, state, {})).state
     assert back.keys() == state.keys()
     for name, array in state.items():
-        assert is_same(back[name], array), (name, array.dtype, array.shape, array.strides)
-        back[name][...] = array  # it may be written to
+        got = back[name]
+        assert (got.dtype, got.shape, got.tobytes()) == (array.dtype, array.shape, array.tobytes()), name
+        got[...] = array  # it may be written to
 
 
 @pytest.mark.parametrize("array", [np.array([None]), np.zeros(2, [("x", "f8")])], ids=["objects", "records"])
 def test_an_array_without_a_plain_type_is_refused(array: Any, tmp_path: Path) -> None:
     with pytest.raises(TypeError, match="odd"):
-        write(tmp_path, 7, {"odd": array}, {})
+        snapshots.write(tmp_path, 7, {"odd": array}, {})
 
 
 def rewritten(path: Path, file: str, data: bytes) -> None:
@@ -73,10 +75,10 @@ def rewritten(path: Path, file: str, data: bytes) -> None:
 
 @pytest.mark.parametrize("shape", [b"(3, 5001)", b"(3, 4999)", b"(2, 5000)"])
 def test_a_header_that_does_not_fit_its_data_is_refused_by_name(shape: bytes, tmp_path: Path) -> None:
-    path = write(tmp_path, 7, {"a/b": np.zeros((3, 5_000))}, {})
+    path = snapshots.write(tmp_path, 7, {"a/b": np.zeros((3, 5_000))}, {})
     rewritten(path, "a.b.npy", (path / "a.b.npy").read_bytes().replace(b"(3, 5000)", shape, 1))
     with pytest.raises(SnapshotDamaged, match=r"a\.b\.npy"):
-        read(path)
+        snapshots.read(path)
 
 
 def test_all_of_a_snapshot_is_on_the_disk_before_it_has_its_name(
@@ -96,7 +98,7 @@ def test_all_of_a_snapshot_is_on_the_disk_before_it_has_its_name(
 
     monkeypatch.setattr(os, "fsync", syncing)
     monkeypatch.setattr(Path, "rename", renaming)
-    path = write(tmp_path, 7, {"large": np.zeros(SMALL_BYTES), "small": np.zeros(3)}, {})
+    path = snapshots.write(tmp_path, 7, {"large": np.zeros(SMALL_BYTES), "small": np.zeros(3)}, {})
     assert {file.name for file in path.iterdir()} == {"manifest.json", "manifest.sha256", "small.bin", "large.npy"}
     assert unsynced == []
     assert synced[tmp_path.stat().st_ino] == max(synced.values()), "the new name is on the disk, too"
@@ -104,6 +106,188 @@ def test_all_of_a_snapshot_is_on_the_disk_before_it_has_its_name(
 
 def test_the_newest_two_snapshots_are_kept(tmp_path: Path) -> None:
     for step in (300, 400, 500, 600):
-        write(tmp_path, step, {"a": np.zeros(3)}, {})
-    assert [path.name for path in found(tmp_path)] == ["000000000600", "000000000500"]
-    assert read(tmp_path / "000000000500").state.keys() == {"a"}
+        snapshots.write(tmp_path, step, {"a": np.zeros(3)}, {})
+    assert [path.name for path in snapshots.found(tmp_path)] == ["000000000600", "000000000500"]
+    assert snapshots.read(tmp_path / "000000000500").state.keys() == {"a"}
+
+
+# ---- snapshots of a life ---------------------------------------------------------------------------------------------
+
+TOLD = ("weights_sha256", "learning_steps", "n_excursions", "steps")
+
+
+def lived(run: Path, words: str, monkeypatch: pytest.MonkeyPatch, **settings: Any) -> dict[str, Any]:
+    assert toy(f"learn --horizon 8 --seed 1 {words} --out {run}", monkeypatch, **settings) == 0
+    return summary_of(run)
+
+
+def steps_kept(run: Path) -> list[int]:
+    """Return the steps of a run's snapshots."""
+    return sorted(int(path.name) for path in snapshots.found(run / "checkpoint"))
+
+
+def keep_each(n_steps: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a clock advance by a second every `steps` steps, and wait for each snapshot to be written.
+
+    So how many there are is not for other programs on the machine to say.
+    """
+    see, clock = SnapshotWriter.before_step, SimpleNamespace(now=0.0)
+
+    def seeing(writer: Any, life: Life) -> None:
+        if writer._thread is not None:
+            writer._thread.join()
+        clock.now += 1.0 / n_steps
+        see(writer, life)
+
+    monkeypatch.setattr(SnapshotWriter, "before_step", seeing)
+    monkeypatch.setattr(keeping, "time", SimpleNamespace(monotonic=lambda: clock.now))
+
+
+@pytest.mark.parametrize("backend", ["simulator", "simulator --realtime"], ids=["deferred", "eager"])
+def test_a_life_with_snapshots_is_the_life_without(
+    backend: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Deferred, each is copied while steps wait to be learned."""
+    words = f"--backend {backend} --steps 600"
+    without = lived(tmp_path / "a", f"{words} --snapshot-every never", monkeypatch)
+    monkeypatch.setattr(snapshots.write, "__kwdefaults__", {"kept": 99})
+    keep_each(50, monkeypatch)
+    with_them = lived(tmp_path / "b", f"{words} --snapshot-every 1s", monkeypatch)
+    assert {key: with_them[key] for key in TOLD} == {key: without[key] for key in TOLD}
+    kept = list(snapshots.found(tmp_path / "b" / "checkpoint"))
+    assert len(kept) >= 7
+    for path in kept:
+        state = snapshots.read(path).state
+        assert any(name.startswith("life/student/horde/engine/") for name in state), path
+
+
+def test_in_real_time_a_snapshot_is_copied_before_a_drive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The robot stands there, and no transition is learned across it: a copy that takes long delays no step."""
+    monkeypatch.setattr(snapshots.write, "__kwdefaults__", {"kept": 99})
+    keep_each(5, monkeypatch)
+    lived(tmp_path / "a", "--realtime --excursion-probability 0.2 --steps 300 --snapshot-every 1s", monkeypatch)
+    rows = read(tmp_path / "a" / "log" / "life.rec").rows
+    drives = set(rows["step"][rows["phase"] == Phase.CENTRE].tolist())
+    steps = steps_kept(tmp_path / "a")
+    assert len(steps) > 5
+    assert set(steps) - {300} <= drives
+
+
+def test_in_real_time_a_snapshot_does_not_wait_for_ever_for_a_drive(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A second is 8 steps; a snapshot is due each second, and is copied in any case after a wait of two more."""
+    monkeypatch.setattr(snapshots.write, "__kwdefaults__", {"kept": 99})
+    monkeypatch.setattr(keeping, "LONGEST_WAIT_S", 2.0)
+    keep_each(8, monkeypatch)
+    lived(tmp_path / "a", "--realtime --excursion-probability 0 --steps 100 --snapshot-every 1s", monkeypatch)
+    steps = steps_kept(tmp_path / "a")
+    assert len(steps) == 5
+    assert [later - earlier for earlier, later in pairwise(steps[:4])] == [24, 24, 24]
+    assert steps[-1] == 100
+
+
+def test_a_snapshot_has_the_state_of_its_step_however_late_it_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Writing takes 200 steps; the run continues, and resumes from that snapshot with the same weights."""
+    words, may_write, put = "--physics planar --seed 1 --questions nexting --snapshot-every", Event(), snapshots._put
+    for name, every in (("never", "never"), ("late", "0.001s")):
+        with monkeypatch.context() as patch:
+            patch.setattr(snapshots.write, "__kwdefaults__", {"kept": 99})
+            patch.setattr(snapshots, "_put", lambda *given: (may_write.wait(60.0), put(*given))[1])
+            patch.setattr(Life, "_step", at_step(200, may_write.set))
+            if every == "never":
+                may_write.set()
+            assert cli.main(f"learn {words} {every} --steps 205 --out {tmp_path / name}".split()) == 0
+            may_write.clear()
+    assert "is not written yet: the next one waits for it" in caplog.text
+    *others, first = snapshots.found(tmp_path / "late" / "checkpoint")
+    assert int(first.name) < 50
+    for path in others:
+        shutil.rmtree(path)
+    (tmp_path / "late" / "summary.json").unlink()
+    assert cli.main(f"resume {tmp_path / 'late'} --steps 205".split()) == 0
+    one, other = (summary_of(tmp_path / name) for name in ("never", "late"))
+    assert {key: one[key] for key in TOLD} == {key: other[key] for key in TOLD}
+
+
+def at_step(n: int, do: Callable[[], None]) -> Callable[[Life, Any], None]:
+    """Return `Life._step`, which calls `do` at step n."""
+    step = Life._step
+
+    def doing(life: Life, choice: Any) -> None:
+        if life.steps == n:
+            do()
+        step(life, choice)
+
+    return doing
+
+
+def test_a_snapshot_that_cannot_be_written_is_logged_and_the_previous_one_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    lived(tmp_path / "a", "--steps 300 --snapshot-every never", monkeypatch)
+    (before,) = snapshots.found(tmp_path / "a" / "checkpoint")
+
+    def full(*_: Any) -> Any:
+        raise OSError(28, "No space left on device")
+
+    kept = snapshots.read(before)
+    with monkeypatch.context() as patch:
+        patch.setattr(snapshots, "_put", full)
+        with pytest.raises(RecordLost, match="No space left"):
+            snapshots.write(tmp_path / "a" / "checkpoint", 999, kept.state, kept.facts)
+        caplog.set_level(logging.WARNING)
+        assert cli.main(f"resume {tmp_path / 'a'} --steps 500".split()) == 0
+    assert "the snapshot at step 500 cannot be written (No space left on device)" in caplog.text
+    assert [path.name for path in snapshots.found(tmp_path / "a" / "checkpoint")] == [before.name]
+    assert not list((tmp_path / "a" / "checkpoint").glob(".*"))
+
+
+def test_a_snapshot_names_the_version_that_the_run_began_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The package may be upgraded meanwhile; the process keeps its code."""
+    upgrade = lambda _age: monkeypatch.setattr(keeping, "own_version", lambda: "9.9")  # noqa: E731
+    lived(tmp_path / "a", "--steps 50 --snapshot-every never", monkeypatch, on_step=upgrade)
+    (path,) = snapshots.found(tmp_path / "a" / "checkpoint")
+    assert snapshots.read(path).facts["version"] == own_version()
+
+
+# ---- formats ---------------------------------------------------------------------------------------------------------
+
+
+KNOWN = Path(__file__).with_name("snapshot_names.txt")
+OWN = """
+[[family]]
+policies = ["forward", "behaviour"]
+gammas = [0.0, 0.9]
+channels = ["light_0"]
+"""
+
+
+def names_of(folder: Path) -> str:
+    """Live 60 steps of the planar simulator and return the arrays of its snapshot, as `KNOWN` has them."""
+    (folder / "own.toml").write_text(OWN)
+    words = f"learn --physics planar --steps 60 --questions {folder / 'own.toml'} --out {folder / 'run'}"
+    assert cli.main(words.split()) == 0
+    (path,) = snapshots.found(folder / "run" / "checkpoint")
+    state = snapshots.read(path).state
+    return "".join(f"{name} {state[name].dtype.kind}{state[name].ndim}\n" for name in sorted(state))
+
+
+def test_no_part_of_a_snapshot_changes_unnoticed(tmp_path: Path) -> None:
+    found, known = set(names_of(tmp_path).splitlines()), set(KNOWN.read_text().splitlines())
+    assert sorted(found - known) == sorted(known - found) == [], __doc__
+
+
+@pytest.mark.parametrize("version", [1, 3])
+def test_a_record_of_another_version_is_refused(version: int, tmp_path: Path) -> None:
+    path = tmp_path / "life.rec"
+    path.write_text(json.dumps({"format": "horde-life", "version": version}) + "\n")
+    with pytest.raises(ValueError, match=f"version {version} of the format horde-life, expected 2: read it with"):
+        read(path)
+
+
+if __name__ == "__main__":
+    with tempfile.TemporaryDirectory() as elsewhere:
+        KNOWN.write_text(names_of(Path(elsewhere)))

@@ -22,22 +22,13 @@ from horde_agent.record import Flag, Phase, Recorder, Row, Stream
 from horde_agent.runs.config import LearnConfig
 from horde_agent.runs.ending import Cause, End
 from horde_agent.runs.jobs import tables
-from horde_agent.runs.jobs.holdout import Holdout, shown_demons
+from horde_agent.runs.jobs.holdout import Holdout
 from horde_agent.runs.jobs.tables import NOT_RECORDED, Outcome, write_tables
 from horde_agent.runs.keeping.folder import RunFolder
 from horde_agent.runs.keeping.run import Run
 from tests.agent.doubles import ToyBody
 
 NAN = float("nan")
-
-
-def test_the_score_leaves_out_diverged_and_untested_questions() -> None:
-    """Scores .25, 1, 4 and .5: mean 1.4375, median .75, half below 1 (1 itself is not). A fifth, 100, diverged."""
-    nmsre = np.array([0.25, 1.0, 100.0, 4.0, NAN, 0.5])
-    sound = np.array([True, True, False, True, True, True])
-    keys = ("mean_nmsre", "median_nmsre", "share_nmsre_below_1")
-    assert tables.nmsre_summary(nmsre, sound) == dict(zip(keys, (1.4375, 0.75, 0.5), strict=True))
-    assert tables.nmsre_summary(nmsre, np.zeros(6, dtype=bool)) == dict.fromkeys(keys)
 
 
 def test_nearly_constant_returns_vary_by_less_than_the_rounding_of_one_reading() -> None:
@@ -275,18 +266,3 @@ def test_an_excursion_that_is_not_recorded_to_its_end_is_passed_over() -> None:
     """After a full disk or a kill, the excursion before it is shown, if there is one."""
     assert trace_lines(2, last=5) == trace_lines(1)
     assert trace_lines(1, last=5) == []
-
-
-@pytest.mark.parametrize(
-    ("channels", "channel", "shown"),
-    [
-        (["x", "light_0", "y", "rotational_velocity", "z"], [0, 1, 2, 3, 4], [1, 3, 0]),
-        (["x", "light_0", "y", "rotational_velocity", "z"], [4, 2, 0], [0, 1, 2]),
-        (["x", "y"], [1, 1], [1]),
-    ],
-)
-def test_three_sensors_are_shown_those_that_can_be_pictured_first(
-    channels: list[str], channel: list[int], shown: list[int]
-) -> None:
-    gamma = np.linspace(0.1, 0.2, len(channel))  # the last question about a channel has the longest time scale
-    assert shown_demons(channels, np.array(channel), gamma) == shown

@@ -22,8 +22,8 @@ from horde_agent.record.segments import read_segment, record_files, sealed
 from horde_agent.runs.jobs import relearn
 from horde_agent.runs.keeping.folder import RunFolder
 from horde_agent.runs.keeping.snapshot_writer import SnapshotWriter
-from tests.agent.commands import summary_of, toy
-from tests.agent.test_keeping import keep_each
+from tests.agent.commands import flip, summary_of, toy
+from tests.agent.test_snapshots import keep_each, steps_kept
 
 TIMED = {"wall_s", "steps_per_s", "learn_ms", "cycle_ms", "deadlines_missed", "crc_errors", "stopped_early"}
 """Values that are not in a log."""
@@ -78,11 +78,19 @@ def known(run: Path) -> dict[str, Any]:
     return {key: value for key, value in summary_of(run).items() if key not in TIMED}
 
 
+@pytest.mark.parametrize("is_damaged", [False, True])
 def test_the_tables_of_a_life_that_was_killed_are_made_from_its_log(
-    life: Path, cut: Path, capsys: pytest.CaptureFixture[str]
+    is_damaged: bool, life: Path, cut: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    """From its snapshot on, or from the beginning if that is damaged."""
+    if is_damaged:
+        part = max(next(snapshots.found(cut / "checkpoint")).glob("*.npy"), key=lambda file: file.stat().st_size)
+        flip(part, part.stat().st_size // 2)
+    capsys.readouterr()
     assert cli.main(["report", str(cut)]) == 0
 
+    out, err = capsys.readouterr()
+    assert ("from its snapshot at" in err) is not is_damaged
     assert known(cut) == known(life)
     assert summary_of(cut)["gaps"] == 2  # the body's, not those of drives and resets
     assert summary_of(cut)["stopped_early"] is True
@@ -92,8 +100,7 @@ def test_the_tables_of_a_life_that_was_killed_are_made_from_its_log(
     page = (cut / "report.html").read_text()
     assert "cut (unfinished)</h1>" in page
     assert "cut off after 700 of 700 steps" in page
-    assert "missing or damaged" not in page
-    assert capsys.readouterr().out == f"{cut / 'report.html'}\n"
+    assert out == f"{cut / 'report.html'}\n"
 
 
 @pytest.mark.parametrize(
@@ -111,7 +118,7 @@ def test_a_life_that_was_killed_is_learned_from_its_snapshot_on(
     monkeypatch.chdir(tmp_path)
     life = lived(tmp_path / "life", f"{words} --snapshot-every 1s", monkeypatch)
     (tmp_path / "own.toml").unlink()  # the run has its own copy
-    kept = sorted(int(path.name) for path in snapshots.found(life / "checkpoint"))
+    kept = steps_kept(life)
     assert len(kept) >= (6 if "--realtime" in words else 10)  # in real time only before a drive
     capsys.readouterr()
     for step in kept[:: max(len(kept) // 2, 1)]:
@@ -254,36 +261,16 @@ def test_added_and_removed_questions_are_in_the_tables_of_a_killed_run(
     assert not any(name.startswith("left/g0/") for name in asked[0])
 
 
-@pytest.mark.parametrize("harm", ["a log that ends before it", "a flipped bit"])
-def test_without_a_suitable_snapshot_learning_starts_from_the_beginning(
-    life: Path, cut: Path, harm: str, capsys: pytest.CaptureFixture[str]
+def test_a_log_that_ends_in_the_middle_of_a_row_before_the_snapshot_is_learned_from_up_to_there(
+    life: Path, cut: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (kept, *_) = snapshots.found(cut / "checkpoint")
-    log, n_lost = cut / "log" / "life.rec", 0
-    if harm == "a log that ends before it":
-        n_lost = 300
-        log.write_bytes(log.read_bytes()[: -n_lost * read(log).rows.itemsize])
-    else:
-        part = max(kept.glob("*.npy"), key=lambda file: file.stat().st_size)
-        data = bytearray(part.read_bytes())
-        data[len(data) // 2] ^= 4
-        part.write_bytes(data)
-    capsys.readouterr()
-    assert cli.main(["report", str(cut)]) == 0
-    assert "from its snapshot at" not in capsys.readouterr().err
-    assert summary_of(cut)["steps"] == read(log).rows["step"][-1]
-    assert (known(cut) == known(life)) == (n_lost == 0)
-    for table in ("questions.csv", "learning_curve.csv", "mspbe_curve.csv", "traces.csv") if not n_lost else ():
-        assert (cut / table).read_text() == (life / table).read_text(), table
-
-
-def test_a_log_that_ends_in_the_middle_of_a_row_is_learned_from_up_to_there(life: Path, cut: Path) -> None:
     """As after SIGKILL: the last buffer is lost, no row says that the life ended."""
     whole = (cut / "log" / "life.rec").read_bytes()
     rows = read(life / "log" / "life.rec").rows
     (cut / "log" / "life.rec").write_bytes(whole[: len(whole) - 300 * rows.itemsize - 11])
 
     assert cli.main(["report", str(cut)]) == 0
+    assert "from its snapshot at" not in capsys.readouterr().err
     assert summary_of(cut)["steps"] == rows["step"][-302]
     assert summary_of(cut)["weights_sha256"] != summary_of(life)["weights_sha256"]
     page = (cut / "report.html").read_text()

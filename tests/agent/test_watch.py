@@ -173,19 +173,6 @@ def test_a_return_is_shown_if_the_robot_followed_the_policy_without_a_break(brok
             assert shown[t] == pytest.approx(sum(GAMMA ** (j - t - 1) * c[j] for j in range(t + 1, end + 1))), t
 
 
-def test_unknown_values_are_last_in_either_order(tmp_path: Path) -> None:
-    (tmp_path / "config.toml").touch()
-    (tmp_path / "summary.json").write_text("{}", encoding="utf-8")
-    table = "name,nmsre,mspbe_scalar,diverged\na,.5,,0\nb,9,,0\nc,2,,0\nd,,,0\n"
-    (tmp_path / "questions.csv").write_text(table, encoding="utf-8")
-    Recorder(1, tmp_path / "life.rec", {"channels": [{"name": "x"}], "actions": []}).close()
-    (tmp_path / "log").mkdir()
-    (tmp_path / "life.rec").rename(tmp_path / "log" / "life.rec")
-    for descending, names in ((True, "bcad"), (False, "acbd")):
-        rows = RunReader(tmp_path).demons("", "nmsre", descending, 0, 9)["rows"]
-        assert "".join(row["name"] for row in rows) == names
-
-
 @pytest.mark.parametrize(
     ("silent_s", "is_locked", "state"),
     [(5, False, "living"), (11, True, "silent"), (30, False, "dead")],
@@ -276,9 +263,8 @@ def test_a_run_without_a_feed_is_shown_from_its_record(run: Path, tmp_path: Path
     folder = tmp_path / "old"
     (run / "summary.json").write_text("{}", encoding="utf-8")
     shutil.copytree(run, folder, ignore=shutil.ignore_patterns("live"))
-    (folder / "questions.csv").write_text(
-        "name,nmsre,mspbe_scalar,diverged\na,0.5,1e-3,0\nb,2.5,,1\n", encoding="utf-8"
-    )
+    table = "name,nmsre,mspbe_scalar,diverged\na,0.5,1e-3,0\nb,9,,1\nc,2,,0\nd,,,0\n"
+    (folder / "questions.csv").write_text(table, encoding="utf-8")
     header = json.loads((folder / "log" / "life.rec").read_bytes().split(b"\n", 1)[0])
     assert header["channels"] == []
     with pytest.raises(BadInput, match="neither a live feed nor a recording"):
@@ -288,7 +274,9 @@ def test_a_run_without_a_feed_is_shown_from_its_record(run: Path, tmp_path: Path
     (folder / "log" / "life.rec").write_bytes(encode_header({k: v for k, v in header.items() if k != "offset"}) + body)
     reader = RunReader(folder)
     assert len(reader.rows()) == 600
-    assert [row["name"] for row in reader.demons("", "nmsre", True, 0, 9)["rows"]] == ["b", "a"]
+    for descending, names in ((True, "bcad"), (False, "acbd")):  # unknown values come last
+        rows = reader.demons("", "nmsre", descending, 0, 9)["rows"]
+        assert "".join(row["name"] for row in rows) == names
     assert reader.demon("a")["why"] == "this run has no predictions of this question"
 
 
@@ -389,33 +377,14 @@ def test_the_stream_sends_all_rows_first_and_then_new_ones(page: str) -> None:
         assert line.startswith(b":") or not json.loads(line.removeprefix(b"data: "))["rows"]
 
 
-@pytest.mark.parametrize(
-    ("words", "sentence"),
-    [
-        (["nowhere"], "there is no folder nowhere"),
-        (["empty"], "empty contains no run"),
-        (["other"], "of another version"),
-        (["{run}", "--port", "{taken}"], "cannot be opened"),
-        (["{run}", "--port", "70000"], "--port must be from 0 to 65535"),
-        (["{run}", "--host", "no.such.host.invalid"], "no.such.host.invalid"),
-    ],
-)
-def test_horde_watch_refuses_bad_input_in_one_sentence(
-    words: list[str], sentence: str, run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
-) -> None:
+def test_a_port_that_is_taken_is_refused_in_one_sentence(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("uvicorn")
-    monkeypatch.chdir(tmp_path)
-    Path("empty").mkdir()
-    (Path("other") / "live").mkdir(parents=True)
-    Path("other/config.toml").write_text("", encoding="utf-8")
-    Path("other/live/facts.json").write_text('{"format": "horde-live", "version": 99}', encoding="utf-8")
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
-        filled = [w.format(run=run, taken=taken.getsockname()[1]) for w in words]
-        assert cli.main(["watch", *filled]) == 2
+        assert cli.main(["watch", str(run), "--port", str(taken.getsockname()[1])]) == 2
     output = capsys.readouterr().err
-    assert sentence in output
+    assert "cannot be opened" in output
     assert len(output.splitlines()) == 1
 
 
