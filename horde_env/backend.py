@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, runtime_checkable
@@ -15,6 +16,15 @@ Observation = NDArray[np.float32]
 """Types of arrays; docstrings give their shapes."""
 State = dict[str, NDArray[Any]]
 """The state of an object as named arrays: see `sim/saving.py`."""
+
+
+def checked_request(command: Floats) -> tuple[float, float, float]:
+    """Return a request of shape (3,), m/s, m/s, rad/s, as floats; ValueError unless it is three finite numbers."""
+    numbers = np.asarray(command, dtype=np.float64)
+    x, y, yaw = numbers.tolist() if numbers.shape == (3,) else (math.nan,) * 3
+    if not (math.isfinite(x) and math.isfinite(y) and math.isfinite(yaw)):
+        raise ValueError(f"a request is three finite numbers (m/s, m/s, rad/s), not {command!r}")
+    return x, y, yaw
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +86,8 @@ def counted_with(before: Frame, frame: Frame) -> Frame:
 class Backend(Protocol):
     """A robot body, simulated or physical; the environment does not distinguish them.
 
+    All methods but `reset` and `close` raise BackendUnavailable before the first reset and after close.
+
     A physical body sets `can_be_placed = False`: a reset cannot place it, so the environment drives it to the middle.
     A body whose frames show whether it follows its commands names the class that judges this as `obedience`
     (`drives.Obedience`).
@@ -97,6 +109,7 @@ class Backend(Protocol):
             command: Requested velocity of the body (vx m/s forward, vy m/s left, yaw rate rad/s), shape (3,).
 
         Raises:
+            ValueError: If `command` is not three finite numbers; nothing is sent then.
             BackendLost: If no frame arrived in time and reconnecting failed.
         """
 

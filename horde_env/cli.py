@@ -19,32 +19,7 @@ from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any, NoReturn, cast
 
-from horde_env.commands.running import (
-    BAD_INPUT,
-    ON_A_PORT,
-    UNWELL,
-    WELL,
-    BadInput,
-    Interrupted,
-    SignalHandler,
-    Target,
-    add_arguments,
-    running,
-    stop_robot,
-    target_of,
-    user_errors,
-)
-from horde_env.commands.terminal import (
-    Style,
-    Tally,
-    block,
-    complain,
-    has_colour,
-    print_line,
-    screen,
-    show,
-    width,
-)
+from horde_env.commands import running, terminal
 from horde_env.env import PenEnv
 from horde_env.errors import HordeEnvError
 from horde_env.hardware import robot_file
@@ -71,12 +46,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         command = _parser().parse_args(words)
         return int(command.run(command))
-    except BadInput as error:
-        return complain(str(error), BAD_INPUT)
+    except running.BadInput as error:
+        return terminal.complain(str(error), running.BAD_INPUT)
     except HordeEnvError as error:
-        return complain(str(error), UNWELL)
-    except Interrupted as end:
-        return complain(f"ended by {signal.Signals(end.signum).name}; a stop was sent to the robot", 128 + end.signum)
+        return terminal.complain(str(error), running.UNWELL)
+    except running.Interrupted as end:
+        return terminal.complain(
+            f"ended by {signal.Signals(end.signum).name}; a stop was sent to the robot", 128 + end.signum
+        )
     except BrokenPipeError:  # `horde-robot monitor | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 128 + signal.SIGPIPE
@@ -86,7 +63,7 @@ class _Parser(argparse.ArgumentParser):
     """Reports bad input as `BadInput`, in one sentence."""
 
     def error(self, message: str) -> NoReturn:
-        raise BadInput(f"{message}; see {self.prog} --help")
+        raise running.BadInput(f"{message}; see {self.prog} --help")
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -95,14 +72,14 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(required=True, metavar="check | monitor | emulate | stop")
 
     check = commands.add_parser("check", help="check every sensor, then drive a little; exit code 1 if not well")
-    add_arguments(check)
+    running.add_arguments(check)
     check.add_argument("--yes", action="store_true", help="drive without asking first")
     check.add_argument("--save", action="store_true", help="save port, signs and ranges in the robot's file")
     check.add_argument("--measure", action="store_true", help="then measure noise, speeds and currents, for --save")
     check.set_defaults(run=_check)
 
     monitor = commands.add_parser("monitor", help="show all channels live; the robot stands still")
-    add_arguments(monitor)
+    running.add_arguments(monitor)
     monitor.add_argument("--once", action="store_true", help="show one frame and end")
     monitor.set_defaults(run=_monitor)
 
@@ -120,12 +97,16 @@ def _parser() -> argparse.ArgumentParser:
     stop = commands.add_parser("stop", help="stop the robot, and keep it stopped until --clear")
     add = stop.add_argument
     add("--robot", default=DEFAULT_ROBOT, metavar="NAME", help="the robot's name")
-    add("--backend", choices=ON_A_PORT, help="how the port is reached; default: as in the robot's file, or serial")
+    add(
+        "--backend",
+        choices=running.ON_A_PORT,
+        help="how the port is reached; default: as in the robot's file, or serial",
+    )
     add("--port", help="send a stop to this port; default: the port in the robot's file")
     add("--parity", choices=tuple(PARITIES), help="parity of a serial line; the robot's is odd")
     add("--reason", default="", help="the reason, stored with the stop")
     add("--clear", action="store_true", help="clear the stop: the robot can move again")
-    stop.set_defaults(run=stop_robot)
+    stop.set_defaults(run=running.stop_robot)
     return parser
 
 
@@ -143,25 +124,25 @@ def _check(words: argparse.Namespace) -> int:
     """Print a verdict per line and return 1 if one of them is FAIL."""
     from horde_env.commands.check import Check
 
-    with user_errors():
-        target = target_of(words)
+    with running.user_errors():
+        target = running.target_of(words)
         if words.save and target.backend == "replay":
-            raise BadInput("--save needs a robot: a recorded life has no robot file")
+            raise running.BadInput("--save needs a robot: a recorded life has no robot file")
     counts: Counter[Verdict] = Counter()
-    with running(target, realtime=False) as env:
+    with running.opened_robot(target, realtime=False) as env:
         print(target.title, flush=True)
         check = Check(env, _may_move(target, words.yes), measures=words.measure)
         for line in check.lines():
             counts[line.verdict] += 1
-            print_line(line)
+            terminal.print_line(line)
     text = ", ".join(f"{counts[v]} {v}" for v in Verdict if counts[v])
     print(f"{'not well' if counts[Verdict.FAIL] else 'well'}: {text}")
     if words.save:
         _save(target, check)
-    return UNWELL if counts[Verdict.FAIL] else WELL
+    return running.UNWELL if counts[Verdict.FAIL] else running.WELL
 
 
-def _may_move(target: Target, yes: bool) -> Callable[[], str]:
+def _may_move(target: running.Target, yes: bool) -> Callable[[], str]:
     """Return a function that asks the user and returns "" if the robot may be driven, else why not."""
 
     def ask() -> str:
@@ -170,7 +151,7 @@ def _may_move(target: Target, yes: bool) -> Callable[[], str]:
         if yes or not target.is_physical:
             return ""
         try:
-            answer = input(textwrap.fill(QUESTION, width()) + " ")
+            answer = input(textwrap.fill(QUESTION, terminal.width()) + " ")
         except EOFError:
             print()
             return "no answer; --yes drives without asking"
@@ -179,7 +160,7 @@ def _may_move(target: Target, yes: bool) -> Callable[[], str]:
     return ask
 
 
-def _save(target: Target, check: Check) -> None:
+def _save(target: running.Target, check: Check) -> None:
     """Write the robot's file; the measured signs are relative to those of the file before."""
     if not check.ranges:
         print("nothing was measured, so nothing is saved")
@@ -203,13 +184,13 @@ def _save(target: Target, check: Check) -> None:
 
 def _monitor(words: argparse.Namespace) -> int:
     """Show all channels until a signal, or the last frame of a recording."""
-    with user_errors():
-        target = target_of(words)
+    with running.user_errors():
+        target = running.target_of(words)
     live = sys.stdout.isatty() and not words.once
-    with running(target, realtime=not words.once) as env, screen(live):
+    with running.opened_robot(target, realtime=not words.once) as env, terminal.screen(live):
         pen = cast(PenEnv, env.unwrapped)
         stop = [action.name for action in pen.robot.actions].index("stop")
-        tally, per_second = Tally(pen.robot.period_s), round(1.0 / pen.robot.period_s)
+        tally, per_second = terminal.Tally(pen.robot.period_s), round(1.0 / pen.robot.period_s)
         while True:
             _, _, _, truncated, info = env.step(stop)
             if pen.fault is not None:
@@ -217,11 +198,11 @@ def _monitor(words: argparse.Namespace) -> int:
             assert pen.frame is not None
             tally.take(info)
             if live or words.once or tally.n_steps % per_second == 0 or truncated:
-                style = Style(max(width(), 80), has_colour())
-                picture = block(target.title, pen.frame.values, info, tally, pen.robot, style)
-                show(picture + _warning(pen, info), live)
+                style = terminal.Style(max(terminal.width(), 80), terminal.has_colour())
+                picture = terminal.block(target.title, pen.frame.values, info, tally, pen.robot, style)
+                terminal.show(picture + _warning(pen, info), live)
             if words.once or truncated:
-                return WELL
+                return running.WELL
 
 
 def _warning(pen: PenEnv, info: Mapping[str, Any]) -> str:
@@ -240,13 +221,13 @@ def _warning(pen: PenEnv, info: Mapping[str, Any]) -> str:
 
 def _emulate(words: argparse.Namespace) -> int:
     """Emulate a robot until a signal, then print the faults that have occurred."""
-    with user_errors():
+    with running.user_errors():
         from horde_env.commands.serving import serve
 
         if words.seed < 0:
-            raise BadInput(f"--seed must not be negative, and is {words.seed}")
+            raise running.BadInput(f"--seed must not be negative, and is {words.seed}")
         ended = threading.Event()
-        with SignalHandler(None, ended.set) as signals:
+        with running.SignalHandler(None, ended.set) as signals:
             counts = serve(
                 tcp=words.tcp,
                 drops=words.drops,
@@ -261,7 +242,7 @@ def _emulate(words: argparse.Namespace) -> int:
             )
     if counts := {kind: n for kind, n in counts.items() if n}:
         print("faults: " + ", ".join(f"{kind} {n}" for kind, n in counts.items()))
-    return 128 + signals.seen[0] if signals.seen else WELL
+    return 128 + signals.seen[0] if signals.seen else running.WELL
 
 
 def _can_type() -> bool:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any, ClassVar, NamedTuple, Protocol, runtime_checkable
 
 from horde_env.backend import Floats, Frame, Observation
-from horde_env.robot import ROBOTS, RobotSpec, part
+from horde_env.robot import RobotSpec
 
 CHARGE_LIMIT_S = 9 * 3600.0  # the longest full charge of a robot here takes 7.7 h
 RECORD_S = 60.0  # between two recorded frames while charging
@@ -65,12 +65,6 @@ class Drives(NamedTuple):
     stay: Callable[[RobotSpec, Chargeable, float], Stay] | None = None  # the number: the longest charge in seconds
 
 
-def drives_of(backend: object, spec: RobotSpec) -> Drives:
-    """Return a body's own `drives`, else those of its robot's folder; none for a robot without a folder."""
-    default: Drives = part(spec.name, "drives").DRIVES if spec.name in ROBOTS else Drives()
-    return getattr(backend, "drives", default)
-
-
 class Obedience:
     """The rule of a robot that reports which commands it accepted: its body compares them, in `Frame.refusal`.
 
@@ -98,18 +92,8 @@ class Obedience:
 
 
 class Unjudged(Obedience):
-    """The rule of a body that names none, such as a recorded life: nothing is judged."""
-
-    def judge(self, request: Floats, frame: Frame) -> str:  # noqa: ARG002
-        """Return ""."""
-        return ""
+    """The rule of a body that names none as `obedience`, such as a recorded life: its frames have no refusal."""
 
     def info(self) -> dict[str, int]:
         """Return nothing."""
         return {}
-
-
-def obedience_of(backend: object, spec: RobotSpec) -> Obedience:
-    """Return the rule that a body names as `obedience`, for this robot."""
-    rule: type[Obedience] | None = getattr(backend, "obedience", None)
-    return (rule or Unjudged)(spec)

@@ -14,22 +14,13 @@ import gymnasium
 import numpy as np
 from gymnasium.error import ResetNeeded
 
+from horde_env import spaces
 from horde_env.backend import Backend, Floats, Frame, Observation, Restorable, State, counted_with
 from horde_env.clock import Clock, SimulatedClock
-from horde_env.drives import RECORD_S, Chargeable, Stay, drives_of, obedience_of
+from horde_env.drives import RECORD_S, Chargeable, Drives, Obedience, Stay, Unjudged
 from horde_env.errors import BackendLost, BackendUnavailable, HordeEnvError
 from horde_env.robot import ROBOTS, RobotSpec, default_robot, part
 from horde_env.sim.saving import attributes, generator_state, inner, nested, restore_attributes, restore_generator
-from horde_env.spaces import (
-    MANOEUVRES,
-    ActionType,
-    action_space,
-    discrete_request,
-    picture,
-    reset_options,
-    robot_metadata,
-    velocity_request,
-)
 from horde_env.tasks import task as task_named
 
 if TYPE_CHECKING:
@@ -84,31 +75,32 @@ class PenEnv(gymnasium.Env[Observation, Any]):
         clock: Clock | None = None,
         *,
         spec: RobotSpec | None = None,
-        action_type: ActionType = "discrete",
+        action_type: spaces.ActionType = "discrete",
         render_mode: str | None = None,
         task: str | None = None,
     ) -> None:
         self.robot = spec or default_robot()
-        can_be_drawn = self.robot.name in ROBOTS
-        self.pen = part(self.robot.name, "place").place_of(backend) if can_be_drawn else None
+        has_folder = self.robot.name in ROBOTS
+        self.pen = part(self.robot.name, "place").place_of(backend) if has_folder else None
         self.task = task_named(task)
-        self.action_type, self.action_space = action_type, action_space(self.robot, action_type)
+        self.action_type, self.action_space = action_type, spaces.action_space(self.robot, action_type)
         self.observation_space = self.robot.observation_space()  # type: ignore[assignment]
-        if render_mode is not None and not can_be_drawn:
+        if render_mode is not None and not has_folder:
             raise ValueError(f"the {self.robot.name} cannot be drawn: leave render_mode out")
         self.render_mode = _checked_render_mode(render_mode)
         # Of this instance: class-level metadata would be shared by environments of other robots.
         modes = list(type(self).metadata["render_modes"]) if has_display() else ["rgb_array"]
-        modes = modes if can_be_drawn else []
+        modes = modes if has_folder else []
         notes = list(getattr(backend, "notes", ()))  # caveats of its results, for the report
-        self._drives = drives_of(backend, self.robot)
+        default = part(self.robot.name, "drives").DRIVES if has_folder else Drives()
+        self._drives: Drives = getattr(backend, "drives", default)
         can_charge = isinstance(backend, Chargeable) and self._drives.stay is not None
-        can_do = [name for name in MANOEUVRES if name != "dock" or can_charge]
-        facts = robot_metadata(self.robot, action_type, modes) | {"notes": notes, "manoeuvres": can_do}
+        can_do = [name for name in spaces.MANOEUVRES if name != "dock" or can_charge]
+        facts = spaces.robot_metadata(self.robot, action_type, modes) | {"notes": notes, "manoeuvres": can_do}
         facts["restorable"] = isinstance(backend, Restorable)
         if physics := getattr(backend, "physics", None):
             facts["physics"] = physics
-        facts["picture"] = picture(self.robot, self.pen)
+        facts["picture"] = spaces.picture(self.robot, self.pen)
         self.metadata = facts  # type: ignore[misc]
         self.backend, self.clock = backend, clock or SimulatedClock()
         self.manoeuvre_frames: list[Frame] = []
@@ -118,7 +110,7 @@ class PenEnv(gymnasium.Env[Observation, Any]):
         from horde_env.sim.gauge import BatteryGauge  # imported here, because it loads a compiler
 
         self.gauge = BatteryGauge(self.robot)
-        self.obedience = obedience_of(backend, self.robot)
+        self.obedience: Obedience = getattr(backend, "obedience", Unjudged)(self.robot)
         self._stay: Stay | None = None
         self._is_asked_to_end = False
         self._requests = self.robot.requests.copy()
@@ -153,7 +145,7 @@ class PenEnv(gymnasium.Env[Observation, Any]):
             BackendLost: If the body stopped answering during the drive; the next reset asks it for a fresh start.
         """
         super().reset(seed=seed)
-        manoeuvre, charge_s = reset_options(options, self.metadata["manoeuvres"])
+        manoeuvre, charge_s = spaces.reset_options(options, self.metadata["manoeuvres"])
         self._open_window()
         self.manoeuvre_frames, self.manoeuvre_observations, self.manoeuvre_at = [], [], []
         self.fault, self._is_asked_to_end = None, False
@@ -247,9 +239,9 @@ class PenEnv(gymnasium.Env[Observation, Any]):
         if frame is None:
             raise ResetNeeded("this environment has no running body: call reset() before step()")
         if self.action_type == "discrete":
-            request = discrete_request(action, self._requests)
+            request = spaces.discrete_request(action, self._requests)
         else:
-            request = velocity_request(action, self.robot.largest_request)
+            request = spaces.velocity_request(action, self.robot.largest_request)
         before = self._observation
         try:
             newest = None if frame.last else self._exchange(request)

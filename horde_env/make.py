@@ -71,9 +71,9 @@ def make_env(kind: str, backend: str, **arguments: Any) -> PenEnv:
         body = _physical_body(make_body, spec, backend, **arguments)
     elif "speed" in entry.arguments:
         speed = arguments.pop("speed", 1.0)
-        body = make_body(spec, speed=speed if realtime or speed != 1.0 else None, **arguments)
+        body = make_body(speed=speed if realtime or speed != 1.0 else None, **arguments)
     else:
-        body = make_body(spec, **arguments)
+        body = make_body(**arguments)
     clock = getattr(body, "clock", None) or (RealTimeClock(spec.period_s) if realtime else SimulatedClock())
     return PenEnv(body, clock, spec=spec, **own)
 
@@ -138,9 +138,8 @@ def _physical_body(
     latch = EmergencyLatch(default_path(robot)) if latch is None else latch
     signs = file.signs if signs is None else signs
     config, more = make_body.line_of(port, file, latch, **line)
-    body: Backend = make_body(
-        config, RealTimeClock(spec.period_s), spec, latch=latch, settings=settings, signs=signs, **more
-    )
+    clock = RealTimeClock(spec.period_s)
+    body: Backend = make_body(config, clock, latch=latch, settings=settings, signs=signs, **more)
     return body
 
 

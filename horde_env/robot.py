@@ -119,7 +119,8 @@ class RobotSpec:
             setattr(self, column, np.array([getattr(c, column) for c in self.channels], dtype=np.float64))
         self._span = self.high - self.low
         self._to_unit: Callable[..., int] | None = None
-        self._slices = {name: self._slice(name) for name in self._groups}
+        names = [channel.group for channel in self.channels]
+        self._slices = {name: slice(names.index(name), names.index(name) + names.count(name)) for name in self._groups}
 
     low: Floats
     high: Floats
@@ -163,10 +164,6 @@ class RobotSpec:
             raise ValueError(f"unknown group {name!r}; the robot has {', '.join(self._slices)}")
         return self._slices[name]
 
-    def _slice(self, name: str) -> slice:
-        members = [i for i, channel in enumerate(self.channels) if channel.group == name]
-        return slice(members[0], members[-1] + 1)
-
     def positions(self, group: str) -> Floats:
         """Return a group's sensor positions in the body frame, metres, shape (n, 2); on the rim by default."""
         channels = self.channels[self.group(group)]
@@ -186,12 +183,6 @@ class RobotSpec:
     def to_si(self, raw: Floats) -> Floats:
         """Convert the wire's integers, shape (n_channels,), to SI values."""
         return np.asarray(self.lsb * raw + self.offset)
-
-    def from_si(self, values: Floats) -> Floats:
-        """Convert SI values to the nearest raw integers, clipped to the wire's range; 0 for channels not on it."""
-        on_wire = self.lsb != 0.0
-        raw = np.rint((values - self.offset) / np.where(on_wire, self.lsb, 1.0))
-        return np.where(on_wire, np.clip(raw, self.raw_low, self.raw_high), 0.0)
 
     def scale(self, values: Floats) -> tuple[Observation, int]:
         """Scale SI values by the specified ranges to [0, 1].

@@ -1,9 +1,9 @@
-"""The robot's computer and the learner apart: five demons here, which the robot acts on, all others elsewhere.
+"""Robot and learner on different computers: five demons here, on whose predictions the robot acts, 795 in shards.
 
-The behaviour takes the action that promises the most room, by the predictions of five local demons. All others, the
-paper's 795 here, are spread over shards, which follow the same stream as late as they like: the body waits for none of
-them. Run it: python examples/cluster/robot_and_learner.py [steps] [HOST:PORT]. With an address the shards run on that
-Ray cluster (examples/cluster/node.sh), without one in processes of this machine.
+The behaviour takes the action for which its demon predicts the most room. The shards learn the paper's 795 questions
+from the same stream with any delay; the robot waits for none of them. Run it:
+python examples/cluster/robot_and_learner.py [steps] [HOST:PORT]. With an address the shards run on that Ray cluster
+(examples/cluster/node.sh), without one in processes of this machine.
 """
 
 import sys
@@ -27,12 +27,12 @@ around = [interface.index(f"ir_distance_{i}") for i in range(7)]
 
 
 def nearest(observation, tiles):
-    """Return the strongest reflection of all sides: high is near."""
+    """Return the strongest reflection of all directions: high is near."""
     return observation[around].max()
 
 
 def room(observation, tiles):
-    """Return a value for each action: what its demon predicts in this state, the wrong way round."""
+    """Return a value for each action: minus the nearness that its demon predicts."""
     return -local.predict(tiles)
 
 

@@ -2,34 +2,34 @@
 
     computer ── UART 0 ── board ── UART 1 ── Create 2        both 115200 8N1; the robot's TXD gives 5 V: divide it
 
-It passes everything on, and says the stop when the computer has been silent for 0.5 s: a pulled cable and a computer
-without power are covered, as no program on the computer can cover them. Feed it from Vpwr (200 mA at most).
+It forwards all bytes, and sends the stop when the computer has been silent for 0.5 s. That covers a pulled cable and a
+computer without power, which no program on the computer can. Power it from Vpwr (200 mA at most).
 """
 
 SILENCE_MS, AGAIN_MS, TIMES = 500, 20, 5
-STOP = bytes([0, 0, 0, 0, 145, 0, 0, 0, 0])  # four zeros complete whatever command was cut short
+STOP = bytes([0, 0, 0, 0, 145, 0, 0, 0, 0])  # the four zeros complete a partial command
 START = bytes([128])  # Passive: the wheels coast, and the robot may charge and sleep
 
 
 class Watchdog:
-    """What to say, and when; times in milliseconds, which may wrap: `apart` is time.ticks_diff on the board."""
+    """Decides what to send and when; times in milliseconds, which may wrap: `apart` is time.ticks_diff on the board."""
 
     def __init__(self, now_ms, apart):
         self.apart = apart
-        self.heard_ms = self.said_ms = now_ms
-        self.left = 0  # stops that are still to be said; none before the computer has spoken
+        self.received_ms = self.sent_ms = now_ms
+        self.left = 0  # stops that are still to be sent; none before the computer's first byte
 
-    def hear(self, now_ms):
-        """The computer has spoken."""
-        self.heard_ms, self.left = now_ms, TIMES
+    def received(self, now_ms):
+        """Record that the computer sent bytes."""
+        self.received_ms, self.left = now_ms, TIMES
 
     def due(self, now_ms):
-        """Return what must be said to the robot now: five stops 20 ms apart, and START with the last."""
-        if self.left == 0 or self.apart(now_ms, self.heard_ms) < SILENCE_MS:
+        """Return the bytes to send to the robot now: five stops 20 ms apart, and START with the last."""
+        if self.left == 0 or self.apart(now_ms, self.received_ms) < SILENCE_MS:
             return b""
-        if self.left < TIMES and self.apart(now_ms, self.said_ms) < AGAIN_MS:
+        if self.left < TIMES and self.apart(now_ms, self.sent_ms) < AGAIN_MS:
             return b""
-        self.said_ms, self.left = now_ms, self.left - 1
+        self.sent_ms, self.left = now_ms, self.left - 1
         return STOP if self.left else STOP + START
 
 
@@ -44,13 +44,13 @@ def main():
     watchdog, own = Watchdog(time.ticks_ms(), time.ticks_diff), WDT(timeout=1000)
     while True:
         own.feed()
-        if said := computer.read():
-            watchdog.hear(time.ticks_ms())
-            robot.write(said)
-        if told := robot.read():
-            computer.write(told)
-        if words := watchdog.due(time.ticks_ms()):
-            robot.write(words)
+        if data := computer.read():
+            watchdog.received(time.ticks_ms())
+            robot.write(data)
+        if data := robot.read():
+            computer.write(data)
+        if data := watchdog.due(time.ticks_ms()):
+            robot.write(data)
 
 
 if __name__ == "__main__":

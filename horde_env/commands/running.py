@@ -141,7 +141,7 @@ def user_errors() -> Iterator[None]:
 
 
 @contextmanager
-def running(target: Target, *, realtime: bool) -> Iterator[gymnasium.Env[Any, Any]]:
+def opened_robot(target: Target, *, realtime: bool) -> Iterator[gymnasium.Env[Any, Any]]:
     """Open a robot, and stop and close it however this ends: return, exception or signal.
 
     Raises:

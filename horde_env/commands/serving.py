@@ -50,7 +50,7 @@ def serve(
             say(f"drops    {emulator.listen_drops(*addresses['drops'])}")
         emulator.start(speed)
         if typed is not None:
-            what = ", ".join((*emulator.fault_kinds, *emulator.buttons))
+            what = ", ".join((*emulator.fault_counts, *emulator.buttons))
             say(f"type a fault, as `stall 0.5` (seconds), or a button: {what}")
         try:
             while not stop.wait(0.2):
@@ -72,19 +72,15 @@ def _begin_typed(emulator: RobotEmulator, typed: int, say: Callable[[str], None]
         return typed
     lines = os.read(typed, 4096).decode(errors="replace")
     for line in filter(str.strip, lines.splitlines()):
+        what, *seconds = line.split()
         try:
-            _begin(emulator, *line.split())
+            if what in emulator.buttons and not seconds:
+                emulator.press(what)
+            else:
+                emulator.inject(what, *map(float, seconds))
         except (TypeError, ValueError) as error:
             say(f"{line!r} is neither a fault nor a button: {error}")
     return typed if lines else None
-
-
-def _begin(emulator: RobotEmulator, what: str, seconds: str | None = None) -> None:
-    """Press a button, or begin a fault."""
-    if what in emulator.buttons and seconds is None:
-        emulator.press(what)
-    else:
-        emulator.inject(what, None if seconds is None else float(seconds))
 
 
 def _address(text: str | None, default_port: int | None) -> tuple[str, int] | None:

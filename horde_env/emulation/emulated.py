@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
@@ -19,7 +19,7 @@ from horde_env.errors import opened
 from horde_env.hardware.backend import PhysicalBody
 from horde_env.hardware.latch import EmergencyLatch
 from horde_env.hardware.settings import LinkSettings, PortConfig
-from horde_env.robot import RobotSpec
+from horde_env.robot import spec_of
 
 
 class EmulatedRobot(Backend):
@@ -28,39 +28,37 @@ class EmulatedRobot(Backend):
     A subclass names both, and further arguments of the body. Frames are those of the physical body, with the true pose
     (x_m, y_m, heading_rad) in `extras`, for pictures only.
 
-    `faults` are rates of random faults per second, by name; `world` further arguments of the emulator. `speed` is in
-    seconds of the robot's time per second; when None, it runs in lockstep with the host: as fast as possible, and
-    reproducible by the seed. `seed` is added to the environment's, for other faults and noise with the same actions.
+    `faults` are rates of random faults per second, as "loss=0.5,unplug=0.01"; `world` further arguments of the
+    emulator. `speed` is in seconds of the robot's time per second; when None, it runs in lockstep with the host: as
+    fast as possible, and reproducible by the seed. `seed` is added to the environment's, for other faults and noise
+    with the same actions.
     """
 
-    make_emulator: Callable[..., RobotEmulator]
+    make_emulator: Any  # a class of RobotEmulator
     make_body: type[PhysicalBody]
     of_the_body: Mapping[str, Any] = MappingProxyType({})
     batch = BATCH  # in lockstep: ticks between two reads
 
     def __init__(
         self,
-        spec: RobotSpec,
-        faults: Mapping[str, float],
-        world: dict[str, Any],
         *,
+        faults: str = "",
         speed: float | None = None,
         seed: int = 0,
-        battery_scale: float = 1.0,
         settings: LinkSettings | None = None,
         latch: EmergencyLatch | None = None,
+        **world: Any,
     ) -> None:
-        self.spec = spec
+        self.spec = spec_of(self.make_emulator.kind)
         self.period_s = self.spec.period_s
         self._speed = fast = speed or 1.0
         self._fast: dict[str, Any] = {
             "monotonic": lambda: fast * time.monotonic(),
             "sleep": lambda seconds: time.sleep(seconds / fast),
         }
-        self._lockstep = LockstepClock(spec.period_s, batch=self.batch) if speed is None else None
-        self.clock: Clock = self._lockstep or RealTimeClock(spec.period_s, **self._fast)
-        self._seed, self._battery_scale = seed, battery_scale
-        self._faults, self._world = faults, world
+        self._lockstep = LockstepClock(self.period_s, batch=self.batch) if speed is None else None
+        self.clock: Clock = self._lockstep or RealTimeClock(self.period_s, **self._fast)
+        self._seed, self._world = seed, {"faults": self.make_emulator.faults.parse(faults), **world}
         self._settings = replace(settings or LinkSettings(), threaded=speed is not None)
         self._latch = latch
         self._emulator: RobotEmulator | None = None
@@ -68,8 +66,8 @@ class EmulatedRobot(Backend):
 
     def switch_on(self, seed: int) -> RobotEmulator:
         """Return a new emulated robot."""
-        own = {"spec": self.spec, "battery_scale": self._battery_scale, "faults": self._faults}
-        return self.make_emulator(seed=seed, **own, **self._world)
+        emulator: RobotEmulator = self.make_emulator(seed=seed, **self._world)
+        return emulator
 
     def make_line(self, emulator: RobotEmulator, *, in_memory: bool) -> Line:
         """Return a new line, in memory for the lockstep."""
@@ -130,7 +128,7 @@ class EmulatedRobot(Backend):
             clock.join(emulator, line)
             time_of = {"monotonic": clock.monotonic, "sleep": clock.sleep, "connect": line.connect}
         own: dict[str, Any] = {"settings": self._settings, "latch": self._latch, **self.of_the_body}
-        return self.make_body(config, self.clock, self.spec, **own, **time_of)
+        return self.make_body(config, self.clock, **own, **time_of)
 
     def _posed(self, frame: Frame) -> Frame:
         x, y, heading = self.emulator.robot.pose

@@ -10,7 +10,6 @@ import threading
 import time
 from collections import deque
 from collections.abc import Iterator
-from types import TracebackType
 from typing import Any, ClassVar, Self
 
 from horde_env.emulation.faults import LineFaults
@@ -71,7 +70,7 @@ class RobotEmulator:
 
     @property
     def fault_counts(self) -> dict[str, int]:
-        """Number of faults so far, by name."""
+        """Number of faults so far, by the names that `inject` accepts."""
         with self._lock:
             return dict(self._faults.counts)
 
@@ -84,11 +83,6 @@ class RobotEmulator:
         """Start a fault with the next tick; see `LineFaults.inject`."""
         with self._lock:
             self._faults.inject(kind, for_s)
-
-    @property
-    def fault_kinds(self) -> tuple[str, ...]:
-        """Names of the faults that `inject` accepts."""
-        return tuple(self._faults.counts)
 
     def press(self, button: str) -> None:
         """Press one of `buttons`.
@@ -153,9 +147,7 @@ class RobotEmulator:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _cycle(self, look: bool) -> tuple[bytes, bool]:

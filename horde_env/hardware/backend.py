@@ -7,6 +7,7 @@ import time
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,7 +21,7 @@ from horde_env.hardware.link import TICK_S, Dialect, Link
 from horde_env.hardware.port import GAP_S, Port
 from horde_env.hardware.robot_file import RobotFile
 from horde_env.hardware.settings import LinkSettings, PortConfig
-from horde_env.hardware.stream import LinkStats, Reading, StreamParser, aggregate
+from horde_env.hardware.stream import Counts, Reading, aggregate
 from horde_env.robot import RobotSpec, spec_of
 
 LONGEST = 1.5  # periods that a step may last: its deadline missed by 50 ms at a period of 0.1 s
@@ -34,7 +35,7 @@ class Mark(NamedTuple):
 
     epoch: int
     newest: Reading
-    stats: LinkStats
+    stats: Counts
 
 
 def _beacon(before: Reading, newest: Reading, spec: RobotSpec, known: Floats) -> Floats:
@@ -58,7 +59,6 @@ class PhysicalBody(Backend):
     Args:
         config: Address and settings of the port.
         clock: Waits for the end of a period; the environment's clock, which calls `begin` before an exchange.
-        spec: The robot; that of `kind` when None.
         settings: How long to hold a command, and how long to try to reconnect.
         signs: Channel -> -1 where this robot's readings run against the specification (`robot_file`).
         latch: The emergency stop that a person may set; none when None.
@@ -120,7 +120,6 @@ class PhysicalBody(Backend):
         self,
         config: PortConfig,
         clock: Clock,
-        spec: RobotSpec | None = None,
         *,
         settings: LinkSettings | None = None,
         signs: Mapping[str, int] | None = None,
@@ -129,7 +128,7 @@ class PhysicalBody(Backend):
         sleep: Callable[[float], None] = time.sleep,
         connect: Callable[..., Any] | None = None,
     ) -> None:
-        self.spec = spec_of(self.kind) if spec is None else spec
+        self.spec = spec_of(self.kind)
         self.period_s = self.spec.period_s
         self.config, self.clock, self.latch = config, clock, latch
         self._signs = np.ones(self.spec.n_channels)
@@ -138,7 +137,7 @@ class PhysicalBody(Backend):
         self.settings = LinkSettings() if settings is None else settings
         self.supervisor = type(self).make_supervisor(self.spec)
         self._monotonic, self._sleep = monotonic, sleep
-        self._connect = {} if connect is None else {"connect": connect}
+        self._connect: dict[str, Any] = {} if connect is None else {"connect": connect}
         self._link: Link | None = None
         self._mark: Mark | None = None  # of the newest frame
         self._request = self.spec.group("last_request")
@@ -147,9 +146,9 @@ class PhysicalBody(Backend):
         self.reason = ""  # why the robot is held still
 
     @property
-    def stats(self) -> LinkStats:
+    def stats(self) -> Counts:
         """Counts of the link since it was opened."""
-        return LinkStats() if self._link is None else self._link.stats
+        return Counts() if self._link is None else self._link.stats
 
     @property
     def loss(self) -> str:
@@ -170,16 +169,16 @@ class PhysicalBody(Backend):
             raise EmergencyStop(stop, self.latch.path)
         if self._link is None or not self._link.is_open:
             self.close()
-            self._link = Link(self._open_port, self.dialect, self.settings, self._monotonic, self._sleep)
+            connect = partial(Port, self.config, self._monotonic, fill=self.dialect.fill, **self._connect)
+            self._link = Link(connect, self.dialect, self.settings, self._monotonic, self._sleep)
             try:
                 self._link.open()
             except BaseException:
                 self.close()
                 raise
         self._link.command(self.dialect.halt)
-        self._charging_wanted, self._n_stale = False, 0
+        self._mark, self._charging_wanted, self._n_stale = None, False, 0
         self._await_rest(self._link)
-        self._begin_frames(self._link)
         self.clock.start()  # opening takes time
         frame = self._make_frame(self._link, np.zeros(self.spec.axes.size), applied=True)
         self._judge(frame)
@@ -204,7 +203,9 @@ class PhysicalBody(Backend):
         asked = self.dialect.halt if self.reason else self.steer(control)
         has_left = link.command(asked)
         obeyed = has_left and not self.reason and not link.lapsed
-        self._answer(bool(stop) and has_left)
+        if self.latch is not None and stop and has_left and not self._has_answered:
+            self.latch.answer()
+        self._has_answered = bool(stop) and has_left
         if not self.settings.threaded:
             link.tend()
         self.send_state_commands(link)
@@ -243,28 +244,23 @@ class PhysicalBody(Backend):
 
     # ---- frames ------------------------------------------------------------------------------------------------------
 
-    def _begin_frames(self, link: Link) -> None:
-        """Start a sequence of frames with the newest reading.
-
-        Raises:
-            BackendUnavailable: If there are fewer than two readings because the link was lost.
-        """
-        if len(readings := link.readings()) < 2:
+    def _first_mark(self, readings: tuple[Reading, ...], stats: Counts) -> Mark:
+        """Start a sequence of frames with the newest of two readings; BackendUnavailable if the link was lost."""
+        if len(readings) < 2:
             self.close()
             raise BackendUnavailable("the robot disconnected before its first frame. Is it plugged in?")
-        before, newest = readings[-2:]
-        self._mark = Mark(0, newest, link.stats)  # epoch 0 differs from every connection's: the first frame is a gap
+        newest = readings[-1]
         self._t0 = self._seen_t = newest.t
-        self._values = self._signs * self.spec.to_si(aggregate((before, newest), self.spec))
-        self._beacon = _beacon(before, newest, self.spec, np.zeros(8)) if newest.ir_light is not None else None
+        self._beacon = None if newest.ir_light is None else np.zeros(8)
+        return Mark(0, newest, stats)  # epoch 0 differs from every connection's: the first frame is a gap
 
     def _make_frame(self, link: Link, share: Floats, *, applied: bool) -> Frame:
         """Return the frame of the period that ends now, from the readings since the last one.
 
         `share` is the request (`RobotSpec.shares`), `applied` whether the link and the supervisor allowed it.
         """
-        last, now = opened(self._mark, "the robot is not connected"), self._monotonic()
-        epoch, stats, readings = link.epoch, link.stats, link.readings()[-2:]
+        now, epoch, stats, readings = self._monotonic(), link.epoch, link.stats, link.readings()[-2:]
+        last = self._mark or self._first_mark(readings, stats)
         fresh = len(readings) == 2 and (epoch, readings[1].number) != (last.epoch, last.newest.number)
         mark = self._mark = Mark(epoch, readings[1], stats) if fresh else last._replace(stats=stats)
         newest = mark.newest
@@ -316,15 +312,6 @@ class PhysicalBody(Backend):
         return n_lost >= round(GAP_S / self.spec.packet_period_s)
 
     # ---- internals ---------------------------------------------------------------------------------------------------
-
-    def _open_port(self, parser: StreamParser) -> Port:
-        return Port(self.config, self._monotonic, parser=parser, fill=self.dialect.fill, **self._connect)
-
-    def _answer(self, has_stopped: bool) -> None:
-        """Report once that the robot was stopped because of the latch."""
-        if has_stopped and not self._has_answered and self.latch is not None:
-            self.latch.answer()
-        self._has_answered = has_stopped
 
     def _await_rest(self, link: Link) -> None:
         """Wait until the wheels stand still, at most `REST_S`."""

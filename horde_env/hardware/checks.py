@@ -24,6 +24,13 @@ class Supervising(Protocol):
         """
 
 
+def held(reason: str, text: str, *, begins: bool, ends: bool) -> str:
+    """Return a supervisor's reason after a frame: `text` once it begins, which then stays the same until it ends."""
+    if reason:
+        return "" if ends else reason
+    return text if begins else ""
+
+
 class Verdict(StrEnum):
     """The result of one line of a check."""
 
@@ -50,7 +57,7 @@ class StepEvent(NamedTuple):
 
 
 class StopReport(NamedTuple):
-    """The result of sending a stop, and in words, with what to do if the robot has not stopped."""
+    """The result of sending a stop; `text` says what to do if the robot has not stopped."""
 
     has_stopped: bool | None  # None if it did not answer
     text: str
@@ -64,9 +71,9 @@ class RobotChecks(NamedTuple):
     lively: tuple[str, ...]  # groups that must vary at rest
     may_rest: tuple[str, ...]  # those of `lively` whose channels may be constant, with a warning
     voltages: tuple[str, ...]  # groups that `judge_power` judges
-    expected_wheels: Callable[[Floats, RobotSpec], Floats]  # wheel speeds, m/s, that belong to a request
+    expected_wheels: Callable[[Floats, RobotSpec], Floats]  # the wheel speeds, m/s, of a request
     judge_power: Callable[[Sequence[StepEvent], RobotSpec], Line]
     supervisor: Callable[[RobotSpec], Supervising]
-    send_stop: Callable[[PortConfig, str], StopReport]  # over a port of its own, to a robot behind "serial", ...
-    # What wiring fault wheel speeds (measured, requested) show, "" if none.
+    send_stop: Callable[[PortConfig, str], StopReport]  # opens the port of a backend ("serial", ...) for one stop
+    # The wiring fault that wheel speeds (measured, requested) show; "" if there is none.
     explain: Callable[[Floats, Floats], str] = lambda measured, requested: ""  # noqa: ARG005

@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 from horde_env.errors import BackendUnavailable, PortLost
 from horde_env.hardware.port import Port
 from horde_env.hardware.settings import LinkSettings
-from horde_env.hardware.stream import Counts, LinkStats, Reading, StreamParser
+from horde_env.hardware.stream import Counts, Reading, StreamParser
 
 # ---- what differs between robots -------------------------------------------------------------------------------------
 
@@ -72,9 +72,8 @@ class KeepAlive:
         monotonic: Callable[[], float],
         ramp_s: float,
     ) -> None:
-        self._ramp_s = ramp_s
         self._halt, self._coast, self._repeat_s, self._hold_s = halt, coast, repeat_s, hold_s
-        self._monotonic = monotonic
+        self._monotonic, self._ramp_s = monotonic, ramp_s
         self._command, self._renewed_t = halt, monotonic()
         self._sent_t = self._halted_t = self._renewed_t
         self.lapsed = False
@@ -137,11 +136,11 @@ _log = logging.getLogger(__name__)
 
 
 class Link:
-    """A port that is reopened when it is lost; `connect` opens one with a parser, or raises BackendUnavailable."""
+    """A port that is reopened when it is lost; `connect(parser=)` opens one, or raises BackendUnavailable."""
 
     def __init__(
         self,
-        connect: Callable[[StreamParser], Port],
+        connect: Callable[..., Port],
         dialect: Dialect,
         settings: LinkSettings,
         monotonic: Callable[[], float],
@@ -237,7 +236,7 @@ class Link:
 
     def _open_port(self) -> Steps:
         """Connect and begin the conversation; on an error the port is closed."""
-        port = self._connect(self._dialect.parser())
+        port = self._connect(parser=self._dialect.parser())
         try:
             yield from self._dialect.opening(port, self._dialect, self._monotonic)
         except PortLost as lost:
@@ -279,7 +278,7 @@ class Link:
             self.lapsed = self._keep_alive.lapsed
             data = self._dialect.encode(control)
             self._keep_alive.renew(data)
-            return self._write(data)
+            return self.send(data)
 
     def send_apart(self, control: Any) -> None:
         """Send a control other than a motor command, `APART_S` from the commands before and after."""
@@ -287,10 +286,16 @@ class Link:
         self.send(self._dialect.encode(control))
         self._sleep(APART_S)
 
-    def send(self, data: bytes) -> None:
-        """Send bytes other than a motor command once."""
+    def send(self, data: bytes) -> bool:
+        """Send bytes once and return whether they were written; a failure loses the port."""
         with self._lock:
-            self._write(data)
+            try:
+                if self._port is not None:
+                    self._port.write(data)
+                    return True
+            except PortLost as lost:
+                self.lose(lost.reason)
+            return False
 
     def readings(self, after: int = 0) -> tuple[Reading, ...]:
         """Return the current connection's readings (`Port.readings`); none while disconnected."""
@@ -304,28 +309,17 @@ class Link:
         return None if port is None else port.parser
 
     @property
-    def stats(self) -> LinkStats:
+    def stats(self) -> Counts:
         """Counts since the link was opened."""
         with self._lock:
             seen = self._before if self._port is None else self._before.plus(self._port.counts)
             reconnects, lost_s = max(self.epoch - 1, 0), self._lost_s + self._absence_s
-        return LinkStats(seen.packets, seen.crc_errors, seen.skipped_bytes, self.losses, reconnects, lost_s)
+        return seen._replace(losses=self.losses, reconnects=reconnects, lost_s=lost_s)
 
     @property
     def _absence_s(self) -> float:
         """Seconds since the link was lost; 0 while connected and before the first connection."""
         return self._monotonic() - self._lost_at if self._port is None and self.epoch else 0.0
-
-    def _write(self, data: bytes) -> bool:
-        """Write to the port, if any; a failure loses it."""
-        if self._port is None:
-            return False
-        try:
-            self._port.write(data)
-        except PortLost as lost:
-            self.lose(lost.reason)
-            return False
-        return True
 
     # ---- loss and reconnection ---------------------------------------------------------------------------------------
 
@@ -352,7 +346,7 @@ class Link:
                 if self._port.lost:
                     self.lose(self._port.lost)
                 elif data := self._keep_alive.due():
-                    self._write(data)
+                    self.send(data)
                 return
             steps = self._reopening
         if steps is not None:

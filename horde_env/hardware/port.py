@@ -207,11 +207,11 @@ class Port:
             self._serial.write(self._fill + data)
         self._cut = False
 
-    def pulse_rts(self, seconds: float = 0.1) -> None:
-        """Assert RTS for `seconds`, which wakes some robots; a port without that line ignores it."""
+    def pulse_rts(self) -> None:
+        """Assert RTS for 0.1 s, which wakes some robots; a port without that line ignores it."""
         with self._writing, contextlib.suppress(*PORT_ERRORS, AttributeError):
             self._serial.rts = True
-            self._closing.wait(seconds)
+            self._closing.wait(0.1)
             self._serial.rts = False
 
     def close(self) -> None:

@@ -29,27 +29,19 @@ class Reading(NamedTuple):
 
 
 class Counts(NamedTuple):
-    """Counts of one connection."""
+    """Counts of one connection, or of a link over all its connections."""
 
     n_bytes: int = 0
-    packets: int = 0
-    crc_errors: int = 0
-    skipped_bytes: int = 0
-
-    def plus(self, other: Counts) -> Counts:
-        """Return the sums of both."""
-        return Counts(*(x + y for x, y in zip(self, other, strict=True)))
-
-
-class LinkStats(NamedTuple):
-    """Counts of a link since it was opened, over all its connections."""
-
     packets: int = 0
     crc_errors: int = 0
     skipped_bytes: int = 0  # outside valid packets
     losses: int = 0
     reconnects: int = 0
     lost_s: float = 0.0  # total time without a link, including a loss in progress
+
+    def plus(self, other: Counts) -> Counts:
+        """Return the sums of both."""
+        return Counts._make(x + y for x, y in zip(self, other, strict=True))
 
 
 def aggregate(readings: tuple[Reading, ...], spec: RobotSpec) -> Floats:

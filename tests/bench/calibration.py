@@ -82,7 +82,7 @@ def pausing(requests: Iterator[Floats], spec: RobotSpec) -> Iterator[Floats]:
 
 def simulated(spec: RobotSpec, n_steps: int, n_packets: int, seed: int = 0) -> Stream:
     """Live `n_steps` of 100 ms in the simulator, and `n_packets` of the emulated robot, wandering and pausing."""
-    body = SimulatedBody(spec)
+    body = SimulatedBody()
     body.reset(np.random.default_rng(seed))
     requests = wander(spec, np.random.default_rng(seed + 1))
     values = np.array([body.exchange(next(requests)).values for _ in range(n_steps)])

@@ -11,7 +11,8 @@ import pytest
 
 from horde_env.emulation.lockstep import LockstepClock, MemoryLine
 from horde_env.hardware.settings import LinkSettings, PortConfig
-from horde_env.robots.critterbot.body import SERIAL, SerialBody, send_stop, turns
+from horde_env.robots.critterbot import checks
+from horde_env.robots.critterbot.body import SerialBody
 from horde_env.robots.critterbot.emulator.driver import OnBoardDriver
 from horde_env.robots.critterbot.emulator.emulator import Emulator
 from horde_env.robots.critterbot.stream import BUS, MOTORS, SOURCE, STATE_START, DataSource
@@ -92,8 +93,8 @@ def test_horde_robot_stop_ends_what_the_console_began(way: str) -> None:
         clock.sleep(0.4)
         assert setpoints(emulator.robot) != [0, 0, 0]
         config = PortConfig(line.url, parity="none")
-        state = send_stop(config, SERIAL, clock.monotonic, clock.sleep, connect=line.connect)
-        assert not turns(state, SPEC)
+        report = checks.send_stop(config, "serial", clock.monotonic, clock.sleep, connect=line.connect)
+        assert report.text.endswith("its wheels are at rest")
         for _ in range(100):
             emulator.advance(look=False)
             assert setpoints(emulator.robot) == [0, 0, 0]

@@ -23,7 +23,7 @@ from horde_env.hardware.latch import EmergencyLatch, default_path
 from horde_env.hardware.robot_file import RobotFile
 from horde_env.hardware.settings import PortConfig
 from horde_env.robot import Floats, critterbot
-from horde_env.robots.critterbot import body
+from horde_env.robots.critterbot import checks
 from horde_env.robots.critterbot.emulator.emulator import Emulator
 from horde_env.robots.critterbot.wire import (
     COAST,
@@ -202,8 +202,8 @@ def test_a_stop_is_sent_to_the_port_and_motors_and_wheels_are_looked_at(
     A duty within a ramp does not end it: the motors are driven for a while longer. One that is driven all the same may
     be on its own way to its dock: its console ends that.
     """
-    monkeypatch.setattr(body, "SETTLE_S", 0.2)
-    monkeypatch.setattr(body, "OFF_S", 0.5)
+    monkeypatch.setattr(checks, "SETTLE_S", 0.2)
+    monkeypatch.setattr(checks, "OFF_S", 0.5)
     coast, stand = encode_control(COAST), encode_control(HALT)
     heard = b""
 

@@ -20,23 +20,11 @@ from horde_env.hardware.port import GAP_S, NO_ROOM, Port
 from horde_env.hardware.robot_file import RobotFile
 from horde_env.hardware.settings import PortConfig
 from horde_env.hardware.stream import Counts, Reading
+from horde_env.robots.create2 import wire
 from horde_env.robots.create2.guardian import GuardedPort
 from horde_env.robots.create2.pilot import Pilot
 from horde_env.robots.create2.safety import CreateSupervisor
-from horde_env.robots.create2.stream import CreateState, FrameParser
-from horde_env.robots.create2.wire import (
-    FILL,
-    FRAME_SIZE,
-    HALT,
-    PASSIVE,
-    SAFE,
-    STOP_BYTES,
-    STREAM_ALL,
-    Op,
-    Wheels,
-    drive,
-    drive_direct,
-)
+from horde_env.robots.create2.stream import FrameParser
 
 # ---- error messages --------------------------------------------------------------------------------------------------
 
@@ -84,20 +72,6 @@ def explain_parting(port: Port, dialect: Dialect, reason: str) -> str:  # noqa: 
     return f"{port.config.url} was lost before the robot answered: {reason}.{rival}"
 
 
-def explain_docked(config: PortConfig) -> str:
-    """Return why a robot on its dock is not driven."""
-    return (
-        f"the robot at {config.url} stands on its dock, where the modes in which it can be driven discharge it; it was "
-        f"left in Passive, charging. Put it on the floor, a metre from the dock, and start again."
-    )
-
-
-SWAPPED = (
-    "left and right encoder are swapped, as on some Roomba 500; `horde-robot check --save` stores that, and they are "
-    "corrected from then on"
-)
-
-
 # ---- the body --------------------------------------------------------------------------------------------------------
 
 MODE_S, ANSWER_S, TRIES = 0.03, 0.5, 10
@@ -106,19 +80,15 @@ AT_REST_COUNTS = 1.0  # in six ticks
 
 
 def open_create(port: Port, dialect: Dialect, monotonic: Callable[[], float]) -> Generator[None, None, None]:
-    """Stop the wheels, determine the mode offset, set Safe mode, and wait for two readings.
+    """Stop the wheels, determine the mode offset, set Safe mode, and wait for two readings (`Dialect.opening`).
 
     Zeros complete a partial command of an earlier program. START stops the wheels in any mode and sets Passive. A robot
     on its powered dock stays in Passive and charges: Safe would discharge it.
-
-    Raises:
-        BackendUnavailable: If no robot answers, with the likely cause.
-        PortLost: If the port is lost.
     """
     for attempt in range(TRIES):
-        port.write(dialect.fill + bytes([Op.START]))
+        port.write(dialect.fill + bytes([wire.Op.START]))
         yield from pause(MODE_S, monotonic)
-        port.write(STREAM_ALL)
+        port.write(wire.STREAM_ALL)
         if (yield from pause(ANSWER_S, monotonic, port.newest)):
             break
         if attempt == 1:
@@ -128,8 +98,8 @@ def open_create(port: Port, dialect: Dialect, monotonic: Callable[[], float]) ->
     yield from _learn_offset(port, monotonic)
     newest = port.readings()[-1].state
     if not newest.sensors.charging_sources & 2:
-        port.write(bytes([Op.SAFE]))
-        yield from pause(ANSWER_S, monotonic, lambda: port.readings()[-1].state.mode == SAFE)
+        port.write(bytes([wire.Op.SAFE]))
+        yield from pause(ANSWER_S, monotonic, lambda: port.readings()[-1].state.mode == wire.SAFE)
     yield from pause(MODE_S, monotonic)  # a second reading
     yield from _await_frames(port, 2, monotonic)
 
@@ -144,37 +114,33 @@ def _learn_offset(port: Port, monotonic: Callable[[], float]) -> Generator[None,
         number = port.readings()[-1].number
         yield from _await_frames(port, number + FRAMES_LATER, monotonic)
         reported = port.readings()[-1].state.sensors.mode
-        if reported == PASSIVE:
+        if reported == wire.PASSIVE:
             break
-        port.write(FILL + bytes([Op.START]))
+        port.write(wire.FILL + bytes([wire.Op.START]))
         yield from pause(MODE_S, monotonic)
     assert isinstance(port.parser, FrameParser)
-    port.parser.mode_offset = int(reported == PASSIVE + 1)
+    port.parser.mode_offset = int(reported == wire.PASSIVE + 1)
     yield from _await_frames(port, port.readings()[-1].number + FRAMES_LATER, monotonic)  # read so
 
 
 def _await_frames(port: Port, number: int, monotonic: Callable[[], float]) -> Generator[None, None, None]:
-    """Wait for the reading with that number.
-
-    Raises:
-        BackendUnavailable: If it does not arrive in `ANSWER_S`.
-    """
+    """Wait for the reading with that number; raise BackendUnavailable if it does not arrive in `ANSWER_S`."""
     if not (yield from pause(ANSWER_S, monotonic, lambda: port.newest(number - 1))):
         raise BackendUnavailable(f"{port.config.url} sent {number - 1} frames and then none for {ANSWER_S:g} s.")
 
 
 CREATE2 = Dialect(
-    encode=drive_direct,
+    encode=wire.drive_direct,
     parser=FrameParser,
     wake=b"",
-    fill=FILL,
+    fill=wire.FILL,
     alone_s=MODE_S,
-    halt=HALT,
-    coast=HALT,
-    last=bytes([Op.START]),
+    halt=wire.HALT,
+    coast=wire.HALT,
+    last=bytes([wire.Op.START]),
     ramp_s=0.0,
-    size=FRAME_SIZE,
-    is_free=lambda reading: reading.state.mode == SAFE,
+    size=wire.FRAME_SIZE,
+    is_free=lambda reading: reading.state.mode == wire.SAFE,
     opening=open_create,
     explain_parting=explain_parting,
     stops="It has no command timeout: if its wheels turn, lift it.",
@@ -227,14 +193,18 @@ class CreateBody(PhysicalBody):
         frame = super().reset(rng)
         if frame.values[self.spec.index("docked")] and not self.may_stand_on_dock:
             self.close()
-            raise BackendUnavailable(explain_docked(self.config))
+            raise BackendUnavailable(
+                f"the robot at {self.config.url} stands on its dock, where the modes in which it can be driven "
+                f"discharge it; it was left in Passive, charging. Put it on the floor, a metre from the dock, and "
+                f"start again."
+            )
         return frame
 
-    def control(self, command: Floats) -> Wheels:
+    def control(self, command: Floats) -> wire.Wheels:
         """Return the wheel speeds for a request."""
-        return drive(command, self.spec)
+        return wire.drive(command, self.spec)
 
-    def steer(self, control: Wheels) -> Wheels | None:
+    def steer(self, control: wire.Wheels) -> wire.Wheels | None:
         """Return the pilot's override of a request, or the request.
 
         A robot that charges or drives to its dock is sent only the zeros that the guardian needs: a damaged byte may
@@ -242,7 +212,7 @@ class CreateBody(PhysicalBody):
         """
         self._sent = self._newest_frame()
         readings = () if self._link is None else self._link.readings()
-        if self.pilot.is_charging and readings and readings[-1].state.mode == PASSIVE:
+        if self.pilot.is_charging and readings and readings[-1].state.mode == wire.PASSIVE:
             return None
         return self.pilot.override or control
 
@@ -256,7 +226,7 @@ class CreateBody(PhysicalBody):
         if readings and (said := self.pilot.state_commands(readings[-1].state, self._monotonic())):
             link.send(said)
 
-    def annotate(self, frame: Frame, control: Wheels | None) -> Frame:
+    def annotate(self, frame: Frame, control: wire.Wheels | None) -> Frame:
         """Return `frame` with `applied`, `gap` and `refusal` by the robot's reported mode and speeds."""
         if frame.stale or self._mark is None:
             return frame
@@ -290,27 +260,3 @@ class CreateBody(PhysicalBody):
         link = self._link
         readings = () if link is None else link.readings()
         return (0 if link is None else link.epoch), (readings[-1].number if readings else 0)
-
-
-# ---- the stop of horde-robot stop ------------------------------------------------------------------------------------
-
-APART_S = 0.02
-
-
-def send_stop(
-    config: PortConfig, monotonic: Callable[[], float], sleep: Callable[[float], None], **connect: Any
-) -> CreateState | None:
-    """Stop the robot, set Passive mode, and return its state half a second later; None if it sends none.
-
-    Raises:
-        BackendUnavailable: If the port cannot be opened, for example because another program drives the robot.
-        PortLost: If the port is lost before the stop is sent.
-    """
-    with Port(config, monotonic, parser=FrameParser(), fill=FILL, **connect) as port:
-        port.write(FILL + STOP_BYTES)
-        sleep(APART_S)
-        port.write(STOP_BYTES + bytes([Op.START]) + STREAM_ALL)
-        sleep(ANSWER_S)
-        reading = port.newest()
-        port.write(bytes([Op.PAUSE_STREAM, 0]))
-    return None if reading is None else reading.state

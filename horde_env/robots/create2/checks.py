@@ -10,10 +10,12 @@ import numpy as np
 from horde_env.backend import Floats
 from horde_env.errors import BackendUnavailable, PortLost
 from horde_env.hardware.checks import Line, RobotChecks, StepEvent, StopReport, Verdict
+from horde_env.hardware.port import Port
 from horde_env.hardware.settings import PortConfig
 from horde_env.robot import RobotSpec, create2
-from horde_env.robots.create2 import body
+from horde_env.robots.create2 import wire
 from horde_env.robots.create2.safety import LOW_V, CreateSupervisor
+from horde_env.robots.create2.stream import FrameParser
 
 SOON_EMPTY_V = 14.0
 CERTAIN = 0.5  # of a requested speed
@@ -40,23 +42,35 @@ def expected_wheels(request: Floats, spec: RobotSpec) -> Floats:
 def explain(measured: Floats, requested: Floats) -> str:
     """Return that the encoders are swapped if, in a turn on the spot, each shows the other wheel's speed."""
     if requested[0] * requested[1] < 0.0 and (measured * requested < -CERTAIN * requested**2).all():
-        return body.SWAPPED
+        return (
+            "left and right encoder are swapped, as on some Roomba 500; `horde-robot check --save` stores that, and "
+            "they are corrected from then on"
+        )
     return ""
 
 
+APART_S, ANSWER_S = 0.02, 0.5  # between two stops; until a state is read
+
+
 def send_stop(config: PortConfig, backend: str) -> StopReport:  # noqa: ARG001
-    """Send a stop and START, and report what the wheels then do."""
+    """Stop the robot, set Passive mode, and report what the wheels do half a second later."""
     try:
-        state = body.send_stop(config, time.monotonic, time.sleep)
+        with Port(config, time.monotonic, parser=FrameParser(), fill=wire.FILL) as port:
+            port.write(wire.FILL + wire.STOP_BYTES)
+            time.sleep(APART_S)
+            port.write(wire.STOP_BYTES + bytes([wire.Op.START]) + wire.STREAM_ALL)
+            time.sleep(ANSWER_S)
+            reading = port.newest()
+            port.write(bytes([wire.Op.PAUSE_STREAM, 0]))
     except (BackendUnavailable, PortLost) as error:
         # The text of a lost port speaks of a timeout that this robot does not have.
         reason = f"{error.url} was lost: {error.reason}." if isinstance(error, PortLost) else str(error)
         return StopReport(None, f"nothing was sent to the robot: {reason} If its wheels turn, lift the robot")
     sent = f"a stop was sent to {config.url}"
-    if state is None:
+    if reading is None:
         text = f"{sent}, but nothing answers there: is it asleep or off? If its wheels turn, lift the robot"
         return StopReport(None, text)
-    if state.raw[create2().group("wheel_velocity")].any():
+    if reading.state.raw[create2().group("wheel_velocity")].any():
         return StopReport(False, f"{sent}, but its wheels still turn: lift it")
     return StopReport(True, f"{sent}; the robot answers, is released, and its wheels are at rest")
 

@@ -177,14 +177,6 @@ def pulse(descriptor: int) -> None:
         fcntl.ioctl(descriptor, termios.TIOCMBIC, bits)
 
 
-def send_last_bytes(port: int) -> None:
-    """Stop the robot and set Passive mode."""
-    put(port, STOP)
-    time.sleep(APART_S)
-    put(port, STOP + START)
-    time.sleep(APART_S)
-
-
 def guard(life: int, port: int, ended: int, emergency: str) -> int:
     """Pass bytes until the program ends or a signal arrives (0), or the port fails (`GONE` or `NO_ROOM`)."""
     watch = Watch()
@@ -234,12 +226,6 @@ def is_closed(life: int) -> bool:
     return any(event & (select.POLLHUP | select.POLLERR) for _, event in poll.poll(0))
 
 
-def take_precedence() -> None:
-    """Request real-time priority, without an error if it is not permitted."""
-    with contextlib.suppress(OSError, AttributeError):
-        os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(10))
-
-
 def main(words: list[str]) -> int:
     """Run the guardian; send "ok" to the program once the port is open, or the error."""
     url, baudrate, life, emergency = words[0], int(words[1]), int(words[2]), words[3] if len(words) > 3 else ""
@@ -252,7 +238,8 @@ def main(words: list[str]) -> int:
             signal.signal(signum, signal.SIG_IGN if signum == signal.SIGPIPE else lambda *_: None)
     with contextlib.suppress(OSError):
         os.setsid()
-    take_precedence()
+    with contextlib.suppress(OSError, AttributeError):  # real-time priority, if it is permitted
+        os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(10))
     os.set_blocking(life, False)
     try:
         port = open_port(url, baudrate)
@@ -263,7 +250,9 @@ def main(words: list[str]) -> int:
     try:
         return guard(life, port, ended, emergency)
     finally:
-        send_last_bytes(port)
+        for last in (STOP, STOP + START):
+            put(port, last)
+            time.sleep(APART_S)
 
 
 # ---- the life's end of the port --------------------------------------------------------------------------------------

@@ -11,16 +11,7 @@ from typing import NamedTuple
 
 from horde_env.backend import Floats
 from horde_env.hardware.stream import StreamParser
-from horde_env.robots.create2.wire import (
-    COUNT_MOST,
-    FRAME_SIZE,
-    HEADER,
-    Sensors,
-    channels,
-    decode,
-    difference,
-    is_sound,
-)
+from horde_env.robots.create2 import wire
 
 N_TICKS = 6  # of wheel speeds: a step of 0.1 s has 6 or 7
 BANNERS = (b"Roomba by iRobot!", b"bl-start", b"Soft reset!")
@@ -30,7 +21,7 @@ class CreateState(NamedTuple):
     """The content of one frame, and its channels in the order of RobotSpec, shape (55,); read-only."""
 
     raw: Floats
-    sensors: Sensors
+    sensors: wire.Sensors
     mode: int  # 0 off, 1 passive, 2 safe, 3 full: packet 35 minus the robot's offset
     breaks: int  # interruptions of the sequence and resets so far
 
@@ -43,7 +34,7 @@ class FrameParser(StreamParser):
     robot sends the right one first, as some Roomba 500 do.
     """
 
-    header, size = HEADER, FRAME_SIZE
+    header, size = wire.HEADER, wire.FRAME_SIZE
 
     def __init__(self, *, swapped_encoders: bool = False) -> None:
         super().__init__()
@@ -57,7 +48,7 @@ class FrameParser(StreamParser):
 
     def is_sound(self, packet: bytes) -> bool:
         """Return whether a candidate of the right size and header is a valid frame."""
-        return is_sound(packet)
+        return wire.is_sound(packet)
 
     def feed(self, data: bytes) -> list[CreateState]:
         """Add bytes and return the states that are now complete, in order."""
@@ -68,7 +59,7 @@ class FrameParser(StreamParser):
             for frame in self.find(data[:n]):
                 n_lost = round((self.skipped_bytes - self._told) / self.size)
                 self._told = self.skipped_bytes
-                states.append(self.follow(decode(frame[len(HEADER) : -1]), n_lost))
+                states.append(self.follow(wire.decode(frame[len(wire.HEADER) : -1]), n_lost))
             data = data[n:]
         return states
 
@@ -84,14 +75,14 @@ class FrameParser(StreamParser):
             self.forget()
         self._text = heard[-(max(map(len, BANNERS)) - 1) :]
 
-    def follow(self, sensors: Sensors, n_lost: int = 0) -> CreateState:
+    def follow(self, sensors: wire.Sensors, n_lost: int = 0) -> CreateState:
         """Return the state of the next frame, before which `n_lost` were lost."""
         self._tick += 1 + n_lost
         left, right = sensors.encoder_left, sensors.encoder_right
         if self._is_swapped:
             left, right = right, left
         if self._history and any(
-            abs(difference(new, old)) > COUNT_MOST * (self._tick - self._history[-1][0])
+            abs(wire.difference(new, old)) > wire.COUNT_MOST * (self._tick - self._history[-1][0])
             for new, old in ((left, self._history[-1][1]), (right, self._history[-1][2]))
         ):
             self.forget()
@@ -100,8 +91,8 @@ class FrameParser(StreamParser):
             self._history.popleft()
         tick, *before = self._history[0]
         scale = N_TICKS / max(self._tick - tick, 1)
-        counts = [round(scale * difference(new, old)) for new, old in zip((left, right), before, strict=True)]
+        counts = [round(scale * wire.difference(new, old)) for new, old in zip((left, right), before, strict=True)]
         mode = sensors.mode - self.mode_offset
-        raw = channels(sensors, counts[0], counts[1], mode)
+        raw = wire.channels(sensors, counts[0], counts[1], mode)
         raw.flags.writeable = False  # a state is shared between threads
         return CreateState(raw, sensors, mode, self.breaks)

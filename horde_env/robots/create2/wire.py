@@ -16,7 +16,6 @@ against that text's example.
 
 from __future__ import annotations
 
-import math
 import struct
 from enum import IntEnum
 from math import log2
@@ -24,7 +23,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from horde_env.backend import Floats, Ints
+from horde_env.backend import Floats, Ints, checked_request
 from horde_env.robot import RobotSpec
 
 GROUP, GROUP_SIZE = 100, 80
@@ -332,17 +331,11 @@ def harmless(speed_mm_s: float) -> int:
 
 
 def drive(request: Floats, spec: RobotSpec) -> Wheels:
-    """Return the wheel speeds for a velocity (m/s, ignored, rad/s): forward -+ yaw b / 2 with the wheel base b.
+    """Return the wheel speeds for a checked request (m/s, ignored, rad/s): forward -+ yaw b / 2, wheel base b.
 
     Both speeds are scaled down together if one exceeds the wheels' limit, so the path keeps its shape.
-
-    Raises:
-        ValueError: If the request is not three finite numbers.
     """
-    request = np.asarray(request, dtype=np.float64)
-    if request.shape != (3,) or not all(map(math.isfinite, request.tolist())):
-        raise ValueError(f"a request is three finite numbers (m/s, m/s, rad/s), not {request!r}")
-    forward, _, yaw = request.tolist()
+    forward, _, yaw = checked_request(request)
     half = 0.5 * float(spec.drive["wheel_base_m"]) * yaw
     right, left = 1000.0 * (forward + half), 1000.0 * (forward - half)
     excess = max(abs(right), abs(left), FASTEST) / FASTEST

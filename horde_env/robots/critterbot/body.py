@@ -1,4 +1,4 @@
-"""The Critterbot as a Backend, over its serial line or its on-board driver's drops; the stop of `horde-robot stop`."""
+"""The Critterbot as a Backend, over its serial line or its on-board driver's drops."""
 
 from __future__ import annotations
 
@@ -18,36 +18,8 @@ from horde_env.hardware.port import Port
 from horde_env.hardware.robot_file import RobotFile
 from horde_env.hardware.settings import PortConfig
 from horde_env.hardware.stream import Counts, Reading
-from horde_env.robot import RobotSpec, critterbot
+from horde_env.robots.critterbot import stream, wire
 from horde_env.robots.critterbot.safety import FREE, Supervisor, VoltageObedience
-from horde_env.robots.critterbot.stream import (
-    DROP_SIZE,
-    ROBOT_PORT,
-    SIMULATOR_PORT,
-    STATE_NAME,
-    StateDropParser,
-    StateParser,
-    encode_control_drop,
-    is_original_simulator,
-    url_of,
-)
-from horde_env.robots.critterbot.wire import (
-    COAST,
-    FILL,
-    HALT,
-    HEADER,
-    LEAVE,
-    MONITOR_CHARGING,
-    MONITOR_OVERHEATING,
-    RAMP_S,
-    STATE_SIZE,
-    WAKE,
-    Control,
-    MotorMode,
-    RobotState,
-    drive,
-    encode_control,
-)
 
 # ---- error messages --------------------------------------------------------------------------------------------------
 
@@ -70,12 +42,12 @@ def explain_parting(port: Port, dialect: Dialect, reason: str) -> str:
     drops.
     """
     url, is_serial = port.config.url, bool(dialect.wake)
-    if is_serial and STATE_NAME in port.first_bytes:
+    if is_serial and stream.STATE_NAME in port.first_bytes:
         return _SENDS_DROPS.format(url)
     text = f"{url} was lost before the robot answered: {reason}."
     if not url.startswith("socket://"):
         return text
-    if is_serial and urlsplit(url).port in (ROBOT_PORT, SIMULATOR_PORT):
+    if is_serial and urlsplit(url).port in (stream.ROBOT_PORT, stream.SIMULATOR_PORT):
         return f"{text} {urlsplit(url).port} is the port of the robot's own driver: use the drops backend there."
     rival = "Does another program drive the robot already"
     return f"{text} {rival}, or does its own driver listen there (backend drops)?" if is_serial else f"{text} {rival}?"
@@ -89,9 +61,9 @@ def explain_silence(config: PortConfig, first_bytes: bytes, counts: Counts, is_s
         opened = ""
     if not first_bytes:
         return f"nothing comes from {url}{asked}. Is the robot switched on, and is this its port?"
-    if is_serial and STATE_NAME in first_bytes:
+    if is_serial and stream.STATE_NAME in first_bytes:
         return _SENDS_DROPS.format(url)
-    if not is_serial and HEADER in first_bytes:
+    if not is_serial and wire.HEADER in first_bytes:
         return f"{url} sends the bytes of the serial line, not drops: use the serial backend there."
     if counts.crc_errors:
         return (
@@ -111,27 +83,23 @@ def explain_silence(config: PortConfig, first_bytes: bytes, counts: Counts, is_s
 # ---- opening a connection --------------------------------------------------------------------------------------------
 
 PATIENCE_S = 1.0  # longest wait for the second packet
-NO_CHARGING = Control(MotorMode.DISABLE_CHARGING)  # as after boot: a charging robot does not move
+NO_CHARGING = wire.Control(wire.MotorMode.DISABLE_CHARGING)  # as after boot: a charging robot does not move
 
 
 def open_critterbot(port: Port, dialect: Dialect, monotonic: Callable[[], float]) -> Generator[None, None, None]:
-    """Stop the motors, start the state packets, disable charging, and wait for two readings.
+    """Stop the motors, start the state packets, disable charging, and wait for two readings (`Dialect.opening`).
 
     The first bytes complete a partial packet of an earlier program. Velocity 0 brakes; duty 0, in a later cycle, also
     stops a robot that was left in WHEEL_VOLTAGE; velocity 0 again selects the mode in which it is driven. Duty 0 must
     not come first: a ramp from there to velocity 0 has no steps, by which the firmware would divide (lib_motor.c,
     motor_set_speed_slew).
-
-    Raises:
-        BackendUnavailable: If no robot answers, with the likely cause.
-        PortLost: If the port is lost.
     """
-    port.write(dialect.fill + dialect.encode(HALT))
+    port.write(dialect.fill + dialect.encode(wire.HALT))
     yield from pause(dialect.alone_s, monotonic)
-    port.write(dialect.encode(COAST))
+    port.write(dialect.encode(wire.COAST))
     yield from start_packets(port, monotonic, wake=dialect.wake)
     yield from pause(dialect.alone_s, monotonic)
-    for control in [HALT] if is_original_simulator(port.parser) else [HALT, NO_CHARGING]:
+    for control in [wire.HALT] if stream.is_original_simulator(port.parser) else [wire.HALT, NO_CHARGING]:
         port.write(dialect.encode(control))
         yield from pause(dialect.alone_s, monotonic)
     if not (yield from pause(PATIENCE_S, monotonic, lambda: port.newest(after=1))):
@@ -142,7 +110,7 @@ def start_packets(
     port: Port,
     monotonic: Callable[[], float],
     *,
-    wake: bytes = WAKE,
+    wake: bytes = wire.WAKE,
     listen_s: float = 0.1,
     patience_s: float = 1.0,
 ) -> Generator[None, None, None]:
@@ -150,11 +118,7 @@ def start_packets(
 
     After a reset the robot's microcontroller shows a text console and sends no packets. Without a packet in `listen_s`
     seconds, `wake` (empty if the peer needs none: drops) is sent up to three times, each with `patience_s` to answer.
-    No motor moves.
-
-    Raises:
-        BackendUnavailable: If no packet arrives, with the likely cause.
-        PortLost: If the port is lost.
+    No motor moves. Without an answer it raises BackendUnavailable with the likely cause.
     """
     for data, limit_s in [(b"", listen_s), *[(wake, patience_s)] * 3]:
         if data:
@@ -171,30 +135,30 @@ REST_UNITS = 1.0  # of the velocity byte: the firmware's floor division returns 
 
 def is_free(reading: Reading) -> bool:
     """Return whether the Critterbot's motors can turn: it is neither charging nor overheated."""
-    return reading.state.charge_state in FREE and not reading.state.monitor & MONITOR_OVERHEATING
+    return reading.state.charge_state in FREE and not reading.state.monitor & wire.MONITOR_OVERHEATING
 
 
 SERIAL = Dialect(
-    encode=encode_control,
-    parser=StateParser,
-    wake=WAKE,
-    fill=FILL,
+    encode=wire.encode_control,
+    parser=stream.StateParser,
+    wake=wire.WAKE,
+    fill=wire.FILL,
     alone_s=0.03,  # the robot executes the last control of each 10 ms
-    halt=HALT,
-    coast=COAST,
-    ramp_s=RAMP_S,
-    size=STATE_SIZE,
+    halt=wire.HALT,
+    coast=wire.COAST,
+    ramp_s=wire.RAMP_S,
+    size=wire.STATE_SIZE,
     is_free=is_free,
     opening=open_critterbot,
     explain_parting=explain_parting,
     stops=STOPS_BY_ITSELF,
 )
 DROPS = SERIAL._replace(
-    encode=encode_control_drop,
-    parser=StateDropParser,
+    encode=stream.encode_control_drop,
+    parser=stream.StateDropParser,
     wake=b"",
     fill=b"",
-    size=DROP_SIZE,
+    size=stream.DROP_SIZE,
     alone_s=0.1,  # its driver passes the newest drop on after each packet, and looks for new ones every 50 ms
 )
 
@@ -208,9 +172,9 @@ class SerialBody(PhysicalBody):
     obedience = VoltageObedience
     notes: tuple[str, ...] = (IR_LIGHT_NOTE,)
 
-    def control(self, command: Floats) -> Control:
+    def control(self, command: Floats) -> wire.Control:
         """Return the control for a velocity."""
-        return drive(command, self.spec)
+        return wire.drive(command, self.spec)
 
     def is_at_rest(self, reading: Reading) -> bool:
         """Return whether all wheel velocities are within rounding of 0."""
@@ -219,15 +183,15 @@ class SerialBody(PhysicalBody):
     def send_state_commands(self, link: Link) -> None:
         """Enable or disable charging if the robot's state differs from the request."""
         readings = link.readings()
-        if not readings or is_original_simulator(link.parser):
+        if not readings or stream.is_original_simulator(link.parser):
             return
-        if bool(readings[-1].state.monitor & MONITOR_CHARGING) != self._charging_wanted:
-            mode = MotorMode.ENABLE_CHARGING if self._charging_wanted else MotorMode.DISABLE_CHARGING
-            link.send_apart(Control(mode))
+        if bool(readings[-1].state.monitor & wire.MONITOR_CHARGING) != self._charging_wanted:
+            mode = wire.MotorMode.ENABLE_CHARGING if self._charging_wanted else wire.MotorMode.DISABLE_CHARGING
+            link.send_apart(wire.Control(mode))
 
     def stop_reason(self, frame: Frame, reading: Reading) -> str:
         """Return the supervisor's reason; none for the original simulator, which has no voltages or temperatures."""
-        if self._link is not None and is_original_simulator(self._link.parser):
+        if self._link is not None and stream.is_original_simulator(self._link.parser):
             return ""
         return self.supervisor.judge(frame.values, reading.state.charge_state, frame.t)
 
@@ -246,75 +210,4 @@ class DropsBody(SerialBody):
     @classmethod
     def line_of(cls, port: str, file: RobotFile, latch: EmergencyLatch, **_: Any) -> tuple[PortConfig, dict[str, Any]]:  # noqa: ARG003
         """Return how the driver is reached: `port` is "HOST" or "HOST:PORT"."""
-        return PortConfig(url_of(port)), {}
-
-
-# ---- the stop of horde-robot stop ------------------------------------------------------------------------------------
-
-# Longest waits after the last bytes: for a packet, for motors without voltage (a ramp that continues as a duty takes
-# 0.5 s), and for wheels at rest (0.6 s after an action); and the interval of checks.
-ANSWER_S, OFF_S, SETTLE_S, LOOK_S = 0.5, 0.7, 3.0, 0.05
-TYPED_S = 0.05  # the robot's console reads one line in 10 ms
-
-
-def send_stop(
-    config: PortConfig,
-    dialect: Dialect,
-    monotonic: Callable[[], float],
-    sleep: Callable[[float], None],
-    **connect: Any,
-) -> RobotState | None:
-    """Stop the robot; return its state at rest, or after 3 s; None if it sends none.
-
-    The stop is sent before anything is read, so it reaches a robot that cannot answer. Velocity 0 brakes; duty 0, after
-    that ramp, also stops a robot that was left in WHEEL_VOLTAGE (`wire`). If the robot still drives or is silent, it
-    may be driving to its dock or be at its console: over a serial line it is then sent to the console, its docking is
-    stopped, its packets are started, and the stop is sent again.
-
-    Raises:
-        BackendUnavailable: If the port cannot be opened, for example because another program drives the robot.
-        PortLost: If the port is lost before the stop is sent.
-    """
-    with Port(config, monotonic, parser=dialect.parser(), fill=dialect.fill, **connect) as port:
-        state = _stop(port, dialect, monotonic, sleep)
-        if dialect.wake and (state is None or is_driven(state, critterbot())):
-            port.write(dialect.encode(LEAVE))
-            sleep(dialect.alone_s)
-            port.write(dialect.wake)
-            sleep(TYPED_S)
-            state = _stop(port, dialect, monotonic, sleep)
-    return state
-
-
-def _stop(
-    port: Port, dialect: Dialect, monotonic: Callable[[], float], sleep: Callable[[float], None]
-) -> RobotState | None:
-    """Send the stop; return the robot's state at rest, or its last one; None without one."""
-    port.write(dialect.fill + dialect.encode(HALT))
-    sleep(dialect.alone_s)
-    port.write(dialect.encode(HALT))
-    sleep(RAMP_S)
-    port.write(dialect.encode(COAST))
-    spec, sent_t = critterbot(), monotonic()
-    while True:
-        sleep(LOOK_S)
-        reading, waited_s = port.newest(), monotonic() - sent_t
-        state = None if reading is None else reading.state
-        if state is None:
-            limit_s = ANSWER_S
-        elif is_driven(state, spec):
-            limit_s = OFF_S
-        else:
-            limit_s = SETTLE_S if turns(state, spec) else 0.0
-        if waited_s >= limit_s:
-            return state
-
-
-def is_driven(state: RobotState, spec: RobotSpec) -> bool:
-    """Return whether a motor has a voltage."""
-    return bool(state.raw[spec.group("motor_voltage")].any())
-
-
-def turns(state: RobotState, spec: RobotSpec) -> bool:
-    """Return whether a wheel turns (by more than one unit, 0.018 m/s), driven or not."""
-    return bool((np.abs(state.raw[spec.group("motor_velocity")]) > 1.0).any())
+        return PortConfig(stream.url_of(port)), {}

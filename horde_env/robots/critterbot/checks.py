@@ -7,18 +7,20 @@ to thermal had at least two values, even at rest.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
 from horde_env.backend import Floats
 from horde_env.errors import BackendUnavailable, PortLost
 from horde_env.hardware.checks import Line, RobotChecks, StepEvent, StopReport, Verdict
+from horde_env.hardware.link import Dialect
+from horde_env.hardware.port import Port
 from horde_env.hardware.settings import PortConfig
 from horde_env.robot import RobotSpec, critterbot
-from horde_env.robots.critterbot import body
+from horde_env.robots.critterbot import body, wire
 from horde_env.robots.critterbot.safety import LOW_BUS_V, Supervisor
-from horde_env.robots.critterbot.wire import wire_units
 
 SOON_EMPTY_V, DEAD_V, UNBALANCED_V = 14.5, 8.0, 1.0  # below 14.5 V the dock charges even if charging is disabled
 SWITCH_OFF = "No program has confirmed the emergency stop either: stop any other by its own means, or switch it off."
@@ -44,23 +46,84 @@ def expected_wheels(request: Floats, spec: RobotSpec) -> Floats:
     Source: the firmware's integer matrix (lib_motor.c); the wire's y points right.
     """
     to_wheels = np.array(spec.drive["kinematics_1024"]) / 1024.0 * spec.drive["wheel_unit"]
-    return np.asarray(to_wheels @ (np.asarray(request) / wire_units(spec)))
+    return np.asarray(to_wheels @ (np.asarray(request) / wire.wire_units(spec)))
 
 
-def send_stop(config: PortConfig, backend: str) -> StopReport:
-    """Send a stop, and report what the motors and the wheels then do."""
-    spec, dialect = critterbot(), body.DROPS if backend == "drops" else body.SERIAL
+# ---- the stop of horde-robot stop ------------------------------------------------------------------------------------
+
+# Longest waits after the last bytes: for a packet, for motors without voltage (a ramp that continues as a duty takes
+# 0.5 s), and for wheels at rest (0.6 s after an action); and the interval of checks.
+ANSWER_S, OFF_S, SETTLE_S, LOOK_S = 0.5, 0.7, 3.0, 0.05
+TYPED_S = 0.05  # the robot's console reads one line in 10 ms
+
+
+def send_stop(
+    config: PortConfig,
+    backend: str,
+    monotonic: Callable[[], float] = time.monotonic,
+    sleep: Callable[[float], None] = time.sleep,
+    **connect: Any,
+) -> StopReport:
+    """Stop the robot, and report what the motors and the wheels do when they are at rest, or after 3 s.
+
+    The stop is sent before anything is read, so it reaches a robot that cannot answer. Velocity 0 brakes; duty 0, after
+    that ramp, also stops a robot that was left in WHEEL_VOLTAGE (`wire`). If the robot still drives or is silent, it
+    may be driving to its dock or be at its console: over a serial line it is then sent to the console, its docking is
+    stopped, its packets are started, and the stop is sent again.
+    """
+    dialect = body.DROPS if backend == "drops" else body.SERIAL
     try:
-        state = body.send_stop(config, dialect, time.monotonic, time.sleep)
+        with Port(config, monotonic, parser=dialect.parser(), fill=dialect.fill, **connect) as port:
+            state = _stop(port, dialect, monotonic, sleep)
+            if dialect.wake and (state is None or _is_driven(state)):
+                port.write(dialect.encode(wire.LEAVE))
+                sleep(dialect.alone_s)
+                port.write(dialect.wake)
+                sleep(TYPED_S)
+                state = _stop(port, dialect, monotonic, sleep)
     except (BackendUnavailable, PortLost) as error:
         return StopReport(None, f"nothing was sent to the robot: {error} {SWITCH_OFF}")
     sent = f"a stop was sent to {config.url}"
     if state is None:
         return StopReport(None, f"{sent}, but nothing answers there, not even a robot at its console. {SWITCH_OFF}")
-    if body.is_driven(state, spec):
+    if _is_driven(state):
         return StopReport(False, f"{sent}, but its motors are still driven: switch the robot off")
-    rest = "its motors are off, but a wheel still turns" if body.turns(state, spec) else "its wheels are at rest"
+    rest = "its motors are off, but a wheel still turns" if _turns(state) else "its wheels are at rest"
     return StopReport(True, f"{sent}; the robot answers, and {rest}")
+
+
+def _stop(
+    port: Port, dialect: Dialect, monotonic: Callable[[], float], sleep: Callable[[float], None]
+) -> wire.RobotState | None:
+    """Send the stop; return the robot's state at rest, or its last one; None without one."""
+    port.write(dialect.fill + dialect.encode(wire.HALT))
+    sleep(dialect.alone_s)
+    port.write(dialect.encode(wire.HALT))
+    sleep(wire.RAMP_S)
+    port.write(dialect.encode(wire.COAST))
+    sent_t = monotonic()
+    while True:
+        sleep(LOOK_S)
+        reading, waited_s = port.newest(), monotonic() - sent_t
+        state = None if reading is None else reading.state
+        if state is None:
+            limit_s = ANSWER_S
+        elif _is_driven(state):
+            limit_s = OFF_S
+        else:
+            limit_s = SETTLE_S if _turns(state) else 0.0
+        if waited_s >= limit_s:
+            return state
+
+
+def _is_driven(state: wire.RobotState) -> bool:
+    """Return whether a motor has a voltage."""
+    return bool(state.raw[critterbot().group("motor_voltage")].any())
+
+
+def _turns(state: wire.RobotState) -> bool:
+    """Return whether a wheel turns (by more than one unit, 0.018 m/s), driven or not."""
+    return bool((np.abs(state.raw[critterbot().group("motor_velocity")]) > 1.0).any())
 
 
 CHECKS = RobotChecks(

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from horde_env.backend import Floats, Ints
 from horde_env.errors import BackendUnavailable
 from horde_env.replay import Piece, RecordedRun, Recording, is_run
-from horde_env.robot import RobotSpec
+from horde_env.robot import RobotSpec, critterbot
 from horde_env.robots.critterbot.wire import MotorMode, wire_units
 
 GAP_S = 0.05  # packets further apart than this lost something between them
@@ -72,18 +72,14 @@ class RecordedLife(Recording):
     """A log as a Backend; see `Recording`.
 
     Frames have the recorded request as `last_request` and the log's time in seconds since its first packet as `t`. The
-    file is read at the first reset.
-
-    Args:
-        log: Path of the CSV file.
-        spec: The recorded robot; the Critterbot if None.
+    CSV file is read at the first reset.
 
     Raises:
         BackendUnavailable: If there is no such file.
     """
 
-    def __init__(self, log: str | Path, spec: RobotSpec | None = None) -> None:
-        super().__init__(Path(log), spec)
+    def __init__(self, log: str | Path) -> None:
+        super().__init__(Path(log), critterbot())
         self.notes = NOTES
         if not self.path.is_file():
             raise BackendUnavailable(f"there is no recorded life at {self.path}; give the path of its CSV file")
@@ -107,13 +103,13 @@ class RecordedLife(Recording):
         yield self._piece
 
 
-def recording(spec: RobotSpec, *, log: str | Path) -> Recording:
+def recording(*, log: str | Path) -> Recording:
     """Return the player of a log, or of the recording in a run's folder.
 
     Raises:
         BackendUnavailable: If there is no such recording, or it is of another robot.
     """
-    return RecordedRun(log, spec) if is_run(log) else RecordedLife(log, spec)
+    return RecordedRun(log, critterbot()) if is_run(log) else RecordedLife(log)
 
 
 def steps_of(packet_t_s: Floats, period_s: float) -> Steps:

@@ -16,7 +16,8 @@ import numpy as np
 from horde_env._jit import kernel
 from horde_env.backend import Floats, Frame, Ints
 from horde_env.drives import Obedience
-from horde_env.robot import RobotSpec, critterbot
+from horde_env.hardware.checks import held
+from horde_env.robot import RobotSpec
 from horde_env.robots.critterbot.wire import wire_units
 from horde_env.sim.saving import number_of
 
@@ -37,14 +38,9 @@ SETTLE_S = 0.5  # the charge state must be free for this long, because contacts 
 
 
 class Supervisor:
-    """Decides from each frame whether the robot may move; see the module.
+    """Decides from each frame whether the robot may move; see the module."""
 
-    Args:
-        spec: The robot, for the indices of its channels; the Critterbot when None.
-    """
-
-    def __init__(self, spec: RobotSpec | None = None) -> None:
-        spec = spec or critterbot()
+    def __init__(self, spec: RobotSpec) -> None:
         self._temperatures = spec.group("motor_temperature")
         self._motors = [channel.name.rpartition("_")[2] for channel in spec.channels[self._temperatures]]
         self._overheating, self._bus = spec.index("overheating"), spec.index("bus_voltage")
@@ -52,14 +48,10 @@ class Supervisor:
         self._charging_t = 0.0
 
     def judge(self, values: Floats, charge_state: int, t: float) -> str:
-        """Return why the robot must not move, "" if it may; the text stays the same while the reason does.
+        """Judge a frame (`Supervising.judge`); NaN counts as the worst reading.
 
-        NaN counts as the worst reading.
-
-        Args:
-            values: All channels in SI units, shape (n_channels,).
-            charge_state: As reported: 0 unplugged, 11 complete; the robot moves only in these two.
-            t: Time of the frame in seconds. If it decreases (a new connection), `SETTLE_S` starts again.
+        The robot moves only in the charge states 0, unplugged, and 11, complete. If `t` decreases (a new connection),
+        `SETTLE_S` starts again.
         """
         self._judge_heat(values)
         self._judge_bus(float(values[self._bus]))
@@ -69,31 +61,23 @@ class Supervisor:
     def _judge_heat(self, values: Floats) -> None:
         readings = values[self._temperatures].tolist()
         flagged = not values[self._overheating] < 0.5
-        if self._hot:
-            if not flagged and all(reading >= COOL_FROM - ROUNDING for reading in readings):
-                self._hot = ""
-        elif not all(reading >= HOT_BELOW - ROUNDING for reading in readings):
-            hottest = min(range(len(readings)), key=lambda i: (readings[i] >= 0.0, readings[i]))
-            self._hot = (
+        hottest = min(range(len(readings)), key=lambda i: (readings[i] >= 0.0, readings[i]))
+        is_hot = not all(reading >= HOT_BELOW - ROUNDING for reading in readings)
+        is_cool = not flagged and all(reading >= COOL_FROM - ROUNDING for reading in readings)
+        text = "the robot reports that its motors are too hot"
+        if is_hot:
+            text = (
                 f"motor {self._motors[hottest]} is too hot: its reading is {255 * readings[hottest]:.0f} of 255, where "
                 f"lower is hotter; the robot waits for {255 * COOL_FROM:.0f}"
             )
-        elif flagged:
-            self._hot = "the robot reports that its motors are too hot"
+        self._hot = held(self._hot, text, begins=is_hot or flagged, ends=is_cool)
 
     def _judge_bus(self, bus_v: float) -> None:
-        if self._low:
-            self._low = "" if bus_v >= RECOVERED_BUS_V - ROUNDING else self._low
-        elif not bus_v >= LOW_BUS_V - ROUNDING:
-            self._low = (
-                f"bus voltage {bus_v:.1f} V is below {LOW_BUS_V:.1f} V; the robot waits for {RECOVERED_BUS_V:.1f} V"
-            )
-        if self._high:
-            self._high = "" if bus_v <= LOWERED_BUS_V + ROUNDING else self._high
-        elif not bus_v <= HIGH_BUS_V + ROUNDING:
-            self._high = (
-                f"bus voltage {bus_v:.1f} V is above {HIGH_BUS_V:.1f} V; the robot waits for {LOWERED_BUS_V:.1f} V"
-            )
+        is_low, is_high = not bus_v >= LOW_BUS_V - ROUNDING, not bus_v <= HIGH_BUS_V + ROUNDING
+        text = f"bus voltage {bus_v:.1f} V is below {LOW_BUS_V:.1f} V; the robot waits for {RECOVERED_BUS_V:.1f} V"
+        self._low = held(self._low, text, begins=is_low, ends=bus_v >= RECOVERED_BUS_V - ROUNDING)
+        text = f"bus voltage {bus_v:.1f} V is above {HIGH_BUS_V:.1f} V; the robot waits for {LOWERED_BUS_V:.1f} V"
+        self._high = held(self._high, text, begins=is_high, ends=bus_v <= LOWERED_BUS_V + ROUNDING)
 
     def _judge_charging(self, charge_state: int, t: float) -> None:
         if charge_state not in FREE:

@@ -9,17 +9,6 @@ import numpy as np
 from horde_env.backend import Floats
 from horde_env.hardware.stream import StreamParser
 from horde_env.robots.critterbot import wire
-from horde_env.robots.critterbot.wire import (
-    HEADER,
-    LEDS_SIZE,
-    STATE_SIZE,
-    Control,
-    RobotState,
-    decode_states,
-    encode_control,
-    ir_light,
-    is_sound,
-)
 
 # ---- IR light --------------------------------------------------------------------------------------------------------
 
@@ -45,9 +34,9 @@ class IrLightUnwrapper:
         """Leave the next two packets unchanged."""
         self._history = np.zeros((3, 8))  # the last, two ago, three ago
 
-    def unwrap(self, state: RobotState) -> Floats:
+    def unwrap(self, state: wire.RobotState) -> Floats:
         """Return the next packet's readings, 0..1023, shape (8,)."""
-        candidates = ir_light(state) + 256.0 * np.arange(4)[:, None]
+        candidates = wire.ir_light(state) + 256.0 * np.arange(4)[:, None]
         change = np.abs(candidates[:, None, :] - self._history) + np.array([32.0, 0.0, 32.0])[:, None]
         best = change.min(axis=1).argmin(axis=0)
         reading: Floats = candidates[best, np.arange(8)]
@@ -61,16 +50,16 @@ class IrLightUnwrapper:
 class StateParser(IrLightUnwrapper, StreamParser):
     """Turns the robot's stream of bytes into states; never accepts a packet with a wrong CRC."""
 
-    header, size = HEADER, STATE_SIZE
+    header, size = wire.HEADER, wire.STATE_SIZE
 
     def is_sound(self, packet: bytes) -> bool:
         """Return whether a candidate of the right size and header is a valid state packet."""
-        return is_sound(packet)
+        return wire.is_sound(packet)
 
-    def feed(self, data: bytes) -> list[RobotState]:
+    def feed(self, data: bytes) -> list[wire.RobotState]:
         """Add bytes and return the states that are now complete, in order."""
         found = self.find(data)
-        return decode_states(found) if found else []
+        return wire.decode_states(found) if found else []
 
 
 # ---- drops of the on-board driver ------------------------------------------------------------------------------------
@@ -86,9 +75,9 @@ def _frame_start(name: bytes, data_size: int) -> bytes:
 
 
 STATE_START = _frame_start(STATE_NAME, 4 * N_STATE_INTS)
-CONTROL_START = _frame_start(CONTROL_NAME, 5 * 4 + LEDS_SIZE)
+CONTROL_START = _frame_start(CONTROL_NAME, 5 * 4 + wire.LEDS_SIZE)
 DROP_SIZE = len(STATE_START) + 4 * N_STATE_INTS
-CONTROL_DROP_SIZE = len(CONTROL_START) + 5 * 4 + LEDS_SIZE
+CONTROL_DROP_SIZE = len(CONTROL_START) + 5 * 4 + wire.LEDS_SIZE
 
 # Positions among the 93 integers; from acceleration to thermal they lie in the order of the observation.
 SECONDS, MICROSECONDS, SOURCE, POWER, CHARGE, BUS, BATTERY, MOTORS, ACCELERATION = 0, 1, 2, 3, 4, 5, 6, 9, 21
@@ -134,7 +123,7 @@ def restore_ir_distance(scrambled: Floats) -> Floats:
     return np.asarray(16.0 * kept + 10.0 / 3.0 * either)
 
 
-def decode_state_drops(frames: list[bytes]) -> list[RobotState]:
+def decode_state_drops(frames: list[bytes]) -> list[wire.RobotState]:
     """Decode complete state drops; faster than one by one. IR distance is an estimate and not an integer."""
     ints = np.frombuffer(b"".join(frames), dtype="<i4").reshape(-1, DROP_SIZE // 4)[:, -N_STATE_INTS:]
     raw = np.zeros((len(frames), wire.N_CHANNELS))
@@ -146,12 +135,12 @@ def decode_state_drops(frames: list[bytes]) -> list[RobotState]:
     raw.flags.writeable = False
     # The top byte of the error flags is a copy of the charge state.
     return [
-        RobotState(row, i[CHARGE], i[ERRORS] & 0xFFFFFF, i[CYCLE_TIME], i[MONITOR])
+        wire.RobotState(row, i[CHARGE], i[ERRORS] & 0xFFFFFF, i[CYCLE_TIME], i[MONITOR])
         for row, i in zip(raw, ints.tolist(), strict=True)
     ]
 
 
-def encode_state_drop(state: RobotState, time_s: float) -> bytes:
+def encode_state_drop(state: wire.RobotState, time_s: float) -> bytes:
     """Encode the driver's drop of a state packet in 396 bytes; `time_s` is its wall clock.
 
     IR distance is scrambled: of ten bits the high eight OR the low two.
@@ -167,21 +156,21 @@ def encode_state_drop(state: RobotState, time_s: float) -> bytes:
     return STATE_START + ints.tobytes()
 
 
-def encode_control_drop(control: Control) -> bytes:
+def encode_control_drop(control: wire.Control) -> bytes:
     """Encode a control in the 94 bytes of a control drop, to be sent in one write. It always has LED bytes.
 
     Raises:
         ValueError: If a number does not fit into its byte; the driver would send its low eight bits.
     """
-    encode_control(control)  # for its check
-    return CONTROL_START + np.array(control, dtype="<i4").tobytes() + bytes(LEDS_SIZE)
+    wire.encode_control(control)  # for its check
+    return CONTROL_START + np.array(control, dtype="<i4").tobytes() + bytes(wire.LEDS_SIZE)
 
 
-def decode_control_drop(frame: bytes) -> Control:
+def decode_control_drop(frame: bytes) -> wire.Control:
     """Decode the 94 bytes of a control drop as the driver does: the low eight bits of each number."""
-    mode, a, b, c, led_mode = (frame[at] for at in range(len(CONTROL_START), CONTROL_DROP_SIZE - LEDS_SIZE, 4))
+    mode, a, b, c, led_mode = (frame[at] for at in range(len(CONTROL_START), CONTROL_DROP_SIZE - wire.LEDS_SIZE, 4))
     a, b, c = (v - 256 * (v > 127) for v in (a, b, c))
-    return Control(mode, a, b, c, led_mode)
+    return wire.Control(mode, a, b, c, led_mode)
 
 
 class StateDropParser(IrLightUnwrapper, StreamParser):
@@ -216,7 +205,7 @@ class StateDropParser(IrLightUnwrapper, StreamParser):
         self._is_idle = self._is_idle or (sound and ints[CYCLE_TIME] == 0)
         return sound
 
-    def feed(self, data: bytes) -> list[RobotState]:
+    def feed(self, data: bytes) -> list[wire.RobotState]:
         """Add bytes and return the states that are now complete, in order."""
         found = self.find(data)
         if not found:

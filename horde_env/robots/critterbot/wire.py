@@ -29,7 +29,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from horde_env.backend import Floats, Ints
+from horde_env.backend import Floats, Ints, checked_request
 from horde_env.robot import RobotSpec
 
 HEADER = b"\xde\xad\xbe\xef"
@@ -218,15 +218,9 @@ def encode_control(control: Control) -> bytes:
 
 
 def drive(request: Floats, spec: RobotSpec) -> Control:
-    """Return the control for a velocity (m/s, m/s, rad/s; shape (3,)), rounded to wire units and clipped to +-127.
-
-    Raises:
-        ValueError: If the request is not three finite numbers.
-    """
-    request = np.asarray(request, dtype=np.float64)
-    if request.shape != (3,) or not np.all(np.isfinite(request)):
-        raise ValueError(f"a request is three finite numbers (m/s, m/s, rad/s), not {request!r}")
-    x, y, theta = (int(v) for v in np.clip(np.rint(request / wire_units(spec)), -127, 127))
+    """Return the control for a checked request (m/s, m/s, rad/s), rounded to wire units and clipped to +-127."""
+    units = np.array(checked_request(request)) / wire_units(spec)
+    x, y, theta = (int(v) for v in np.clip(np.rint(units), -127, 127))
     return Control(MotorMode.XYTHETA_SPACE, x, y, theta)
 
 

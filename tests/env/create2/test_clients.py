@@ -77,10 +77,10 @@ def test_the_microcontrollers_watchdog_stops_a_robot_half_a_second_after_the_las
     begin = wraps - 300
     dog = module.Watchdog(begin, apart)
     assert dog.due(begin + 290) == b""  # the computer has not spoken yet
-    dog.hear(begin + 50)
+    dog.received(begin + 50)
     said = {ms: words for ms in range(50, 2_000) if (words := dog.due((begin + ms) % wraps))}
     assert list(said) == [550, 570, 590, 610, 630]
     assert list(said.values()) == [module.STOP] * 4 + [module.STOP + module.START]
-    dog.hear((begin + 2_000) % wraps)
+    dog.received((begin + 2_000) % wraps)
     assert dog.due((begin + 2_499) % wraps) == b""
     assert dog.due((begin + 2_500) % wraps) == module.STOP

@@ -36,7 +36,7 @@ def quiet(machine: Machine) -> Sensors:
 
 def robot(room=ROOM, seed: int = 0) -> Firmware:
     """Return a streaming robot in Safe at a random free place."""
-    machine, rng = Machine(SPEC, room), np.random.default_rng(seed)
+    machine, rng = Machine(room), np.random.default_rng(seed)
     machine.place_freely(rng)
     firmware = Firmware(machine, rng)
     firmware.receive(bytes([Op.START]) + STREAM_ALL + bytes([Op.SAFE]))
@@ -83,7 +83,7 @@ def test_a_whole_step_in_one_kernel_has_the_bits_of_single_ticks_and_of_the_pars
 
 def test_sensors_agree_with_their_slow_twin() -> None:
     """2,000 poses all over the room, half of them within a metre of the dock."""
-    machine, rng = Machine(SPEC, ROOM), np.random.default_rng(2)
+    machine, rng = Machine(ROOM), np.random.default_rng(2)
     characters = set()
     for k in range(2_000):
         x, y = rng.uniform(-1.4, 1.4, 2) if k % 2 else rng.uniform((-0.7, -1.3), (0.7, -0.3))
@@ -136,7 +136,7 @@ def test_a_step_keeps_what_one_of_its_ticks_saw() -> None:
 @pytest.mark.parametrize("is_awake", [False, True])
 def test_the_battery_agrees_with_its_slow_twin(may_charge: bool, is_awake: bool) -> None:
     """On the dock with power and without, from empty to full, wheels at rest and turning."""
-    machine, rng = Machine(SPEC, ROOM), np.random.default_rng(3)
+    machine, rng = Machine(ROOM), np.random.default_rng(3)
     dock = ROOM.dock
     machine.place(dock.x, dock.y + world.RADIUS_M, -0.5 * math.pi, rng)
     for share in rng.uniform(-0.05, 1.05, 300):
@@ -154,7 +154,7 @@ def test_the_battery_agrees_with_its_slow_twin(may_charge: bool, is_awake: bool)
 
 
 def test_a_dock_without_power_neither_charges_nor_sends() -> None:
-    machine = Machine(SPEC, ROOM)
+    machine = Machine(ROOM)
     machine.place(ROOM.dock.x, ROOM.dock.y + world.RADIUS_M, -0.5 * math.pi, np.random.default_rng(0))
     for has_power in (True, False):
         machine.dock_has_power = has_power
@@ -166,7 +166,7 @@ def test_a_dock_without_power_neither_charges_nor_sends() -> None:
 
 def test_a_light_bumper_is_near_from_its_limit_until_four_counts_below() -> None:
     """The limit of all but the rightmost is 125; the judgement of one reading depends on the one before."""
-    machine = Machine(SPEC, ROOM)
+    machine = Machine(ROOM)
     machine.place(0.0, 0.0, 0.0, np.random.default_rng(0))
     machine.amounts[tick.SEEN_AT : tick.SEEN_AT + 3] = machine.state[:3]
     machine.amounts[tick.OFFSET : tick.OFFSET + 6] = 16.0
@@ -180,7 +180,7 @@ def test_a_light_bumper_is_near_from_its_limit_until_four_counts_below() -> None
 @pytest.mark.parametrize(("aside_m", "character"), [(-0.25, 168), (0.0, 172), (0.25, 164)])
 def test_green_lies_on_the_left_of_a_robot_that_faces_its_dock(aside_m: float, character: int) -> None:
     """0.9 m before the dock, `aside_m` to the robot's own left; both beams in the middle (figure of the OI, 2016)."""
-    machine, dock = Machine(SPEC, ROOM), ROOM.dock
+    machine, dock = Machine(ROOM), ROOM.dock
     ahead = np.array([math.cos(dock.direction), math.sin(dock.direction)])
     left = np.array([ahead[1], -ahead[0]])  # of a robot that faces the dock
     x, y = np.array([dock.x, dock.y]) + 0.9 * ahead + aside_m * left

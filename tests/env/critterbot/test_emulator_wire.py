@@ -9,7 +9,6 @@ from horde_env.robots.critterbot import wire
 from horde_env.robots.critterbot.emulator.microcontroller import PARITY, Microcontroller
 from horde_env.robots.critterbot.place import load_pen
 from horde_env.robots.critterbot.simulator.backend import SimulatedBody
-from horde_env.robots.critterbot.simulator.sensors import Senses
 from horde_env.robots.critterbot.stream import IrLightUnwrapper
 from horde_env.robots.critterbot.wire import LED_EXIT, MI_ON, Control, MotorMode, encode_control
 from tests.env.critterbot.emulated import SPEC, STOP, drive, is_packet, listen, robot, say, setpoints
@@ -111,7 +110,7 @@ def test_every_cycle_is_one_sound_packet_with_the_robots_readings() -> None:
     """The same place, seen by the simulator: noise apart the same readings, IR light that of one packet."""
     awake = robot(x=0.2, y=-0.3, heading=1.0)
     raw = np.mean([state.raw for state in listen(awake, 400)], axis=0)
-    body = SimulatedBody(SPEC)
+    body = SimulatedBody()
     body.reset(np.random.default_rng(0))
     body.machine.reset(0.2, -0.3, 1.0)
     frames = [body.exchange(np.zeros(3)).values for _ in range(200)]
@@ -145,11 +144,7 @@ def test_ir_light_is_sent_modulo_256() -> None:
     """The converter has ten bits: 40, 171, 302 .. 957 become 40, 171, 46, 177, 52, 183, 60, 189 on the wire."""
     counts = np.array([40, 171, 302, 433, 564, 695, 826, 957])
     awake = robot()
-
-    class Bright(Senses):
-        packets = np.array([counts, counts]) / 255
-
-    awake.senses.__class__ = Bright
+    awake.senses.packets = np.array([counts, counts]) / 255
     assert listen(awake, 1)[0].raw[SPEC.group("ir_light")].tolist() == (counts % 256).tolist()
 
 

@@ -88,7 +88,7 @@ def test_the_real_robot_is_never_suspected(shown: slice) -> None:
     The log's motor_voltage is the echo of the command. The current, of two bytes or more, shows a driven motor in all
     steps but the first. Speeds would have raised an alarm for a third of the log.
     """
-    log = RecordedLife(recording.REAL_LOG, SPEC)
+    log = RecordedLife(recording.REAL_LOG)
     frames = [log.reset(np.random.default_rng(0))]
     while not frames[-1].last:
         frames.append(log.exchange(STAND))

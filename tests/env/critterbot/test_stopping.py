@@ -11,7 +11,8 @@ import serial
 from horde_env.hardware.link import Dialect, KeepAlive, Link
 from horde_env.hardware.settings import LinkSettings, PortConfig
 from horde_env.hardware.stream import Counts
-from horde_env.robots.critterbot.body import DROPS, SERIAL, send_stop
+from horde_env.robots.critterbot.body import DROPS, SERIAL
+from horde_env.robots.critterbot.checks import send_stop
 from horde_env.robots.critterbot.emulator.console import Receiver
 from horde_env.robots.critterbot.simulator import firmware as fw
 from horde_env.robots.critterbot.simulator.firmware import Firmware
@@ -109,7 +110,7 @@ class Mouth:
 
 def closing_a_link() -> Words:
     mouth = Mouth()
-    link = Link(lambda parser: mouth, SERIAL, LinkSettings(threaded=False), mouth.monotonic, mouth.sleep)  # type: ignore[arg-type,return-value]
+    link = Link(lambda parser: mouth, SERIAL, LinkSettings(threaded=False), mouth.monotonic, mouth.sleep)
     link._adopt(mouth)  # type: ignore[arg-type]
     link.command(Control(1, 20))
     mouth.said.clear()
@@ -120,7 +121,7 @@ def closing_a_link() -> Words:
 def horde_robot_stop() -> Words:
     mouth = Mouth()
     config = PortConfig("nowhere", parity="none")
-    send_stop(config, SERIAL, mouth.monotonic, mouth.sleep, connect=lambda *_, **__: mouth)
+    send_stop(config, "serial", mouth.monotonic, mouth.sleep, connect=lambda *_, **__: mouth)
     return mouth.said
 
 
@@ -213,11 +214,11 @@ class Stalling(Mouth):
             raise serial.SerialTimeoutException
 
 
-@pytest.mark.parametrize("dialect", [SERIAL, DROPS], ids=["serial", "drops"])
-def test_after_a_write_that_stalled_a_stop_is_filled_up_as_its_dialect_says(dialect: Dialect) -> None:
+@pytest.mark.parametrize(("backend", "dialect"), [("serial", SERIAL), ("drops", DROPS)])
+def test_after_a_write_that_stalled_a_stop_is_filled_up_as_its_dialect_says(backend: str, dialect: Dialect) -> None:
     """Zeros between two drops would be no drop's beginning: the driver would lose its place."""
     mouth = Stalling()
     config = PortConfig("nowhere", parity="none")
-    send_stop(config, dialect, mouth.monotonic, mouth.sleep, connect=lambda *_, **__: mouth)
+    send_stop(config, backend, mouth.monotonic, mouth.sleep, connect=lambda *_, **__: mouth)
     stop = dialect.fill + dialect.encode(HALT)
     assert mouth.said[0] == stop + dialect.fill + stop

@@ -33,7 +33,7 @@ def stand(body: BodyState, n: int, seed: int = 0, period_s: float = 0.1, made: S
 
 def live(n_steps: int) -> np.ndarray:
     """Return the values of a wandering life, one row per 100 ms."""
-    body = SimulatedBody(SPEC, physics="planar")
+    body = SimulatedBody(physics="planar")
     body.reset(np.random.default_rng(0))
     return np.array([frame.values for frame in wander(body, n_steps, seed=1)])
 

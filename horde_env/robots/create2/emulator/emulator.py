@@ -18,7 +18,6 @@ from numpy.random import Generator
 from horde_env.emulation.emulated import EmulatedRobot
 from horde_env.emulation.emulator import RobotEmulator
 from horde_env.emulation.faults import LineFaults
-from horde_env.robot import RobotSpec, create2
 from horde_env.robots.create2.body import CreateBody
 from horde_env.robots.create2.place import Room, load_room
 from horde_env.robots.create2.simulator import tick
@@ -89,9 +88,6 @@ class CreateEmulator(RobotEmulator):
 
     `seed` is that of pose, noise, faults and jitter; `battery_scale` a factor on the battery's capacity; `faults` are
     rates of random faults per second, by name. Without `room` it is that of `assets/room.toml`.
-
-    Raises:
-        ValueError: If `battery_scale` is not positive, a fault is unknown, or its rate is not in 0..100.
     """
 
     kind = "create2"
@@ -102,13 +98,12 @@ class CreateEmulator(RobotEmulator):
         self,
         *,
         seed: int = 0,
-        spec: RobotSpec | None = None,
         room: Room | None = None,
         battery_scale: float = 1.0,
         faults: Mapping[str, float] = MappingProxyType({}),
     ) -> None:
         own, of_faults, jitter = np.random.default_rng(seed).spawn(3)
-        machine = Machine(spec, room, battery_scale=battery_scale)
+        machine = Machine(room, battery_scale=battery_scale)
         robot = Firmware(machine, own)
         _compile(robot)
         robot.n_cycles = 0
@@ -129,11 +124,7 @@ def _compile(robot: Firmware) -> None:
 
 
 class EmulatedCreate(EmulatedRobot):
-    """The Create 2's body connected to an emulated Create 2; see `EmulatedRobot` and `make.make_env`.
-
-    Raises:
-        ValueError: If `faults` or `physics` is invalid.
-    """
+    """The Create 2's body connected to an emulated Create 2; see `EmulatedRobot` and `make.make_env`."""
 
     make_emulator, make_body = CreateEmulator, CreateBody
     of_the_body = MappingProxyType({"may_stand_on_dock": True})
@@ -141,17 +132,7 @@ class EmulatedCreate(EmulatedRobot):
     notes = CreateBody.notes
     obedience = CreateBody.obedience
 
-    def __init__(
-        self,
-        spec: RobotSpec | None = None,
-        *,
-        room: Room | None = None,
-        layout: str | Path | None = None,
-        faults: str = "",
-        physics: str | None = None,
-        **common: Any,
-    ) -> None:
+    def __init__(self, *, layout: str | Path | None = None, physics: str | None = None, **common: Any) -> None:
         check_physics(physics)
-        self.room: Room = load_room(layout) if room is None else room
-        rates, world = CreateFaults.parse(faults), {"room": self.room}
-        super().__init__(create2() if spec is None else spec, rates, world, **common)
+        self.room = load_room(layout)
+        super().__init__(room=self.room, **common)

@@ -13,9 +13,9 @@ from numpy.random import Generator
 from horde_env.backend import Backend, Floats, Frame
 from horde_env.drives import Obedience
 from horde_env.errors import opened
-from horde_env.robot import RobotSpec, create2
+from horde_env.robot import create2
 from horde_env.robots.create2.pilot import Pilot
-from horde_env.robots.create2.place import Room, load_room
+from horde_env.robots.create2.place import load_room
 from horde_env.robots.create2.safety import CreateSupervisor
 from horde_env.robots.create2.simulator import tick
 from horde_env.robots.create2.simulator.firmware import Firmware
@@ -28,31 +28,20 @@ MOST_TICKS = 7  # of a period
 
 
 class SimulatedCreate(Backend):
-    """The Create 2 in its room.
+    """The Create 2 in its room; the arguments are those of `make.make_env`.
 
-    Each frame carries the true pose in `extras` (x_m, y_m, heading_rad), for pictures only. The arguments are those of
-    `make.make_env`; without `room` it is that of the file `layout`.
-
-    Raises:
-        ValueError: If `battery_scale` is not positive, or `physics` names another engine.
+    Each frame has the true pose in `extras` (x_m, y_m, heading_rad), for pictures only.
     """
 
     obedience = Obedience
 
     def __init__(
-        self,
-        spec: RobotSpec | None = None,
-        *,
-        room: Room | None = None,
-        layout: str | Path | None = None,
-        battery_scale: float = 1.0,
-        physics: str | None = None,
+        self, *, layout: str | Path | None = None, battery_scale: float = 1.0, physics: str | None = None
     ) -> None:
-        self.spec = create2() if spec is None else spec
-        self.room: Room = load_room(layout) if room is None else room
-        self.period_s = self.spec.period_s
         check_physics(physics)
-        self.machine = Machine(self.spec, self.room, battery_scale=battery_scale)
+        self.spec, self.room = create2(), load_room(layout)
+        self.period_s = self.spec.period_s
+        self.machine = Machine(self.room, battery_scale=battery_scale)
         self.pilot = Pilot(self.spec)
         self._request = self.spec.group("last_request")
         self._firmware: Firmware | None = None
@@ -61,11 +50,7 @@ class SimulatedCreate(Backend):
 
     @property
     def firmware(self) -> Firmware:
-        """The robot's program.
-
-        Raises:
-            BackendUnavailable: Before the first reset and after close.
-        """
+        """The robot's program; BackendUnavailable before the first reset and after close."""
         return opened(self._firmware, "the simulated body is not open")
 
     def reset(self, rng: Generator) -> Frame:
@@ -81,12 +66,7 @@ class SimulatedCreate(Backend):
         return self._frame(SETTLING_TICKS, np.zeros(self.spec.axes.size), applied=True, gap=True)
 
     def exchange(self, command: Floats) -> Frame:
-        """Hold `command` (m/s, m/s, rad/s) for one period and return the frame sampled at its end.
-
-        Raises:
-            ValueError: If `command` is not three finite numbers.
-            BackendUnavailable: If the body was not reset or is closed.
-        """
+        """Hold `command` (m/s, m/s, rad/s) for one period and return the frame sampled at its end."""
         wheels, firmware = drive(command, self.spec), self.firmware
         asked = HALT if self._stop_reason else self.pilot.override or wheels
         before = self._state

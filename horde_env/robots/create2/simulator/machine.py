@@ -8,7 +8,7 @@ import numpy as np
 from numpy.random import Generator
 
 from horde_env.backend import Floats, Ints
-from horde_env.robot import RobotSpec, create2
+from horde_env.robot import create2
 from horde_env.robots.create2.place import Room, load_room
 from horde_env.robots.create2.simulator import tick, world
 from horde_env.robots.create2.simulator.tick import Rules
@@ -29,9 +29,6 @@ def check_physics(physics: str | None) -> None:
 class Machine:
     """A robot in its room (`assets/room.toml` when None).
 
-    Raises:
-        ValueError: If `battery_scale` is not positive and finite.
-
     `state` and `found` have pose, wheels, currents and contacts (`world`); `amounts` and `marks` battery and timers,
     indexed by the constants of `tick`; `body` is all of these, `packets` the last readings, 7 to 58, shape (52,).
     """
@@ -49,22 +46,15 @@ class Machine:
     is_charging: bool = number_of("marks", tick.IS_CHARGING, bool)
     stuck: int = number_of("marks", tick.STUCK, int)  # 1 if the left wheel is blocked, 2 the right one
 
-    def __init__(
-        self,
-        spec: RobotSpec | None = None,
-        room: Room | None = None,
-        *,
-        battery_scale: float = 1.0,
-    ) -> None:
+    def __init__(self, room: Room | None = None, *, battery_scale: float = 1.0) -> None:
         if not 0.0 < battery_scale < math.inf:
             raise ValueError(f"battery_scale must be positive and finite, got {battery_scale}")
-        spec = create2() if spec is None else spec
         self.room = load_room() if room is None else room
         self.amounts, self.marks = np.zeros(tick.N_AMOUNTS), np.zeros(tick.N_MARKS, dtype=np.int64)
         self.capacity_ah = CAPACITY_AH * battery_scale
         self._segments = self.room.segments()
         dock = np.array(self.room.dock[:3])
-        eyes = spec.angles("light_bump"), spec.positions("cliff_signal")
+        eyes = create2().angles("light_bump"), create2().positions("cliff_signal")
         scene: tick.Scene = (self._segments, self.room.patches, self.room.sills, dock, *eyes)
         self.state, self.found = np.zeros(world.N_STATE), np.zeros(world.N_FOUND)
         self.packets = np.zeros(tick.N_PACKETS, dtype=np.int64)

@@ -20,11 +20,9 @@ from horde_env.emulation.emulated import EmulatedRobot
 from horde_env.emulation.emulator import RobotEmulator
 from horde_env.emulation.faults import LineFaults
 from horde_env.emulation.lines import Line
-from horde_env.robot import RobotSpec, critterbot
 from horde_env.robots.critterbot.body import DropsBody, SerialBody
 from horde_env.robots.critterbot.emulator.driver import DropsLine, MemoryDropsLine
 from horde_env.robots.critterbot.emulator.microcontroller import FRAMING, PARITY, Microcontroller
-from horde_env.robots.critterbot.place import Pen, load_pen
 from horde_env.robots.critterbot.simulator import firmware, motors
 from horde_env.robots.critterbot.simulator.backend import START_M
 from horde_env.robots.critterbot.simulator.motors import TICK_S
@@ -81,11 +79,7 @@ class Emulator(RobotEmulator):
     """The Critterbot at a random pose in its pen, with faults, on any number of lines; see `RobotEmulator`.
 
     `seed` is that of pose, noise, faults and jitter; `battery_scale` a factor on the batteries' capacity; `faults` are
-    rates of random faults per second, by name. Without `pen` it is that of `assets/pen.toml`.
-
-    Raises:
-        BackendUnavailable: If `physics` is "bullet" and PyBullet is not installed.
-        ValueError: If `battery_scale` is not positive, a fault is unknown, or its rate is not in 0..100.
+    rates of random faults per second, by name.
     """
 
     kind = "critterbot"
@@ -95,14 +89,12 @@ class Emulator(RobotEmulator):
         self,
         *,
         seed: int = 0,
-        spec: RobotSpec | None = None,
-        pen: Pen | None = None,
         battery_scale: float = 1.0,
         physics: str | None = None,
         faults: Mapping[str, float] = MappingProxyType({}),
     ) -> None:
         own, of_faults, jitter = np.random.default_rng(seed).spawn(3)
-        robot = Microcontroller(spec, pen, battery_scale=battery_scale, physics=physics)
+        robot = Microcontroller(battery_scale=battery_scale, physics=physics)
         _compile(robot)
         x, y = own.uniform(-START_M, START_M, 2)
         robot.boot(own, float(x), float(y), float(own.uniform(-np.pi, np.pi)))
@@ -156,29 +148,16 @@ class EmulatedBody(EmulatedRobot):
     """The Critterbot's body connected to an emulated Critterbot; see `EmulatedRobot` and `make.make_env`.
 
     `link` is "serial" or "drops"; in lockstep in memory, else on a pseudo terminal or over TCP.
-
-    Raises:
-        ValueError: If `link` or `faults` is invalid.
     """
 
     make_emulator = Emulator
     obedience = SerialBody.obedience
 
-    def __init__(
-        self,
-        spec: RobotSpec | None = None,
-        *,
-        pen: Pen | None = None,
-        link: LinkKind = "serial",
-        faults: str = "",
-        physics: str | None = None,
-        **common: Any,
-    ) -> None:
+    def __init__(self, *, link: LinkKind = "serial", physics: str | None = None, **common: Any) -> None:
         if link not in BODIES:
             raise ValueError(f"link must be {' or '.join(BODIES)}, not {link!r}")
-        self.pen, self.physics = load_pen() if pen is None else pen, resolve_physics(physics)
-        rates, world = Faults.parse(faults), {"pen": self.pen, "physics": self.physics}
-        super().__init__(critterbot() if spec is None else spec, rates, world, **common)
+        self.physics = resolve_physics(physics)
+        super().__init__(physics=self.physics, **common)
         self._link, self.make_body, self.notes = link, BODIES[link], BODIES[link].notes
 
     def make_line(self, emulator: RobotEmulator, *, in_memory: bool) -> Line:

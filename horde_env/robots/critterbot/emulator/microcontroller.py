@@ -14,11 +14,11 @@ from collections import deque
 import numpy as np
 from numpy.random import Generator
 
-from horde_env.robot import RobotSpec, critterbot
+from horde_env.robot import critterbot
 from horde_env.robots.critterbot import wire
 from horde_env.robots.critterbot.emulator import console
 from horde_env.robots.critterbot.emulator.console import Receiver
-from horde_env.robots.critterbot.place import Pen, load_pen
+from horde_env.robots.critterbot.place import load_pen
 from horde_env.robots.critterbot.simulator import motors
 from horde_env.robots.critterbot.simulator.firmware import HUNG
 from horde_env.robots.critterbot.simulator.machine import Machine
@@ -39,21 +39,10 @@ class Microcontroller:
 
     Physics, sensors and electronics have separate random generators, so an unused packet (`cycle(look=False)`) does
     not change the robot's motion. It stands in the middle of its pen until `boot`.
-
-    Raises:
-        BackendUnavailable: If `physics` is "bullet" and PyBullet is not installed.
-        ValueError: If `battery_scale` is not positive.
     """
 
-    def __init__(
-        self,
-        spec: RobotSpec | None = None,
-        pen: Pen | None = None,
-        *,
-        battery_scale: float = 1.0,
-        physics: str | None = None,
-    ) -> None:
-        self.spec, pen = spec or critterbot(), pen or load_pen()
+    def __init__(self, *, battery_scale: float = 1.0, physics: str | None = None) -> None:
+        self.spec, pen = critterbot(), load_pen()
         self.machine = Machine(self.spec, pen, battery_scale=battery_scale, physics=resolve_physics(physics))
         # IR light's converter has ten bits; the firmware puts only eight of them into the packet.
         ten_bits, ir_light = copy.copy(self.spec), self.spec.group("ir_light")

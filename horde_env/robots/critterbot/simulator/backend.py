@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 from numpy.random import Generator
 
-from horde_env.backend import Backend, Floats, Frame, State
+from horde_env.backend import Backend, Floats, Frame, State, checked_request
 from horde_env.errors import opened
-from horde_env.robot import RobotSpec, critterbot
-from horde_env.robots.critterbot.place import Pen, load_pen
+from horde_env.robot import critterbot
+from horde_env.robots.critterbot.place import load_pen
 from horde_env.robots.critterbot.safety import VoltageObedience
 from horde_env.robots.critterbot.simulator import motors, period
 from horde_env.robots.critterbot.simulator.machine import Machine, friction_changes_of
@@ -31,32 +31,21 @@ class SimulatedBody(Backend):
     """The Critterbot in its pen: firmware, motors, batteries, physics and senses.
 
     Each frame has the true pose in `extras` (x_m, y_m, heading_rad), for pictures only. The arguments are those of
-    `make.make_env`; without `pen` it is that of `assets/pen.toml`. units, scales, normal, uniform and path are
-    arguments of `period.run_period`.
-
-    Raises:
-        BackendUnavailable: If `physics="bullet"` without PyBullet.
-        ValueError: If `battery_scale` is not positive, `physics` unknown, or a move of `lamp_moves` or one
-            of `friction_changes` invalid.
+    `make.make_env`; units, scales, normal, uniform and path are arguments of `period.run_period`.
     """
 
     obedience = VoltageObedience
 
     def __init__(
         self,
-        spec: RobotSpec | None = None,
         *,
-        pen: Pen | None = None,
         battery_scale: float = 1.0,
         physics: str | None = None,
         lamp_moves: Sequence[Any] = (),
         friction_changes: Sequence[Any] = (),
     ) -> None:
-        if not 0.0 < battery_scale < math.inf:
-            raise ValueError(f"battery_scale must be positive and finite, got {battery_scale}")
         self.physics = resolve_physics(physics)
-        self.spec = critterbot() if spec is None else spec
-        self.pen = load_pen() if pen is None else pen
+        self.spec, self.pen = critterbot(), load_pen()
         self.senses = Senses(self.spec, self.pen, lamp_moves)
         self._friction_changes = friction_changes_of(friction_changes)
         self.period_s = self.spec.period_s
@@ -73,11 +62,7 @@ class SimulatedBody(Backend):
 
     @property
     def machine(self) -> Machine:
-        """The body without senses.
-
-        Raises:
-            BackendUnavailable: Before the first reset and after close.
-        """
+        """The body without senses; BackendUnavailable before the first reset and after close."""
         return opened(self._machine, "the simulated body is not open")
 
     def reset(self, rng: Generator) -> Frame:
@@ -95,27 +80,18 @@ class SimulatedBody(Backend):
         return self._sampled(self._machine, self.path, 0.0, (0.0, 0.0, 0.0))
 
     def exchange(self, command: Floats) -> Frame:
-        """Hold `command` (m/s, m/s, rad/s) for one period of physics and return the frame sampled at its end.
-
-        Raises:
-            ValueError: If `command` is not three finite numbers.
-            BackendUnavailable: If the body was not reset or is closed.
-        """
-        machine = self.machine
-        request = np.asarray(command, dtype=np.float64).tolist()
-        if not isinstance(request, list) or len(request) != 3 or not all(map(math.isfinite, request)):
-            raise ValueError(f"command must be three finite numbers (m/s, m/s, rad/s), got {command}")
+        """Hold `command` (m/s, m/s, rad/s) for one period of physics and return the frame sampled at its end."""
+        machine, request = self.machine, checked_request(command)
         if self._friction_changes:
             machine.set_friction(self._friction_changes)
         self._draw(self.normal)
-        velocity = request[0], request[1], request[2]
         if isinstance(machine.body, PlanarBody):
-            return self._exchange_planar(machine, machine.body, velocity)
+            return self._exchange_planar(machine, machine.body, request)
         firmware = machine.firmware
-        period.send_request(firmware.arm, firmware.wheels, firmware.matrix, velocity, self.units)
+        period.send_request(firmware.arm, firmware.wheels, firmware.matrix, request, self.units)
         was_held = machine.is_held()
         path = machine.run(self.normal[: 3 * self._ticks])
-        return self._sampled(machine, path, machine.body.contact_impulse(), velocity, was_held=was_held)
+        return self._sampled(machine, path, machine.body.contact_impulse(), request, was_held=was_held)
 
     def _compile(self) -> None:
         """Take one step before the first reset, which compiles the kernels."""
@@ -126,19 +102,11 @@ class SimulatedBody(Backend):
         self.exchange(np.zeros(3))
 
     def save(self) -> State:
-        """Return the body's state, except the generator passed to `reset`.
-
-        Raises:
-            BackendUnavailable: If the body was not reset or is closed.
-        """
+        """Return the body's state, except the generator passed to `reset`."""
         return nested(machine=self.machine.save(), senses=self.senses.save())
 
     def restore(self, state: State) -> None:
-        """Restore a state from `save`, bit for bit; its owner restores the generator.
-
-        Raises:
-            BackendUnavailable: If the body was not reset or is closed.
-        """
+        """Restore a state from `save`, bit for bit; its owner restores the generator."""
         self.machine.restore(inner(state, "machine"))
         self.senses.restore(inner(state, "senses"))
 

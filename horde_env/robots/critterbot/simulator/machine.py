@@ -51,9 +51,6 @@ class Machine:
     """Firmware, motors, power supply and body of one robot.
 
     `plant` and `face` are the state of firmware, motors and supply, and the dock's face, for the kernels of `period`.
-
-    Raises:
-        BackendUnavailable: See `physics.resolve_physics`.
     """
 
     def __init__(

@@ -18,11 +18,11 @@ from horde_env.backend import Floats, State
 from horde_env.robot import RobotSpec
 from horde_env.robots.critterbot.place import Pen
 from horde_env.robots.critterbot.simulator import fields, packet, period
-from horde_env.sim.saving import attributes, inner, nested, number_of, restore_attributes
+from horde_env.sim.saving import inner, nested
 
 _ROUNDING_S = 1e-6  # robot time is counted in ticks, so 9200.1 s may be slightly less
 
-_OWN_STATE = ("_blink_hz", "_blink_phase", "_last_s", "_zone_s")
+_TIMES = ("_blink_hz", "_blink_phase", "_last_s", "_zone_s")  # names of `times` in a saved state
 
 # The groups that measure at a distance, in the order of the channels.
 EYES = ("ir_distance", "ir_light", "light", "thermal")
@@ -41,11 +41,6 @@ class Senses:
         ValueError: If a lamp is unknown, a position invalid, or the times do not increase from 0 on.
     """
 
-    _blink_hz: float = number_of("times", packet.BLINK_HZ, float)
-    _blink_phase: float = number_of("times", packet.BLINK_PHASE, float)
-    _last_s: float = number_of("times", packet.LAST_S, float)
-    _zone_s: float = number_of("times", packet.ZONE_S, float)
-
     def __init__(self, spec: RobotSpec, pen: Pen, lamp_moves: Sequence[Any] = ()) -> None:
         self._move_s, self._pens = _moves(pen, lamp_moves)
         self._n_moved = 0
@@ -58,13 +53,14 @@ class Senses:
         # Numbers of standard normals per packet, and of readings that jump (two draws each).
         self.n_normal, self.n_uniform = packet.N_FELT_DRAWS + n_near + 2 * n_glare + n_bright + 2 * n_warm, n_near
         self._roller, self._zones, self._drift = np.zeros(3), np.zeros(n_warm), np.zeros(n_warm)
-        self._packets, self._change = np.zeros((2, n_glare)), np.zeros(n_glare)
+        self.packets = np.zeros((2, n_glare))  # infrared light of the last two, quantised, share of full scale
+        self._change = np.zeros(n_glare)
         values = np.zeros(last - first)
         # The kernels' state: see `packet.air_at` and `packet.read`; `kit` are their arguments: see `period`.
         # The scratch at the end of `memory` is not saved.
         self.times = np.zeros(packet.N_TIMES)
         scratch = fields.scratch_for(max(3 * n_near, n_glare, n_bright, n_warm), pen.segments())
-        own = values, self._roller, self._zones, self._drift, self._packets, self._change
+        own = values, self._roller, self._zones, self._drift, self.packets, self._change
         self.memory: packet.Memory = *own, *scratch
         self.pen = pen
         self.reset(np.random.default_rng(0))
@@ -73,11 +69,6 @@ class Senses:
     def beacon(self) -> Floats:
         """Change of each ir_light sensor between the last two packets, share of full scale, shape (8,)."""
         return self._change.copy()
-
-    @property
-    def packets(self) -> Floats:
-        """Infrared light of the last two packets, quantised, share of full scale, shape (2, 8)."""
-        return self._packets
 
     @property
     def pen(self) -> Pen:
@@ -103,25 +94,25 @@ class Senses:
     def reset(self, rng: Generator) -> None:
         """Clear all lags, and draw this life's beacon oscillator, roller phases and thermal drift from `rng`."""
         self._move_to(0)
-        self._blink_hz = float(rng.uniform(*self._pen.beacon.rate_hz))
-        self._blink_phase = float(rng.random())
+        self.times[packet.BLINK_HZ] = rng.uniform(*self._pen.beacon.rate_hz)
+        self.times[packet.BLINK_PHASE] = rng.random()
         self._roller[:] = rng.uniform(0.0, 2.0 * math.pi, 3)
         self._drift[:] = packet.THERMAL_DRIFT_SD * rng.standard_normal(self._drift.size)
         self._zones[:] = 0.0
-        self._last_s = self._zone_s = -math.inf
+        self.times[packet.LAST_S] = self.times[packet.ZONE_S] = -math.inf
 
     def save(self) -> State:
         """Return the lags, this life's beacon, and the number of lamp moves so far if there are any."""
         memory = {f"{i}": array.copy() for i, array in enumerate(self.memory[:-2])}
         moved = {"n_moved": np.array(self._n_moved)} if self._move_s else {}
-        return nested(memory=memory, own=attributes(self, *_OWN_STATE)) | moved
+        return nested(memory=memory, own=dict(zip(_TIMES, map(np.array, self.times), strict=True))) | moved
 
     def restore(self, state: State) -> None:
         """Restore a state from `save`."""
         self._move_to(int(state.get("n_moved", 0)))
         for i, array in enumerate(self.memory[:-2]):
             array[...] = state[f"memory/{i}"]
-        restore_attributes(self, inner(state, "own"), *_OWN_STATE)
+        self.times[:] = [inner(state, "own")[name] for name in _TIMES]
 
     def at(self, t_s: float) -> period.Senses:
         """Move the lamps that are due at `t_s`, seconds, and return the kernels' arguments."""
