@@ -11,21 +11,15 @@ from pathlib import Path
 from typing import Any
 
 import gymnasium
-import numpy as np
 import pytest
 
 from horde_agent import cli
 from horde_agent.cli import learn
 from horde_agent.gvf import GVF, Channel
-from horde_agent.horde import Horde
-from horde_agent.interface import Interface
 from horde_agent.life.bodies import make_body
 from horde_agent.life.observers import Progress
-from horde_agent.life.student import relearn
 from horde_agent.measures.trace_growth import heavy_traces, unsafe_rules
 from horde_agent.policies import Behaviour, ConstantAction, StickyRandom
-from horde_agent.questions import excursions
-from horde_agent.record import read
 from horde_agent.runs.config import BadInput, LearnConfig, read_config, resolve
 from horde_agent.runs.toml import to_toml
 from horde_env.hardware import robot_file
@@ -144,24 +138,6 @@ def test_unknown_scores_are_null_and_explained(elsewhere: Path, toy: None, capsy
     summary = summary_of(elsewhere / "a")
     assert [summary[key] for key in ("n_excursions", "mean_nmsre", "median_nmsre", "share_nmsre_below_1")] == [None] * 4
     assert summary["n_updated_per_step"] == 9.0
-
-
-@pytest.mark.slow
-@pytest.mark.sim
-def test_a_short_life_in_the_pen_and_learning_again_from_its_record(elsewhere: Path) -> None:
-    assert cli.main(["learn", "--steps", "700", "--seed", "1", "--out", "pen"]) == 0
-    summary = summary_of(elsewhere / "pen")
-    assert (summary["steps"], summary["n_questions"], summary["n_active"]) == (700, 795, 457)
-    assert summary["n_updated_per_step"] == 159.0
-    assert summary["diverged"] == []
-    stream = read(elsewhere / "pen" / "log" / "life.rec")
-    assert np.isfinite(stream.rows["pose"]).all()
-
-    face = Interface.of(gymnasium.make("horde_env:CritterbotPen-v0"))
-    coder = face.coder  # in the mode of the life: the other one rounds differently
-    again = Horde(excursions(face), n_features=coder.n_features, n_active=coder.n_active, mode="deferred")
-    assert relearn(stream, again, face).errors.n_excursions == summary["n_excursions"] > 0
-    assert again.weights_sha256() == summary["weights_sha256"]
 
 
 @pytest.mark.slow

@@ -1,10 +1,21 @@
-"""Policies: their probabilities, the sticky behaviour's statistics, and the growth of a plain trace."""
+"""Policies: their probabilities and draws; tables of many Gibbs policies equal softmaxes, also out of range."""
 
 from __future__ import annotations
 
+from typing import Any
+
+import numba
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
 
+from horde_agent.kernels import checks
+from horde_agent.kernels.policies import UNIT
+from horde_agent.kernels.tiles import switched
+from horde_agent.learning.gibbs import GibbsTable
+from horde_agent.learning.values import PolicyTable
 from horde_agent.measures.trace_growth import trace_growth
 from horde_agent.policies import (
     Behaviour,
@@ -12,11 +23,13 @@ from horde_agent.policies import (
     EpsilonGreedy,
     Follow,
     Gibbs,
+    PolicyFunction,
     StickyRandom,
     Uniform,
     draw_from,
 )
-from tests.agent.shared import reference
+from tests.agent.shared import binary, reference
+from tests.oracles.gibbs import gibbs_ratios
 
 NOWHERE, NO_TILES = np.zeros(0), np.zeros(0, dtype=np.int64)
 
@@ -160,3 +173,171 @@ def test_a_random_gibbs_policy_has_sixty_parameters_in_the_unit_interval() -> No
     assert np.unique(policy.index).size == 60
     assert policy.index.max() < 30_325
     assert 0.0 <= policy.value.min() <= policy.value.max() <= 1.0
+
+
+# ---- tables of policies ----------------------------------------------------------------------------------------------
+
+N_FEATURES, N_ACTIVE, N_ACTIONS = 60, 12, 3
+Tiles = NDArray[np.int64]
+
+
+def policies(n: int, seed: int = 0, scale: float = 1.0) -> list[Gibbs]:
+    """Return random policies with 20 parameters each."""
+    rng = np.random.default_rng(seed)
+    drawn = [Gibbs.random(rng, N_ACTIONS, N_FEATURES, 20) for _ in range(n)]
+    return [Gibbs(N_ACTIONS, N_FEATURES, p.index, scale * p.value) for p in drawn]
+
+
+def walk(n_steps: int, n_changed: int, seed: int = 0) -> Tiles:
+    """Return shuffled tiles with `n_changed` new ones on each step; features may return."""
+    rng, tiles = np.random.default_rng(seed), []
+    now = rng.choice(N_FEATURES, N_ACTIVE, replace=False)
+    for _ in range(n_steps):
+        stays = rng.choice(now, N_ACTIVE - n_changed, replace=False)
+        others = np.setdiff1d(np.arange(N_FEATURES), stays)
+        now = rng.permutation(np.r_[stays, rng.choice(others, n_changed, replace=False)])
+        tiles.append(now)
+    return np.array(tiles)
+
+
+def ratios(table: GibbsTable, tiles: Tiles, action: int, n: int, probability: float = 0.1) -> Any:
+    """Return the ratios of a table."""
+    out = np.full(n, np.nan)
+    table.ratios(tiles, action, probability, out)
+    return out
+
+
+@pytest.mark.kernels
+@pytest.mark.parametrize("n_changed", [0, 2, 12])
+@pytest.mark.parametrize("n", [1, 7, 300])
+def test_ratios_are_those_of_softmaxes(n: int, n_changed: int) -> None:
+    """Pi is within 1e-6 at every step: none, few and all of the tiles change, and so does their number.
+
+    300 policies are more than one sweep.
+    """
+    asked, path = policies(n), walk(40, n_changed)
+    table = GibbsTable(asked, np.arange(n))
+    for t, tiles in enumerate(path[:: 1 if n < 300 else 10]):
+        action, tiles = t % N_ACTIONS, tiles[: N_ACTIVE - t // 3 % 5]
+        want = gibbs_ratios(asked, binary(tiles, N_FEATURES), action, 0.1)
+        np.testing.assert_allclose(ratios(table, tiles, action, n), want, atol=1e-5)  # rho = pi / 0.1
+    assert not table.in_floats
+
+
+def test_ratios_of_more_policies_than_a_block_holds() -> None:
+    """5,000 policies lie in two blocks or more; the last one and a scattered order arrive too."""
+    asked = policies(5_000, seed=3)
+    position = np.random.default_rng(0).permutation(5_000)
+    table, path = GibbsTable(asked, position), walk(30, 3)
+    for tiles in path:
+        got = ratios(table, tiles, 1, 5_000, 0.2)
+    want = gibbs_ratios(asked, binary(path[-1], N_FEATURES), 1, 0.2)
+    np.testing.assert_allclose(got[position], want, atol=5e-6)
+
+
+@pytest.mark.kernels
+def test_ratios_do_not_depend_on_earlier_tiles() -> None:
+    """One table takes 50 small steps, another jumps there, a third gets the tiles in another order."""
+    asked, path = policies(20), walk(50, 2)
+    walked, jumped, shuffled = (GibbsTable(asked, np.arange(20)) for _ in range(3))
+    for tiles in path:
+        by_steps = ratios(walked, tiles, 2, 20)
+    at_once = ratios(jumped, path[-1], 2, 20)
+    ratios(shuffled, path[0], 2, 20)
+    otherwise = ratios(shuffled, path[-1][::-1].copy(), 2, 20)
+    np.testing.assert_array_equal(by_steps, at_once)
+    np.testing.assert_array_equal(otherwise, at_once)
+
+
+@pytest.mark.kernels
+def test_a_policy_with_large_parameters_falls_back_to_floats() -> None:
+    """Twenty parameters up to 40 could sum to hundreds, beyond the +-63 of the integers, which would wrap."""
+    asked, path = policies(5, scale=40.0), walk(10, 3)
+    table = GibbsTable(asked, np.arange(5))
+    assert table.in_floats
+    for tiles in path:
+        want = gibbs_ratios(asked, binary(tiles, N_FEATURES), 0, 0.1)
+        np.testing.assert_allclose(ratios(table, tiles, 0, 5), want, atol=1e-12)
+
+
+@pytest.mark.kernels
+def test_parameters_are_rounded_to_the_nearest_multiple() -> None:
+    """60 parameters of 0.9 units each: rounded down, their sum is 54 units too small, and pi wrong by 8e-7."""
+    policy = Gibbs(2, N_FEATURES, np.arange(N_FEATURES), np.full(N_FEATURES, 0.9 * UNIT))
+    tiles = np.arange(N_FEATURES)
+    want = gibbs_ratios([policy], binary(tiles, N_FEATURES), 0, 1.0)
+    np.testing.assert_allclose(ratios(GibbsTable([policy], np.arange(1)), tiles, 0, 1, 1.0), want, rtol=0, atol=3e-7)
+
+
+@pytest.mark.kernels
+def test_large_differences_of_logits_are_right_up_to_the_limit() -> None:
+    """With u = (60, -60), pi(1) = 1 and pi(0) = exp(-120), zero in float32."""
+    table, out = GibbsTable([Gibbs(2, 9, np.array([0, 9]), np.array([60.0, -60.0]))], np.arange(1)), np.zeros(1)
+    table.ratios(np.array([0, 1, 2]), 1, 0.5, out)
+    assert out[0] == 2.0
+    table.ratios(np.array([0, 1, 2]), 0, 0.5, out)
+    assert 0.0 <= out[0] < 1e-30
+    assert not table.in_floats
+
+
+def test_threads_do_not_change_a_bit() -> None:
+    """2,048 policies are enough for several threads."""
+    asked, path, found = policies(2_048), walk(12, 3), []
+    for n_threads in (1, 2):
+        if n_threads > numba.config.NUMBA_NUM_THREADS:
+            pytest.skip("one core only")
+        table = GibbsTable(asked, np.arange(2_048))
+        table._n_threads = n_threads
+        found.append([ratios(table, tiles, 1, 2_048) for tiles in path])
+    np.testing.assert_array_equal(*found)
+
+
+def test_policies_of_different_shapes_are_refused() -> None:
+    two = Gibbs(2, 3, np.array([0]), np.array([1.0]))
+    three = Gibbs(3, 3, np.array([0]), np.array([1.0]))
+    with pytest.raises(ValueError, match="one shape"):
+        GibbsTable([two, three], np.arange(2))
+
+
+def test_a_table_of_every_kind_of_policy() -> None:
+    """Constant, uniform, on-policy, a function, and Gibbs policies both in whole numbers and in floats."""
+    small, large = policies(40), policies(1, seed=1, scale=40.0)
+    calls = []
+
+    def shares(observation: Any, tiles: Any) -> list[float]:
+        calls.append(1)
+        return [0.2, 0.3, 0.5]
+
+    asked = [
+        small[0],
+        ConstantAction(1, 3),
+        large[0],
+        Uniform(3),
+        Behaviour(),
+        PolicyFunction(shares, 3),
+        small[1],
+        PolicyFunction(lambda *_: [0.5, 0.5], 3),
+        *small[2:],
+    ]
+    table, (tiles,) = PolicyTable(asked, N_FEATURES), walk(1, 3)
+    got = np.full(len(asked), -1.0)
+    table.write_ratios(1, 0.6, np.zeros(3), tiles, got)
+    want = gibbs_ratios([*small, *large], binary(tiles, N_FEATURES), 1, 0.6)
+    np.testing.assert_allclose(got[[0, 6, *range(8, 46), 2]], want, atol=1e-6)
+    np.testing.assert_allclose(got[[3, 5]], [1 / 1.8, 0.5])
+    assert got[[1, 4]].tolist() == [-1.0, -1.0]  # `checks.finish_signals` writes the ratios of constant policies
+    assert table.constant_action[[1, 4]].tolist() == [1, checks.ON_POLICY]
+    assert (np.delete(table.constant_action, [1, 4]) == checks.ELSEWHERE).all()
+    assert np.isnan(got[7])  # two numbers for three actions
+    assert len(calls) == 1
+
+
+@pytest.mark.kernels
+@given(st.permutations(range(9)), st.permutations(range(9)), st.integers(0, 8))
+def test_switched_features_are_the_difference_of_two_lists(before: list[int], after: list[int], n: int) -> None:
+    """Order and place do not matter."""
+    balance, gained, lost = np.zeros(9, np.int64), np.zeros(8, np.int64), np.zeros(8, np.int64)
+    n_gained, n_lost = switched(np.array(before[:n], np.int64), np.array(after[:n], np.int64), balance, gained, lost)
+    assert sorted(gained[:n_gained]) == sorted(set(after[:n]) - set(before[:n]))
+    assert sorted(lost[:n_lost]) == sorted(set(before[:n]) - set(after[:n]))
+    assert not balance.any()
