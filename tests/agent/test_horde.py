@@ -121,6 +121,7 @@ def test_learn_refuses_by_name_and_learns_nothing(engine: Any, mode: Any) -> Non
         ((0, 0.5, SEEN, T + N), "tiles .*0..24; number 0 is 25"),
         ((0, 0.5, SEEN, T - 1), "tiles .*number 0 is -1"),
         ((3, 0.5, SEEN, T), "action must be a whole number in 0..2, not 3"),
+        ((-1, 0.5, SEEN, T), "action must be"),
         ((1.5, 0.5, SEEN, T), "action must be .* not 1.5"),
         ((True, 0.5, SEEN, T), "action must be"),
         (("1", 0.5, SEEN, T), "action must be .* not '1'"),

@@ -1,6 +1,6 @@
-"""GTD(lambda) on problems with answers from theory or the literature, and against arrays of the reference data.
+"""GTD(lambda), predictions of predictions and small MDPs: answers from theory, the literature and reference data.
 
-Each problem would detect a known mistake; two independent implementations agree on the arrays, step by step.
+Each problem would detect a known mistake; two independent implementations agree on the reference data, step by step.
 """
 
 from __future__ import annotations
@@ -11,7 +11,21 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
+from horde_agent.gvf import GVF, Channel, Prediction
+from horde_agent.horde import Horde
 from horde_agent.learning import LearnerConfig, PlainEngine, Signals, SpanEngine
+from horde_agent.policies import Behaviour
+from horde_agent.problems.markov import SmallMDP
+from horde_agent.reproduce.loop.worlds import (
+    FIRST_GAMMA,
+    FIRST_RIGHT,
+    N_STATES,
+    THEN_GAMMA,
+    THEN_RIGHT,
+    composed_values,
+    corridor_value,
+    learn_corridor,
+)
 from tests.agent.shared import binary, reference
 from tests.oracles.evaluation import SampleMSPBE, true_mspbe
 
@@ -282,3 +296,77 @@ def test_the_golden_chain(gamma: float) -> None:
         else:
             assert_close(theta, chain[f"theta_{gamma}"][episode], 1e-9, "theta")
     assert worst < 1e-9
+
+
+# ---- predictions of predictions --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("engine", ["span", "plain"])
+def test_a_chain_of_next_step_questions_predicts_k_steps_ahead(engine: Any) -> None:
+    """On a ring walked in one direction, y_k(s) = 1 if state 0 is k steps ahead, within 1e-6."""
+    posed = [GVF("1", Behaviour(), Channel(0), 0.0, lam=0.0)]
+    posed += [GVF(f"{k}", Behaviour(), Prediction(f"{k - 1}"), 0.0, lam=0.0) for k in range(2, 6)]
+    rules = config(step_size=0.5, secondary_ratio=0.1, trace_rule="clipped", engine=engine)
+    horde = Horde(posed, n_features=N_STATES, n_active=1, config=rules)
+    horde.begin(np.array([1.0]), np.array([0]))
+    for t in range(1, 400):
+        state = t % N_STATES
+        horde.learn(0, 1.0, np.array([float(state == 0)]), np.array([state]))
+    found = np.array([horde.predict(np.array([s])) for s in range(N_STATES)])
+    want = np.array([[float((s + k) % N_STATES == 0) for k in range(1, 6)] for s in range(N_STATES)])
+    np.testing.assert_allclose(found, want, atol=1e-6)
+
+
+@pytest.mark.parametrize("engine", ["span", "plain"])
+def test_a_prediction_under_one_policy_of_a_prediction_under_another(engine: Any) -> None:
+    """In a corridor: "how long would I then be at the left wall, going left, all along a walk to the right?".
+
+    V1 = (I - g1 P1)^-1 P1 c and V2 = (I - g2 P2)^-1 P2 V1, found to .12. Off by more than 1 somewhere: the two policies
+    exchanged, V1 or V2 learned on-policy, or c taken for V1.
+    """
+    found, want = learn_corridor(np.random.default_rng(0), engine), composed_values()
+    np.testing.assert_allclose(found, want, atol=0.12)
+    (p1, g1), (p2, g2) = (THEN_RIGHT, THEN_GAMMA), (FIRST_RIGHT, FIRST_GAMMA)
+    mistakes = (
+        corridor_value(p1, g2, corridor_value(p2, g1)),
+        corridor_value(p2, g2, corridor_value(0.5, g1)),
+        corridor_value(0.5, g2, corridor_value(p1, g1)),
+        corridor_value(p2, g2),
+    )
+    assert min(np.abs(mistaken - want[:, 1]).max() for mistaken in mistakes) > 1.0
+
+
+# ---- small MDPs ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("lam", [0.0, 0.4, 0.9])
+@pytest.mark.parametrize("policy", ["near", "mild", "wild"])
+def test_the_golden_mdp(policy: str, lam: float) -> None:
+    """Six states, three actions, four features: A, b, C, d_b; at the fixed point theta* the MSPBE is 0."""
+    golden = reference("mdp_golden.npz")
+    reward = (golden["P"] * golden["R"]).sum(axis=2)
+    mdp = SmallMDP(golden["P"], reward, np.eye(6)[0])
+    known = mdp.expectations(golden[f"pi_{policy}"], golden["b"], golden["Phi"], gamma=0.9, lam=lam)
+    np.testing.assert_allclose(mdp.state_distribution(golden["b"]), golden["d_b"], atol=1e-12)
+    np.testing.assert_allclose(known.A, golden[f"A_{policy}_{lam}"], atol=1e-12)
+    np.testing.assert_allclose(known.b, golden[f"b_{policy}_{lam}"], atol=1e-12)
+    np.testing.assert_allclose(known.C, golden["C"], atol=1e-12)
+    assert true_mspbe(golden[f"theta_star_{policy}_{lam}"], *known) < 1e-20
+
+
+def test_the_random_walk_of_the_textbook() -> None:
+    """Five states, +1 on the right exit, undiscounted, equally often left and right: 1/6, ..., 5/6 (Sutton 1988)."""
+    left, right = np.eye(5, k=-1), np.eye(5, k=1)
+    reward = np.zeros((2, 5))
+    reward[1, 4] = 1.0
+    mdp = SmallMDP(np.stack([left, right]), reward, np.eye(5)[2])
+    either = np.full((5, 2), 0.5)
+    np.testing.assert_allclose(mdp.values(either, 1.0), np.arange(1, 6) / 6)
+    np.testing.assert_allclose(mdp.state_distribution(either), np.array([1, 2, 3, 2, 1]) / 9)
+
+
+def test_an_invalid_mdp_is_refused() -> None:
+    with pytest.raises(ValueError, match="probabilities"):
+        SmallMDP(np.full((1, 2, 2), 0.6), np.zeros((1, 2)), np.array([1.0, 0.0]))
+    with pytest.raises(ValueError, match="must be"):
+        SmallMDP(np.zeros((1, 2, 2)), np.zeros((2, 2)), np.array([1.0, 0.0]))
