@@ -33,17 +33,12 @@ from tests.agent.commands import summary_of
 PICTURES = ("nmsre.png", "pen.png", "predictions.png", "traces.png", "mspbe.png")
 
 
-@pytest.fixture
-def run(toy_run: Path) -> Path:
-    return toy_run
-
-
 def lines_of(path: Path) -> list[dict[str, str]]:
     with path.open(newline="") as file:
         return list(csv.DictReader(file))
 
 
-def test_the_summary_has_exactly_the_fixed_keys_in_their_order(run: Path) -> None:
+def test_the_summary_has_exactly_the_fixed_keys_in_their_order(toy_run: Path) -> None:
     expected = (
         "steps robot_time_s wall_s steps_per_s learning_steps n_questions n_features n_active n_excursions "
         "n_updated_per_step mean_nmsre median_nmsre share_nmsre_below_1 diverged mspbe_vector_mean "
@@ -51,12 +46,12 @@ def test_the_summary_has_exactly_the_fixed_keys_in_their_order(run: Path) -> Non
         "weights_sha256 version stopped_early link_losses s_without_link n_nearly_constant"
     )
 
-    assert expected.split() == list(summary_of(run))
+    assert expected.split() == list(summary_of(toy_run))
 
 
-def test_the_summary_agrees_with_the_record(run: Path) -> None:
-    summary, rows = summary_of(run), read(run / "log" / "life.rec").rows
-    tests = ExcursionTable.read(run / "log" / "excursions.rec")
+def test_the_summary_agrees_with_the_record(toy_run: Path) -> None:
+    summary, rows = summary_of(toy_run), read(toy_run / "log" / "life.rec").rows
+    tests = ExcursionTable.read(toy_run / "log" / "excursions.rec")
     outcomes = tests.outcomes()
     nmsre = final_nmsre(outcomes, tests.n_demons)
 
@@ -70,26 +65,26 @@ def test_the_summary_agrees_with_the_record(run: Path) -> None:
     assert set(summary["learn_ms"]) == {"p50", "p99", "max"}
 
 
-def test_an_mspbe_that_is_not_yet_valid_is_marked(run: Path) -> None:
+def test_an_mspbe_that_is_not_yet_valid_is_marked(toy_run: Path) -> None:
     """It takes 10,000 updates. The questions' updates add up to what the summary says of all."""
-    questions, summary = lines_of(run / "questions.csv"), summary_of(run)
-    facts = json.loads((run / "details.json").read_text())["mspbe"]
+    questions, summary = lines_of(toy_run / "questions.csv"), summary_of(toy_run)
+    facts = json.loads((toy_run / "details.json").read_text())["mspbe"]
 
     assert {q["mspbe_valid"] for q in questions} == {"0"}
     assert (facts["n_valid"], facts["n_not_yet_valid"], facts["valid_after_updates"]) == (0, 27, pytest.approx(1e4))
     assert facts["scalar_mean_of_valid"] is None
     n_updates = sum(int(q["n_updates"]) for q in questions)
     assert n_updates == pytest.approx(summary["n_updated_per_step"] * summary["learning_steps"])
-    assert "0 are valid, 27 are not yet" in (run / "report.html").read_text()
+    assert "0 are valid, 27 are not yet" in (toy_run / "report.html").read_text()
 
 
-def test_the_report_shows_every_picture_and_the_worst_questions(run: Path) -> None:
-    html = (run / "report.html").read_text()
+def test_the_report_shows_every_picture_and_the_worst_questions(toy_run: Path) -> None:
+    html = (toy_run / "report.html").read_text()
 
     for picture in PICTURES:
         assert f'src="{picture}"' in html
-        assert (run / picture).read_bytes().startswith(b"\x89PNG")
-    worst = max(lines_of(run / "questions.csv"), key=lambda q: float(q["nmsre"]))
+        assert (toy_run / picture).read_bytes().startswith(b"\x89PNG")
+    worst = max(lines_of(toy_run / "questions.csv"), key=lambda q: float(q["nmsre"]))
     assert worst["name"] in html
     assert "trace_rule" in html
 
