@@ -24,7 +24,8 @@ import traceback
 import weakref
 from contextlib import suppress
 from functools import cache
-from typing import Any, NamedTuple
+from types import SimpleNamespace
+from typing import Any
 
 import gymnasium
 import numpy as np
@@ -54,16 +55,6 @@ class EnvironmentGone(RuntimeError):
             "signal that ended it, -9 often a lack of memory"
         )
         self.exit_code = exit_code
-
-
-class Frame(NamedTuple):
-    """One frame of a drive: the attributes of the environment's own frames that a life reads."""
-
-    t: float
-    crc_errors: int
-    stale: bool
-    applied: bool
-    extras: dict[str, Any]
 
 
 class Line:
@@ -379,7 +370,12 @@ def drive_of(body: Any) -> dict[str, Any]:
     names = ("manoeuvre_frames", "manoeuvre_observations", "manoeuvre_at")
     drive = {name: getattr(body, name) for name in names if hasattr(body, name)}
     frames = drive.get("manoeuvre_frames", [])
-    sent = [Frame(f.t, f.crc_errors, f.stale, getattr(f, "applied", True), dict(f.extras)) for f in frames]
+    sent = [  # what a life reads of them
+        SimpleNamespace(
+            t=f.t, crc_errors=f.crc_errors, stale=f.stale, applied=getattr(f, "applied", True), extras=dict(f.extras)
+        )
+        for f in frames
+    ]
     return drive | ({"manoeuvre_frames": sent} if drive else {})
 
 
