@@ -341,16 +341,14 @@ class Life(Experience):
         self.is_cut = before + n_steps > self._end or (self.is_stopped and options is not None)
         if self.is_stopped and self.body.is_restorable:
             return  # the drive may have been ended early, and is repeated when the life is resumed
-        for frame in [*self.body.drive_frames()][:-1]:
-            self._count_damage(frame.info)
-            step = before + frame.at
-            if step < self.steps and self.recorder is not None:
-                observed = np.array(frame.observation, dtype=np.float32)
+        for at, known, observation in self.body.drive_frames():
+            self._count_damage(known)
+            if before + at < self.steps and self.recorder is not None:
+                observed = np.array(observation, dtype=np.float32)
                 if observed.shape != self._unknown.shape:  # not recorded, or changed by a wrapper
                     observed = self._unknown
-                flags, pose = flags_of(frame.info), frame.info.pose
-                row = Row(step, frame.info.t, observed, NO_ACTION, np.nan, phase, flags, pose, robot=self.robot)
-                self.recorder.write(row)
+                how = (NO_ACTION, np.nan, phase, flags_of(known), known.pose)
+                self.recorder.write(Row(before + at, known.t, observed, *how, robot=self.robot))
 
     def _encode(self) -> Tiles:
         """Return the tiles of the current observation; learning has been joined."""

@@ -65,14 +65,6 @@ class RobotInfo(NamedTuple):
         return UNKNOWN_POSE if self.x_m is None else (self.x_m, self.y_m, self.heading_rad)
 
 
-class DriveFrame(NamedTuple):
-    """One frame of a drive to the centre or the dock."""
-
-    at: int  # period of the drive in which it was sampled, from 1 on
-    info: RobotInfo  # as the `info` of a step
-    observation: Any  # as the environment returns observations; None if it does not keep them
-
-
 class RobotBody:
     """What a robot's environment offers beyond Gymnasium's methods.
 
@@ -104,17 +96,19 @@ class RobotBody:
         """Number of frames of the drive in the last reset."""
         return len(self._body.manoeuvre_frames) if self.can_drive else 0
 
-    def drive_frames(self) -> Iterator[DriveFrame]:
-        """Yield the frames of the drive in the last reset; the last one is what the reset returned."""
-        observations = getattr(self._body, "manoeuvre_observations", None) or [None] * self.n_drive_frames
-        at = getattr(self._body, "manoeuvre_at", range(1, self.n_drive_frames + 1))
-        for k in range(self.n_drive_frames):
-            frame = self._body.manoeuvre_frames[k]
-            applied = getattr(frame, "applied", True)
-            info = RobotInfo.of(frame.extras)._replace(
-                t=frame.t, gap=0, crc_errors=frame.crc_errors, stale=frame.stale, applied=applied
-            )
-            yield DriveFrame(at[k], info, observations[k])
+    def drive_frames(self) -> Iterator[tuple[int, RobotInfo, Any]]:
+        """Yield the frames of the drive in the last reset, without the last one, which the reset returned.
+
+        Each has the period of the drive in which it was sampled, from 1 on, its info, and its observation as the
+        environment returns it, None if it does not keep them.
+        """
+        frames = self._body.manoeuvre_frames[:-1] if self.can_drive else []
+        observations = getattr(self._body, "manoeuvre_observations", None) or [None] * len(frames)
+        at = getattr(self._body, "manoeuvre_at", range(1, len(frames) + 1))
+        for period, frame, observation in zip(at, frames, observations, strict=False):
+            own = {"t": frame.t, "gap": 0, "applied": getattr(frame, "applied", True)}
+            own |= {"crc_errors": frame.crc_errors, "stale": frame.stale}
+            yield period, RobotInfo.of({**frame.extras, **own}), observation
 
     def save_state(self) -> dict[str, Any]:
         """Return everything that the robot's future depends on, if it is restorable."""
