@@ -23,63 +23,62 @@ _MOST_NUMBERS = 4_000_000  # of all curves together: 32 MB
 MOST_DOTS = 2000
 
 
-class PolicyScores(NamedTuple):
-    """Scores of one policy's excursions."""
+class PolicyScores:
+    """Scores of one policy's excursions, which are added batch by batch.
 
-    number: int  # of the policy, among all
-    policy: PolicyUnderTest  # the policy with its n demons
-    step: Integers  # step at which each excursion began, shape (n_excursions,)
-    n_tests: Integers  # excursions that tested each demon, shape (n,)
-    variance: Floats  # of each question's returns, shape (n,); NaN if there are none
-    trace: Floats  # the last error trace, shape (n,); NaN if there is none
-
-    def last_nmsre(self) -> Floats:
-        """Return the last two-pass NMSRE, shape (n,); NaN where tested fewer than two times."""
-        return np.where(self.n_tests >= 2, normalise(self.trace, self.variance), np.nan)
-
-
-class _Sums:
-    """The running sums of a policy's n demons.
+    Attributes:
+        number: Of the policy, among all.
+        policy: The policy with its n demons.
+        n_tests: Excursions that tested each demon, shape (n,).
+        trace: The last error trace, shape (n,); NaN if there is none.
 
     Source: Chan, Golub & LeVeque (1979), for sums of squares of one batch after the other.
     """
 
-    def __init__(self, n: int) -> None:
-        self.steps: list[Integers] = []
-        self.n, self.mean, self.squares = np.zeros(n, np.int64), np.zeros(n), np.zeros(n)
+    def __init__(self, number: int, policy: PolicyUnderTest) -> None:
+        self.number, self.policy, self._steps, n = number, policy, list[Integers](), len(policy.demons)
+        self.n_tests, self._mean, self._squares = np.zeros(n, np.int64), np.zeros(n), np.zeros(n)
         self.trace = np.full(n, np.nan)
 
     def add(self, step: Integers, predictions: Floats, returns: Floats) -> None:
         """Add excursions of the policy, shape (n_excursions,) and (n_excursions, n)."""
-        self.steps.append(step)
+        self._steps.append(step)
         error_trace((predictions - returns) ** 2, self.trace)
         known = ~np.isnan(returns)
         n = known.sum(axis=0)
         sums = np.where(known, returns, 0.0).sum(axis=0)
         mean = np.divide(sums, n, out=np.zeros(len(n)), where=n > 0)
         squares = np.where(known, (returns - mean) ** 2, 0.0).sum(axis=0)
-        both = self.n + n
+        both = self.n_tests + n
         share = np.divide(n, both, out=np.zeros(len(n)), where=both > 0)
-        away = mean - self.mean
-        self.squares += squares + away**2 * self.n * share
-        self.mean = np.where(self.n == 0, mean, self.mean + away * share)
-        self.n = both
+        away = mean - self._mean
+        self._squares += squares + away**2 * self.n_tests * share
+        self._mean = np.where(self.n_tests == 0, mean, self._mean + away * share)
+        self.n_tests = both
 
-    def scores(self, number: int, policy: PolicyUnderTest) -> PolicyScores:
-        """Return the scores."""
-        variance = np.divide(self.squares, self.n, out=np.full(len(self.n), np.nan), where=self.n > 0)
-        return PolicyScores(number, policy, np.concatenate(self.steps), self.n, variance, self.trace)
+    @property
+    def step(self) -> Integers:
+        """Step at which each excursion began, shape (n_excursions,)."""
+        return np.concatenate([np.zeros(0, np.int64), *self._steps])
+
+    @property
+    def variance(self) -> Floats:
+        """Variance of each question's returns, shape (n,); NaN if there are none."""
+        return np.divide(self._squares, self.n_tests, out=np.full(len(self.trace), np.nan), where=self.n_tests > 0)
+
+    def last_nmsre(self) -> Floats:
+        """Return the last two-pass NMSRE, shape (n,); NaN where tested fewer than two times."""
+        return np.where(self.n_tests >= 2, normalise(self.trace, self.variance), np.nan)
 
 
 def policy_scores(table: ExcursionTable) -> list[PolicyScores]:
     """Return the scores of each policy that has excursions. One pass."""
-    sums = [_Sums(len(policy.demons)) for policy in table.policies]
+    scores = [PolicyScores(k, policy) for k, policy in enumerate(table.policies)]
     for rows in table:
         for k in np.unique(rows["policy"]).tolist():
             is_of, predictions, returns = of_policy(rows, k, table.policies[k])
-            sums[k].add(rows["step"][is_of], predictions, returns)
-    pairs = zip(sums, table.policies, strict=True)
-    return [one.scores(k, policy) for k, (one, policy) in enumerate(pairs) if one.steps]
+            scores[k].add(rows["step"][is_of], predictions, returns)
+    return [one for one in scores if len(one.step)]
 
 
 def nmsre_along(

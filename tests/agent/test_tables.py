@@ -233,7 +233,8 @@ def life(n_excursions: int, last: int = HORIZON) -> Stream:
 
 def trace_lines(n_excursions: int, last: int = HORIZON) -> list[dict[str, Any]]:
     starts = np.array([1 + k * (HORIZON + 1) for k in range(n_excursions)])
-    course = PolicyScores(0, POLICY, starts, np.full(3, n_excursions), np.ones(3), np.zeros(3))
+    course = PolicyScores(0, POLICY)
+    course.add(starts, np.zeros((n_excursions, 3)), np.zeros((n_excursions, 3)))
     horde: Any = SimpleNamespace(names=["age/0", "age/.5", "saw/.25"], n_demons=3, predict=lambda _: [1.0, 2.0, 3.0])
     found = tables.excursion_traces(life(n_excursions, last), horde, FACE, [course], HORIZON)
     return [dict(zip(tables.TRACE_COLUMNS, line, strict=True)) for line in found]
