@@ -24,6 +24,7 @@ from types import FunctionType, SimpleNamespace
 from typing import Any
 
 import numba
+from numba.core.caching import IndexDataCacheFile
 from numba.core.codegen import JITCodeLibrary
 from numba.core.compiler import CompilerBase, DefaultPassBuilder
 from numba.core.compiler_machinery import AnalysisPass, register_pass
@@ -120,50 +121,48 @@ def notice_sources(compiled: Any, function: Callable[..., Any]) -> None:
 
     Numba's own key is the time and size of the kernel's file. Machine code contains copies of all that the kernel
     calls, so the key must cover those files; and content, unlike time, is the same in a fresh clone.
-
-    A cache index that cannot be read is treated as empty: it is truncated, or names types of an older version or of a
-    package that is not installed. Numba numbers the files of a kernel, so that two programs that compile it at the same
-    time for different types could read each other's machine code. Here the file's name and content include the types.
     """
     cache: Any = getattr(compiled, "_cache", None)
     file = getattr(cache, "_cache_file", None)
     if file is not None:  # None without compilation or without a cache folder
         file._source_stamp = _digest(function.__code__.co_filename), _SOURCES
-        file._load_index = _empty_if_unreadable(file._load_index)
-        file.save, file.load = functools.partial(_save, file), functools.partial(_load, file, file.load)
+        file.__class__ = _CacheFile
         cache.save_overload = _warn_if_unwritable(cache.save_overload, cache.cache_path)
 
 
-def _save(file: Any, key: Any, data: Any) -> None:
-    """Write the machine code for `key`, the types of a call and the processor, then add it to the index."""
-    name = file._data_name_pattern.format(number=int(hashlib.sha256(repr(key).encode()).hexdigest()[:12], 16))
-    file._save_data(name, (file._source_stamp, key, data))
-    file._save_index({**file._load_index(), key: name})
-
-
-def _load(file: Any, load: Callable[[Any], Any], key: Any) -> Any:
-    """Return the cached machine code for `key`, None if it is missing or was compiled from other sources or types."""
-    try:
-        stamp, of, data = load(key) or (None, None, None)
-    except (*_UNREADABLE, pickle.UnpicklingError):
-        return None
-    return data if (stamp, of) == (file._source_stamp, key) else None
-
-
 # Errors when unpickling truncated or damaged bytes, or names that no longer exist.
-_UNREADABLE = (AttributeError, ImportError, EOFError, IndexError, KeyError, TypeError, ValueError)
+_UNREADABLE = (
+    *(AttributeError, ImportError, EOFError, IndexError, KeyError, TypeError, ValueError, pickle.UnpicklingError),
+)
 
 
-def _empty_if_unreadable(load: Callable[[], Any]) -> Callable[[], Any]:
-    """Wrap the loading of a cache index so that an unreadable index counts as empty."""
+class _CacheFile(IndexDataCacheFile):
+    """A kernel's cache on disk.
 
-    def load_or_empty() -> Any:
+    An index that cannot be read is treated as empty: it is truncated, or names types of an older version or of a
+    package that is not installed. Numba numbers the files of a kernel, so that two programs that compile it at the same
+    time for different types could read each other's machine code. Here the file's name and content include the types.
+    """
+
+    def save(self, key: Any, data: Any) -> None:
+        """Write the machine code for `key`, the types of a call and the processor, then add it to the index."""
+        name = self._data_name_pattern.format(number=int(hashlib.sha256(repr(key).encode()).hexdigest()[:12], 16))
+        self._save_data(name, (self._source_stamp, key, data))  # type: ignore[no-untyped-call]
+        self._save_index({**self._load_index(), key: name})  # type: ignore[no-untyped-call]
+
+    def load(self, key: Any) -> Any:
+        """Return the machine code for `key`, None if it is missing or was compiled from other sources or types."""
         try:
-            return load()
-        except (*_UNREADABLE, pickle.UnpicklingError):
-            return {}
+            stamp, of, data = super().load(key) or (None, None, None)  # type: ignore[no-untyped-call]
+        except _UNREADABLE:
+            return None
+        return data if (stamp, of) == (self._source_stamp, key) else None
 
-    return load_or_empty
+    def _load_index(self) -> Any:
+        try:
+            return super()._load_index()  # type: ignore[no-untyped-call]
+        except _UNREADABLE:
+            return {}
 
 
 def _njit(**options: Any) -> Any:

@@ -79,15 +79,10 @@ class SignalArrays(NamedTuple):
 
 @kernel
 def first_wrong(observation: Floats, tiles: Integers, seen: Integers) -> int:
-    """Return the place of the first error in a state, -1 if there is none.
+    """Return the place of the first error in an observation, (n_channels,), and its tiles, (n_active,); -1 if none.
 
-    Args:
-        observation: Shape (n_channels,).
-        tiles: Active features, shape (n_active,).
-        seen: As in `SignalArrays`, shape (n_features + 1,).
-
-    Returns:
-        k if value k is not finite, -2 - k if tile k is out of range, -2 - n_active - k if tile k is a duplicate.
+    It is k if value k is not finite, -2 - k if tile k is out of range, -2 - n_active - k if tile k is a duplicate.
+    `seen` is as in `SignalArrays`, shape (n_features + 1,).
     """
     for i in range(observation.shape[0]):
         if not np.isfinite(observation[i]):
@@ -187,14 +182,9 @@ def add_up(of: SignalArrays) -> None:
 
 @kernel
 def finish_signals(of: SignalArrays, observation: Floats, tiles: Integers, action: int, probability: float) -> int:
-    """Complete the signals if the state reached is valid, and return findings as bits.
+    """Complete the signals if the state reached, (n_channels,) and (n_active,), is valid, and return findings as bits.
 
-    Args:
-        of: Ratios of constant policies, channels, bounds and totals are written.
-        observation: Of the state reached, shape (n_channels,).
-        tiles: Of the state reached, shape (n_active,).
-        action: The action taken.
-        probability: b(action).
+    Ratios of constant policies, channels, bounds and totals are written.
     """
     if first_wrong(observation, tiles, of.seen) != -1:
         return STATE_WRONG

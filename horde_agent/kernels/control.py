@@ -9,7 +9,7 @@ from __future__ import annotations
 from numba import prange
 
 from horde_agent.kernels._jit import inlined, inner_kernel, kernel, outer_kernel
-from horde_agent.kernels.plain import Demons, Phi, Step, add, add_vector, decay_of, dot, scale
+from horde_agent.kernels.plain import Demons, Phi, Step, add, add_vector, checked_delta, decay_of, dot, scale
 from horde_agent.types import Floats, Reals
 
 
@@ -48,19 +48,12 @@ def add_greedy(theta: Reals, n_actions: int, factor: float, phi: Phi) -> None:
 
 @inner_kernel
 def sound_delta(i: int, demons: Demons, step: Step) -> float:
-    """Store and return delta_t = c_{t+1} + (1 - gamma_{t+1}) z_{t+1} + gamma_{t+1} theta.pb_{t+1} - theta.phi_t.
-
-    As `plain.sound_delta` it flags the demon and returns 0 if the step exceeds the dtype's range.
-    """
+    """Store and return delta_t = c_{t+1} + (1 - gamma_{t+1}) z_{t+1} + gamma_{t+1} theta.pb_{t+1} - theta.phi_t."""
     theta, n_actions, gamma = demons.theta[i], demons.n_actions, step.gamma[i]
     ahead, _ = best(theta, n_actions, step.phi_tp1)
     delta = step.c[i] + (1.0 - gamma) * step.z[i] + gamma * ahead
     delta -= dot(block(theta, n_actions, step.action), step.phi_t)
-    demons.td_error[i] = delta
-    if abs(delta) < demons.largest_step:
-        return float(delta)
-    demons.flagged[i] = True
-    return 0.0
+    return float(checked_delta(i, demons, delta, 1.0))
 
 
 @inner_kernel

@@ -1,22 +1,19 @@
 """This package's extensions of numba and LLVM: vectors of lanes, arrays by address, kernels by address.
 
-Kernels are ordinary numba functions. Three features that numba lacks are built here on its extension API:
-
 **Vectors.** Demons on adjacent *lanes* learn as one vector of 16, 64, 80 or 128 numbers: `load(array, i, zero)` reads
 as many numbers as `zero` has, and arithmetic between `load` and `store` acts on all of them. Numba's own loops over
-short ranges first check whether their arrays overlap, and keep sums in memory: three to four times slower. A vector is
-an array of LLVM vectors of 16, which LLVM splits into the processor's registers; LLVM would widen a vector of 80 to
-128. This relies on numba's types without a Python object (`register_model`, `type_callable`, `lower_builtin`,
-`intrinsic`) and on LLVM's vector types and generic intrinsics.
+short ranges are three to four times slower: they check whether arrays overlap, and keep sums in memory. A vector is an
+array of LLVM vectors of 16, because LLVM would widen a vector of 80 to 128. This relies on numba's types without a
+Python object (`register_model`, `type_callable`, `lower_builtin`, `intrinsic`).
 
 **Held arrays.** Numba inspects each array argument of a kernel, for 0.3 us, and passes a tuple of arrays between
-kernels by value, which takes most of the compile time. `Held` writes the addresses and shapes into a table once;
-kernels receive the table's address and read `held.theta` as from the tuple, without reference counts. This relies on
-`unbox`, `lower_getattr_generic`, `populate_array`, and on C-contiguous arrays.
+kernels by value, which takes most of the compile time. `Held` writes addresses and shapes into a table once; kernels
+receive its address and read `held.theta` as from the tuple, without reference counts. This relies on `unbox`,
+`lower_getattr_generic`, `populate_array`, and on C-contiguous arrays.
 
-**Entries.** Numba links, optimises and translates the body of each parallel loop five times. `on_threads` is one
-parallel loop for all kernels, which receives the kernel's address. This relies on `CFunc`, which follows C's calling
-convention, and on threads being started before a cached parallel loop is called (`numba.get_num_threads`).
+**Entries.** Numba compiles the body of each parallel loop five times. `on_threads` is one parallel loop for all
+kernels, which receives the kernel's address. This relies on `CFunc`, and on threads being started before a cached
+parallel loop is called (`numba.get_num_threads`).
 
 Tested with numba 0.62.1 to 0.68.1 (tests/kernels). If another version fails, HORDE_PLAIN_KERNELS=1 compiles
 `portable.py` instead: slower, and equal except for rounding.
@@ -247,22 +244,21 @@ def choose(typing_context: Any, mask: Any, a: Any, b: Any) -> Any:  # noqa: ARG0
     return (to(mask, a, b), generate) if to else None
 
 
-@_intrinsic
-def absolute(typing_context: Any, x: Any) -> Any:  # noqa: ARG001, D103
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:  # noqa: ARG001
-        strip = _function(builder.module, ir.FunctionType(x.part, [x.part]), f"llvm.fabs.{x.suffix}")
-        return _together(builder, [builder.call(strip, [part]) for part in _apart(builder, arguments[0])])
+def _unary(name: str) -> Any:
+    """Return a function of a vector by the name of LLVM's generic function."""
 
-    return x(x), generate
+    @_intrinsic
+    def unary(typing_context: Any, x: Any) -> Any:  # noqa: ARG001
+        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:  # noqa: ARG001
+            function = _function(builder.module, ir.FunctionType(x.part, [x.part]), f"llvm.{name}.{x.suffix}")
+            return _together(builder, [builder.call(function, [part]) for part in _apart(builder, arguments[0])])
+
+        return x(x), generate
+
+    return unary
 
 
-@_intrinsic
-def square_root(typing_context: Any, x: Any) -> Any:  # noqa: ARG001, D103
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:  # noqa: ARG001
-        root = _function(builder.module, ir.FunctionType(x.part, [x.part]), f"llvm.sqrt.{x.suffix}")
-        return _together(builder, [builder.call(root, [part]) for part in _apart(builder, arguments[0])])
-
-    return x(x), generate
+absolute, square_root = _unary("fabs"), _unary("sqrt")
 
 
 @_intrinsic

@@ -126,18 +126,18 @@ def inner(a: Reals, b: Reals) -> float:
 
 
 @inner_kernel
-def td_error(i: int, demons: Demons, step: Step) -> float:
-    """Return delta_t = c_{t+1} + (1 - gamma_{t+1}) z_{t+1} + gamma_{t+1} theta.phi_{t+1} - theta.phi_t."""
+def sound_delta(i: int, demons: Demons, step: Step) -> float:
+    """Store and return delta_t = c_{t+1} + (1 - gamma_{t+1}) z_{t+1} + gamma_{t+1} theta.phi_{t+1} - theta.phi_t."""
     gamma, theta = step.gamma[i], demons.theta[i]
-    return float(step.c[i] + (1.0 - gamma) * step.z[i] + gamma * dot(theta, step.phi_tp1) - dot(theta, step.phi_t))
+    delta = step.c[i] + (1.0 - gamma) * step.z[i] + gamma * dot(theta, step.phi_tp1) - dot(theta, step.phi_t)
+    return float(checked_delta(i, demons, delta, step.rho[i]))
 
 
 @inner_kernel
-def sound_delta(i: int, demons: Demons, step: Step) -> float:
+def checked_delta(i: int, demons: Demons, delta: float, rho: float) -> float:
     """Store delta as the TD error and return it; flag the demon and return 0 if the step exceeds the dtype's range."""
-    delta: float = td_error(i, demons, step)
     demons.td_error[i] = delta
-    if abs(delta) <= demons.max_finite and abs(delta) * step.rho[i] < demons.largest_step:
+    if abs(delta) <= demons.max_finite and abs(delta) * rho < demons.largest_step:
         return delta
     demons.flagged[i] = True
     return 0.0

@@ -99,10 +99,7 @@ def add_features(b: int, of: GibbsArrays, features: Integers, n: int, sign: int)
             soon = features[min(k + _AHEAD, n - 1)]
             for i in range(start[soon], start[soon + 1], _ENTRIES_OF_LINE):
                 prefetch(entry[i], 0, 0.0)
-        first, last = (
-            np.uint64(start[features[k]]),
-            np.uint64(start[features[k] + 1]),
-        )  # unsigned: never from the end
+        first, last = (np.uint64(start[features[k]]), np.uint64(start[features[k] + 1]))  # unsigned: never from the end
         for i in range(first, last):
             logits[np.uint64(entry[i, 0])] += sign * entry[i, 1]
 

@@ -50,19 +50,10 @@ def switched(
     gained: NDArray[np.int64],
     lost: NDArray[np.int64],
 ) -> tuple[int, int]:
-    """Write the features that switched on, and those that switched off, between two lists of active tiles.
+    """Write the features that switched on, and those that switched off, between two lists of tiles, shape (n_active,).
 
-    A feature that only changed its place does not count.
-
-    Args:
-        before: Earlier active tiles, in any order, shape (n_active,).
-        after: Later active tiles, all different, shape (n_active,).
-        balance: Scratch, zero for each feature before and afterwards.
-        gained: Output, shape (n_active,).
-        lost: Output, shape (n_active,).
-
-    Returns:
-        The numbers of features in `gained` and in `lost`.
+    A feature that only changed its place does not count. `gained` and `lost`, (n_active,), are written; `balance` is
+    scratch and 0 for each feature. Return the numbers of features in `gained` and in `lost`.
     """
     n = n_gained = n_lost = 0
     for k in range(after.shape[0]):  # most tiles do not change; no branch, which the processor could not predict

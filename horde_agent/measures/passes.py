@@ -64,7 +64,8 @@ class PolicyScores:
     @property
     def variance(self) -> Floats:
         """Variance of each question's returns, shape (n,); NaN if there are none."""
-        return np.divide(self._squares, self.n_tests, out=np.full(len(self.trace), np.nan), where=self.n_tests > 0)
+        variance: Floats = np.full(len(self.trace), np.nan)
+        return np.divide(self._squares, self.n_tests, out=variance, where=self.n_tests > 0)
 
     def last_nmsre(self) -> Floats:
         """Return the last two-pass NMSRE, shape (n,); NaN where tested fewer than two times."""

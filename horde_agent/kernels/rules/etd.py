@@ -14,7 +14,8 @@ Source: Sutton, Mahmood & White (2016).
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from collections import namedtuple
+from typing import Any
 
 from horde_agent.kernels import plain
 from horde_agent.kernels._jit import inner_kernel
@@ -24,10 +25,7 @@ from horde_agent.kernels.vectors import choose, load, store
 STEP_SIZE = 0.01
 TRACE_NUMBERS = ("follow_on", "rho")
 SPAN = ("has_source", "has_interest", "has_lanes")
-
-
-class ETD(NamedTuple):
-    """It has no parameters."""
+ETD = namedtuple("ETD", ())  # no parameters
 
 
 @inner_kernel

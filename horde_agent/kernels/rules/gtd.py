@@ -16,7 +16,7 @@ Source: Maei (2011), chapter 7; Sutton et al. (2009) for lambda = 0; White, Moda
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections import namedtuple
 
 from horde_agent.kernels import plain
 from horde_agent.kernels._jit import inner_kernel
@@ -26,23 +26,36 @@ WEIGHTS = ("w",)
 WARNS = {"secondary_ratio": ("[.001, inf)", "is off-policy TD in disguise: raise it")}
 CAN_CAP = True
 SPAN = ("has_w",)
-
-
-class GTD(NamedTuple):
-    """It has no parameters."""
+GTD = namedtuple("GTD", ())  # no parameters
 
 
 @inner_kernel
 def learn(_: GTD, i: int, demons: Demons, step: Step) -> None:
-    """Update demon `i` in place; every right-hand side uses the weights from before the step."""
+    """Update demon `i` in place."""
+    move(i, demons, step, False, 0.0)
+
+
+@inner_kernel
+def move(i: int, demons: Demons, step: Step, follows_w: bool, beta: float) -> None:
+    """Update demon `i` in place; every right-hand side uses the weights from before the step.
+
+    If `follows_w`, theta moves by the term (w.phi) phi in the place of delta e, as in `gtd2`; beta is that of `tdrc`.
+    """
     theta, w, e = demons.theta[i], demons.vectors[0, i], demons.vectors[1, i]
-    alpha, alpha_w, rho = demons.alpha[i], demons.alpha_w[i], step.rho[i]
+    alpha, alpha_w, weight = demons.alpha[i], demons.alpha_w[i], 1.0 if demons.every_step else step.rho[i]
     delta, q, e_w = plain.sound_delta(i, demons, step), plain.dot(w, step.phi_t), 0.0
-    if plain.move_trace(i, demons, e, step, 1.0):  # else e is 0
+    moves = plain.move_trace(i, demons, e, step, 1.0)  # else e is 0
+    if moves:
         e_w = plain.inner(e, w)
+    if moves and not follows_w:
         plain.add_vector(theta, alpha * delta, e)
+    if beta != 0.0:
+        plain.scale(w, 1.0 - alpha_w * weight * beta)
+    if moves:
         plain.add_vector(w, alpha_w * delta, e)
+    if follows_w:
+        plain.add(theta, alpha * (q * weight), step.phi_t)
     plain.add(theta, -alpha * step.gamma[i] * (1.0 - step.lam[i]) * e_w, step.phi_tp1)
-    plain.add(w, -alpha_w * q * (1.0 if demons.every_step else rho), step.phi_t)
+    plain.add(w, -alpha_w * q * weight, step.phi_t)
     plain.flag_w(i, demons, q)
     plain.finish(i, demons, step, delta, e, e_w)

@@ -13,7 +13,8 @@ Source: Hackman (2012); White & White (2016).
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from collections import namedtuple
+from typing import Any
 
 from horde_agent.kernels import plain
 from horde_agent.kernels._jit import inner_kernel
@@ -26,10 +27,7 @@ SECONDARY_RATIO = 0.1
 WARNS = {"secondary_ratio": ("[.01, inf)", "is off-policy TD in disguise: raise it")}
 CAN_WEIGHT = False
 SPAN = ("has_w", "has_difference", "has_lanes", "never_rests")
-
-
-class HTD(NamedTuple):
-    """It has no parameters."""
+HTD = namedtuple("HTD", ())  # no parameters
 
 
 @inner_kernel

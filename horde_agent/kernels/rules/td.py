@@ -11,7 +11,7 @@ Source: Precup, Sutton & Dasgupta (2001), with state-dependent gamma and lambda.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections import namedtuple
 
 from horde_agent.kernels import plain
 from horde_agent.kernels._jit import inner_kernel
@@ -19,10 +19,7 @@ from horde_agent.kernels.plain import Demons, Step
 
 CAN_CAP = True
 SPAN = ()
-
-
-class TD(NamedTuple):
-    """It has no parameters."""
+TD = namedtuple("TD", ())  # no parameters
 
 
 @inner_kernel

@@ -17,9 +17,9 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from horde_agent.kernels import plain
 from horde_agent.kernels._jit import inner_kernel
 from horde_agent.kernels.plain import Demons, Step
+from horde_agent.kernels.rules import gtd
 from horde_agent.kernels.vectors import choose, load
 
 WEIGHTS = ("w",)
@@ -38,21 +38,7 @@ class TDRC(NamedTuple):
 @inner_kernel
 def learn(rule: TDRC, i: int, demons: Demons, step: Step) -> None:
     """Update demon `i` in place."""
-    theta, w, e = demons.theta[i], demons.vectors[0, i], demons.vectors[1, i]
-    alpha, alpha_w, rho = demons.alpha[i], demons.alpha_w[i], step.rho[i]
-    delta, q, e_w = plain.sound_delta(i, demons, step), plain.dot(w, step.phi_t), 0.0
-    weight = alpha_w * (1.0 if demons.every_step else rho)
-    moves = plain.move_trace(i, demons, e, step, 1.0)
-    if moves:
-        e_w = plain.inner(e, w)
-        plain.add_vector(theta, alpha * delta, e)
-    plain.scale(w, 1.0 - weight * rule.beta)
-    if moves:
-        plain.add_vector(w, alpha_w * delta, e)
-    plain.add(theta, -alpha * step.gamma[i] * (1.0 - step.lam[i]) * e_w, step.phi_tp1)
-    plain.add(w, -weight * q, step.phi_t)
-    plain.flag_w(i, demons, q)
-    plain.finish(i, demons, step, delta, e, e_w)
+    gtd.move(i, demons, step, False, rule.beta)
 
 
 @inner_kernel

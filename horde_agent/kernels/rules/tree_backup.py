@@ -15,14 +15,11 @@ Source: Precup, Sutton & Singh (2000) for action values; Ghiassian & Sutton (202
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections import namedtuple
 
 from horde_agent.kernels.rules import td
 
 TRACE_RULE = "tree-backup"
 SPAN = ()
 learn = td.learn
-
-
-class TreeBackup(NamedTuple):
-    """It has no parameters."""
+TreeBackup = namedtuple("TreeBackup", ())  # no parameters

@@ -16,7 +16,8 @@ Source: van Hasselt, Mahmood & Sutton (2014).
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from collections import namedtuple
+from typing import Any
 
 from horde_agent.kernels import plain
 from horde_agent.kernels._jit import inner_kernel
@@ -30,10 +31,7 @@ TRACE_NUMBERS = ("dv", "rho")
 SECONDARY_RATIO = 0.1
 WARNS = {"secondary_ratio": ("[.01, inf)", "is off-policy TD in disguise: raise it")}
 SPAN = ("has_w", "has_dutch", "has_lanes")
-
-
-class TrueOnlineGTD(NamedTuple):
-    """It has no parameters."""
+TrueOnlineGTD = namedtuple("TrueOnlineGTD", ())  # no parameters
 
 
 @inner_kernel

@@ -13,7 +13,8 @@ Source: van Seijen & Sutton (2014) for rho = 1; van Hasselt, Mahmood & Sutton (2
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from collections import namedtuple
+from typing import Any
 
 from horde_agent.kernels import plain
 from horde_agent.kernels._jit import inner_kernel
@@ -23,10 +24,7 @@ from horde_agent.types import Reals
 
 TRACE_NUMBERS = ("dv",)
 SPAN = ("has_source", "adds_phi", "has_lanes")
-
-
-class TrueOnlineTD(NamedTuple):
-    """It has no parameters."""
+TrueOnlineTD = namedtuple("TrueOnlineTD", ())  # no parameters
 
 
 @inner_kernel

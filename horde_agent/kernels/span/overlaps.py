@@ -15,17 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from horde_agent.kernels._jit import inner_kernel
-from horde_agent.kernels.span.arrays import (
-    FLUSH,
-    IDLE,
-    LEARNS,
-    N_PLACES,
-    N_ROWS,
-    NOW,
-    OLDEST,
-    Places,
-    SpanArrays,
-)
+from horde_agent.kernels.span.arrays import FLUSH, IDLE, LEARNS, N_PLACES, N_ROWS, NOW, OLDEST, Places, SpanArrays
 from horde_agent.types import Integers, Reals
 
 _ONE = np.uint64(1)
@@ -103,13 +93,13 @@ def write_overlaps(span: SpanArrays, last: int, bits: NDArray[np.uint64], out: R
 
 
 @inner_kernel
-def number_times(span: SpanArrays, g: int, first: int, last: int) -> int:
-    """Number the times first..last of a flush group that have a coefficient, and return their count.
+def list_history(span: SpanArrays, g: int, last: int) -> None:
+    """List the runs at the times up to `last` of a flush group that have a coefficient.
 
     These are the steps of the tail, the steps in which the group learned or w decayed, and, because of h, the time
     after a step in which it learned.
     """
-    mask, n, has_learned = span.bits.shape[0] - 1, 0, False
+    first, mask, n, has_learned = span.tail_from[g], span.bits.shape[0] - 1, 0, False
     for time in range(first, last + 1):
         span.run_place[time - first] = n
         is_tail, kind = time < span.flushed_at[g], span.kind[g, time & mask]
@@ -118,7 +108,7 @@ def number_times(span: SpanArrays, g: int, first: int, last: int) -> int:
             n += 1
         has_learned = not is_tail and time < last and kind == LEARNS
     span.run_place[last + 1 - first], span.clock[N_PLACES] = n, n
-    return n
+    list_runs(span, FLUSH, n)
 
 
 @inner_kernel
@@ -141,11 +131,7 @@ def list_runs(span: SpanArrays, which: int, n_places: int) -> None:
             ends[until] = n_places
             until += 1
         if until > since:
-            row_of[n_listed], begin[n_listed], end[n_listed] = (
-                row,
-                since,
-                until,
-            )  # n_listed <= row: no entry is lost
+            row_of[n_listed], begin[n_listed], end[n_listed] = (row, since, until)  # n_listed <= row: no entry is lost
             n_listed += 1
     span.n_runs[which] = n_listed
 

@@ -37,16 +37,7 @@ from typing import Any
 
 from horde_agent.kernels._jit import inner_kernel
 from horde_agent.kernels.rules import on_lanes
-from horde_agent.kernels.span.arrays import (
-    ABTD,
-    CLIPPED,
-    DECAYS,
-    IDLE,
-    LEARNS,
-    OLDEST,
-    TREE_BACKUP,
-    SpanArrays,
-)
+from horde_agent.kernels.span.arrays import ABTD, CLIPPED, DECAYS, IDLE, LEARNS, OLDEST, TREE_BACKUP, SpanArrays
 from horde_agent.kernels.vectors import absolute, any_true, choose, lanes_of, load, multiply_add, store
 from horde_agent.types import Reals
 
@@ -318,10 +309,8 @@ def learn(span: SpanArrays, b: int, lane: int, now: int, overlap: Reals, zero: A
             store(span.second, ring, gamma * lam if span.has_difference else y_factor)
             store(span.extra, at, gamma if span.has_difference else at_phi)
     else:
-        end_trace(span, lane, zero)
+        skip_step(span, lane, zero)
         store(span.td_error, lane, choose(absolute(delta) <= span.max_finite, delta, zero))
-        estimate = load(span.mspbe, lane, zero)
-        store(span.mspbe, lane, estimate - span.one_over_tau * estimate)
         if kind == IDLE:
             q = zero
         else:

@@ -16,7 +16,6 @@ from horde_agent.kernels.span.arrays import (
     BATCH,
     CHUNK,
     DECAYS,
-    FLUSH,
     FLUSHED,
     IDLE,
     IS_KNOWN,
@@ -26,7 +25,7 @@ from horde_agent.kernels.span.arrays import (
     SpanArrays,
     over_block,
 )
-from horde_agent.kernels.span.overlaps import list_runs, number_times, observe, write_overlaps
+from horde_agent.kernels.span.overlaps import list_history, list_runs, observe, write_overlaps
 from horde_agent.kernels.span.step import end_trace, learn, load_signals, predict_lanes, scan, skip_step, theta_sum
 from horde_agent.kernels.span.writing import flush_block, foresee, move_base, sum_base, sum_trace, tabulate, write_lanes
 from horde_agent.kernels.vectors import lanes_of, load, multiply_add, on_threads, store
@@ -125,9 +124,8 @@ def flush_group(span: SpanArrays, entry: Any, g: int, now: int) -> int:
     Returns:
         The length of the tail in steps.
     """
-    first, tail = span.tail_from[g], 0
-    list_runs(span, FLUSH, number_times(span, g, first, now))
-    span.clock[FLUSHED] = now
+    list_history(span, g, now)
+    tail, span.clock[FLUSHED] = 0, now
     on_threads(entry, span, span.n_threads, -1 - g)
     for b in range(span.first_block[g], span.first_block[g + 1]):
         tail = max(tail, span.tail_needed[b])
@@ -343,9 +341,8 @@ def begin(span: SpanArrays, entry: Any, tiles: Integers) -> None:
 @kernel
 def sum_traces(span: SpanArrays, entry: Any) -> None:
     """Compute e.w after other streams changed w; no update is pending."""
-    now = span.clock[NOW]
     for g in range(span.flushed_at.shape[0]):
-        list_runs(span, FLUSH, number_times(span, g, span.tail_from[g], now))
+        list_history(span, g, span.clock[NOW])
         on_threads(entry, span, span.n_threads, CONTINUE - g)
 
 
@@ -399,8 +396,7 @@ def predict(
 @kernel
 def list_group(span: SpanArrays, g: int) -> None:
     """List the runs that `read_block` needs of a flush group."""
-    now = span.clock[NOW]
-    list_runs(span, FLUSH, number_times(span, g, span.tail_from[g], now))
+    list_history(span, g, span.clock[NOW])
 
 
 @inner_kernel
