@@ -66,6 +66,10 @@ class Conditioning(gymnasium.Env[Signals, np.int64], ABC):
         switch_on(rows[:, 0], (start + isi)[has_us], US_STEPS)
         return rows
 
+    def stream(self, rng: np.random.Generator, n_steps: int) -> Signals:
+        """Return the observations of n steps from the onset of a trial on, float32 of shape (n_steps, n_stimuli)."""
+        return self.draw(rng, 1 + n_steps // SHORTEST_PAUSE)[:n_steps]
+
     @abstractmethod
     def _draw_cs(self, rng: np.random.Generator, rows: Signals, start: Integers) -> Bools:
         """Switch on the CS of trials that begin at `start`, (n_trials,); return which trials have a US."""

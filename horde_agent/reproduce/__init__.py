@@ -1,7 +1,7 @@
 """`horde reproduce`: reproduce White, Modayil & Sutton (2012) and compare each claim with the measurement.
 
-An experiment is a folder: `problem.py` measures, `claims.py` judges, `figure.py` draws; or, if it is short, one module
-(see `experiment.run_experiment`). To add one, add its name here, in `EXPERIMENTS` or `LATER`.
+An experiment is a folder: `problem.py` measures, `claims.py` judges, `figure.py` draws (see
+`experiment.run_experiment`). To add one, add its name here, in `EXPERIMENTS` or `LATER`.
 """
 
 from __future__ import annotations

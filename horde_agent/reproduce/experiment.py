@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from importlib import import_module
 from pathlib import Path
 
+import numpy as np
+
 from horde_agent.reproduce.claims import Claim
+from horde_agent.reproduce.means import Mean, join
 from horde_agent.reproduce.study import Study
 from horde_agent.runs.keeping.folder import write_json
 
@@ -33,9 +36,20 @@ class Table:
     note: str = ""  # how to read it
 
     @classmethod
-    def of(cls, title: str, rows: Sequence[Mapping[str, Cell]], note: str = "") -> Table:
-        """Return the table of rows that map the names of the columns, the same in each, to cells."""
-        return cls(title, list(rows[0]), [list(row.values()) for row in rows], note)
+    def of(cls, title: str, rows: Sequence[Mapping[str, object]], note: str = "") -> Table:
+        """Return the table of rows that map the names of the columns, the same in each, to values: see `as_cell`."""
+        return cls(title, list(rows[0]), [list(map(as_cell, row.values())) for row in rows], note)
+
+
+def as_cell(value: object) -> Cell:
+    """Return a number or text as it is, a mean with its interval as text, and other sequences with commas between."""
+    if isinstance(value, np.generic):
+        value = value.item()
+    if value is None or isinstance(value, str | int | float):
+        return value
+    if isinstance(value, Iterable) and not isinstance(value, Mean):
+        return join(f"{item:g}" if isinstance(item, float) else item for item in value)
+    return str(value)
 
 
 @dataclass
@@ -69,21 +83,27 @@ class Result:
 def run_experiment(name: str, study: Study) -> Result:
     """Measure, judge the claims and draw the figures of an experiment: a folder of three modules.
 
-    * `problem` has `TITLE`; `gather(study)`, which measures, or reads cached results, and returns the data that all
-      else takes; and `settings(study, data)`, everything needed to repeat it except the study's seeds.
+    * `problem` has `TITLE` and `gather(study)`, which measures, or reads cached results. It returns the data that all
+      else takes, and everything needed to repeat the measurement except the study's seeds, by name.
     * `claims` has `CLAIMS`, in the order of the paper, and `REMARKS`, sentences about how to read the result.
-    * `figure` has `pictures(data, folder)`, which draws into a folder, and `tables(data)`.
+    * `figure` has `pictures(data)`, figures of matplotlib with their captions by name, and perhaps `tables(data)`.
     """
     problem, claims, figure = (
         import_module(f"{__package__}.{name}.{part}") for part in ("problem", "claims", "figure")
     )
-    data = problem.gather(study)
+    from horde_agent.runs.showing.pictures import save  # needs matplotlib
+
+    data, settings = problem.gather(study)
+    figures = []
+    for file, (canvas, caption) in figure.pictures(data).items():
+        save(canvas, study.folder(name) / f"{file}.png")
+        figures.append(Figure(f"{file}.png", caption))
     return Result(
         name,
         problem.TITLE,
         claims.CLAIMS.judge(data),
-        figure.pictures(data, study.folder(name)),
-        figure.tables(data),
-        settings={"seeds": study.seed_list, **problem.settings(study, data)},
+        figures,
+        figure.tables(data) if hasattr(figure, "tables") else [],
+        settings={name: as_cell(value) for name, value in {"seeds": study.seeds, **settings}.items()},
         remarks=list(claims.REMARKS),
     )

@@ -3,26 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 
 import numpy as np
 from matplotlib.figure import Figure as Canvas
 
-from horde_agent.reproduce.experiment import Figure
 from horde_agent.reproduce.sweeps import Sweep
-from horde_agent.runs.showing import pictures
 from horde_agent.runs.showing.pictures import COLOURS, DPI, new_canvas, style_axes
 
-__all__ = ["COLOURS", "new_canvas", "save", "sensitivity", "style_axes"]
+__all__ = ["COLOURS", "Picture", "new_canvas", "sensitivity", "style_axes"]
+
+Picture = tuple[Canvas, str]
+"""A picture with its caption."""
 
 
-def save(canvas: Canvas, path: Path, caption: str) -> Figure:
-    """Write a picture as PNG without a time stamp, and return its entry for the result."""
-    pictures.save(canvas, path)
-    return Figure(path.name, caption)
-
-
-def sensitivity(found: Mapping[str, Sweep], path: Path) -> Figure:
+def sensitivity(found: Mapping[str, Sweep]) -> Picture:
     """Draw the areas over alpha: a row for each sweep by name, a panel for each lambda, a line per rule.
 
     Lines end at areas above .7.
@@ -45,4 +39,4 @@ def sensitivity(found: Mapping[str, Sweep], path: Path) -> Figure:
         "Mean error over all steps and questions by step size; a row for each task, a panel for each lambda (of ABTD: "
         "zeta). Rules that are the same rule there hide each other."
     )
-    return save(canvas, path, caption)
+    return canvas, caption

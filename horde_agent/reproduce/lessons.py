@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -19,9 +19,8 @@ from horde_agent.life.excursions import ExcursionConfig
 from horde_agent.life.flags import are_broken, are_learned
 from horde_agent.life.student import encoder
 from horde_agent.measures.nmsre import Outcomes
-from horde_agent.measures.online import rupee_beta0
+from horde_agent.measures.online import RUPEE
 from horde_agent.measures.returns import policies_under_test
-from horde_agent.questions import PAPER_LAMBDA
 from horde_agent.record import DRIVES, Flag, Phase, Stream
 from horde_agent.types import Floats, Integers
 
@@ -84,11 +83,21 @@ class Learned(NamedTuple):
 
     predictions: Floats  # as returned by `predict_at_tests`, each made by the weights of its time
     seconds: float  # wall-clock time of the updates and the predictions
-    n_updates: int  # number of updates, each of all demons
+    ms: Floats  # duration of each update of all demons, its features included, in milliseconds, shape (n_updates,)
+
+    @property
+    def n_updates(self) -> int:
+        """Number of updates."""
+        return len(self.ms)
 
 
 def learn(
-    lessons: TrainingData, horde: Horde, interface: Interface, *, after: Callable[[int], None] | None = None
+    lessons: TrainingData,
+    horde: Horde,
+    interface: Interface,
+    *,
+    rupee: RUPEE | None = None,
+    after: Callable[[int], None] | None = None,
 ) -> Learned:
     """Learn from a life, and predict at the first observation of each of its test excursions.
 
@@ -96,6 +105,7 @@ def learn(
         lessons: The life.
         horde: A fresh Horde.
         interface: The body's, for its tile coder.
+        rupee: A new one of that Horde, learned meanwhile.
         after: Called after each update with the number of updates so far.
     """
     encode, rows = encoder(interface), lessons.stream.rows
@@ -103,20 +113,26 @@ def learn(
     does, before, flags = lessons.does.tolist(), lessons.before.tolist(), rows["flags"].tolist()
     tested = _tested_demons(lessons, horde)
     predictions: list[Floats] = []
-    n_updates, began = 0, time.perf_counter()
+    ms: list[float] = []
+    began = time.perf_counter()
     for i in np.flatnonzero(lessons.does != NOTHING).tolist():
+        step_began = time.perf_counter()
         tiles = encode(observation[i])
         if does[i] == LEARN:
-            j = before[i]
-            horde.learn(action[j], b[j], observation[i], tiles, terminated=bool(flags[i] & Flag.TERMINATED))
-            n_updates += 1
+            j, is_last = before[i], bool(flags[i] & Flag.TERMINATED)
+            horde.learn(action[j], b[j], observation[i], tiles, terminated=is_last)
+            ms.append(1e3 * (time.perf_counter() - step_began))
+            if rupee is not None:
+                rupee.learn(tiles, horde.signals, horde.td_error, is_last=is_last)
             if after is not None:
-                after(n_updates)
+                after(len(ms))
         else:
             horde.begin(observation[i], tiles)
+            if rupee is not None:
+                rupee.begin(tiles)
         if i in tested:
             predictions.append(horde.predict(tiles)[tested[i]])
-    return Learned(np.array(predictions, np.float64), time.perf_counter() - began, n_updates)
+    return Learned(np.array(predictions, np.float64), time.perf_counter() - began, np.array(ms))
 
 
 def predict_at_tests(lessons: TrainingData, horde: Horde, interface: Interface) -> Floats:
@@ -167,24 +183,3 @@ def latest_nmsre(lessons: TrainingData, questions: Sequence[GVF], predictions: F
         latest = np.searchsorted(tested_at, at, side="right") - 1
         nmsre[np.ix_(latest >= 0, test.policy.demons)] = errors[latest[latest >= 0]]
     return nmsre
-
-
-class MeasuredHorde(Horde):
-    """A Horde that measures the time of its updates and updates its RUPEE."""
-
-    seconds = 0.0
-
-    def begin(self, observation: Any, tiles: Any) -> Any:
-        """Begin a stream, for the RUPEE too."""
-        if not hasattr(self, "rupee"):
-            self.rupee = self.new_rupee(rupee_beta0(self.config.step_size, PAPER_LAMBDA))
-        self.rupee.begin(np.asarray(tiles))
-        return super().begin(observation, tiles)
-
-    def learn(self, action: int, probability: float, observation: Any, tiles: Any, *, terminated: bool = False) -> Any:
-        """Learn from a transition."""
-        began = time.perf_counter()
-        predictions = super().learn(action, probability, observation, tiles, terminated=terminated)
-        self.seconds += time.perf_counter() - began
-        self.rupee.learn(np.asarray(tiles), self.signals, self.td_error, is_last=terminated)
-        return predictions

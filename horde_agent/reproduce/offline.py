@@ -79,16 +79,20 @@ class Problem:
             self._rows.append((left, right, targets))
             vars(self).pop("_small_system", None)
 
-    def solve(self, ridge: float, questions: Integers | slice = slice(None)) -> Floats:
-        """Return theta from the rows so far, (n_live, n_questions), or some of its columns; shape of indices (n,).
+    def solve(self, ridge: float | Floats) -> Floats:
+        """Return theta from the rows so far, shape (n_live, n_questions).
 
-        The `ridge` is eta over the mean of A's diagonal.
+        The `ridge`, a number or each question's, (n_questions,), is eta over the mean of A's diagonal.
         """
-        eta = ridge * self._trace / self.live.n
-        if self._is_tall:
-            return np.asarray(np.linalg.solve(self._A + eta * np.eye(self.live.n), self._b[:, questions]))
-        left, overlap, y = self._small_system
-        return np.asarray(left.T @ np.linalg.solve(overlap + eta * np.eye(len(y)), y[:, questions]))
+        theta, ridges = np.empty_like(self._b), np.broadcast_to(ridge, self.constant.shape)
+        for strength in np.unique(ridges):
+            chosen, eta = ridges == strength, strength * self._trace / self.live.n
+            if self._is_tall:
+                theta[:, chosen] = np.linalg.solve(self._A + eta * np.eye(self.live.n), self._b[:, chosen])
+            else:
+                left, overlap, y = self._small_system
+                theta[:, chosen] = left.T @ np.linalg.solve(overlap + eta * np.eye(len(y)), y[:, chosen])
+        return theta
 
     @cached_property
     def _small_system(self) -> tuple[Floats, Floats, Floats]:
@@ -96,7 +100,7 @@ class Problem:
         left, right, y = (np.concatenate(parts).astype(np.float64) for parts in zip(*self._rows, strict=True))
         return left, right @ left.T, y
 
-    def predict(self, tiles: NDArray[np.integer], ridge: float) -> Floats:
+    def predict(self, tiles: NDArray[np.integer], ridge: float | Floats) -> Floats:
         """Return the solution's predictions at states with these active features, shape (n_states, n_questions)."""
         return np.asarray(self.live.dense(tiles) @ self.solve(ridge) + self.constant)
 
@@ -277,13 +281,8 @@ def _system(
 def _regress(life: LifeRows, channel: Integers, gamma: float, tests: Tests) -> Floats:
     """Return regression's predictions at the tests; it is fitted again once each question's ridge is chosen."""
     part = tests.part
-    _, strength = _choose(life.regression(tests.row[part.fits], channel, gamma), tests, part.chooses)
-    problem = life.regression(tests.row[~part.is_held_out], channel, gamma)
-    predictions = np.empty_like(tests.returns)
-    for ridge in np.unique(strength):
-        chosen = strength == ridge
-        predictions[:, chosen] = problem.predict(tests.tiles, float(ridge))[:, chosen]
-    return predictions
+    _, ridge = _choose(life.regression(tests.row[part.fits], channel, gamma), tests, part.chooses)
+    return life.regression(tests.row[~part.is_held_out], channel, gamma).predict(tests.tiles, ridge)
 
 
 def _choose(problem: Problem, tests: Tests, which: Bools) -> tuple[Floats, Floats]:

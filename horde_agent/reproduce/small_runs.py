@@ -86,7 +86,7 @@ class Scores(NamedTuple):
 class Runs(NamedTuple):
     """How an experiment runs."""
 
-    build: Callable[[np.random.Generator], Problem]  # returns the problem, whose features may be random
+    problem: Problem | Callable[[np.random.Generator], Problem]  # or what draws it for each run
     error: Callable[[Problem], Error]  # returns its error
     steps: int  # length of a run, T
     every: int  # steps from one evaluation of the errors to the next; the first is after the first step
@@ -108,7 +108,7 @@ def score(runs: Runs, batches: Sequence[Batch], seed: int, n_runs: int) -> list[
     n_last = max(1, round(runs.share_last * runs.steps / runs.every))
     for run in range(n_runs):
         rng = np.random.default_rng([seed, run])
-        problem = runs.build(rng)
+        problem = runs.problem if isinstance(runs.problem, Problem) else runs.problem(rng)
         trajectory, error = simulate(problem, rng, runs.steps), runs.error(problem)
         for batch, scores in zip(batches, found, strict=True):
             errors = learn(problem, trajectory, batch, error, runs.every).mean(axis=1)

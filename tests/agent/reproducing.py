@@ -1,12 +1,14 @@
-"""A study on a toy body, and its lives."""
+"""A study on a toy body, its lives, and verdicts in short."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from horde_agent.reproduce import lives as streams
+from horde_agent.reproduce.claims import Claims
 from horde_agent.reproduce.study import Study
 from tests.agent.doubles import ToyBody
 
@@ -28,3 +30,8 @@ def toy_study(folder: Path, monkeypatch: pytest.MonkeyPatch, seeds: tuple[int, .
 def record_life(study: Study, seed: int, steps: int, kind: streams.Kind = "excursions") -> Path:
     """Return the path of one life's recording."""
     return streams.simulate_lives(study, [streams.LifeSpec(seed, steps, kind)])[seed]
+
+
+def letters(claims: Claims, data: Any) -> str:
+    """Return the first letters of the verdicts: r(eproduced), p(artly), n(ot)."""
+    return "".join(claim.verdict[0] for claim in claims.judge(data))

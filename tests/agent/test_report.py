@@ -305,21 +305,17 @@ def test_dots_are_of_the_second_half_at_the_longest_time_scale() -> None:
     assert found["wall, gamma 0.5"]["right"][1].tolist() == [7.0, 10.0, 13.0]
 
 
-def test_the_bold_line_is_the_mean_and_the_dashed_one_the_median_of_the_sound(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_bold_line_is_the_mean_and_the_dashed_one_the_median_of_the_sound() -> None:
     """As many tests as every policy had: two. Of four demons one was set aside; of three the median is no mean."""
-    drawn: list[Any] = []
-    monkeypatch.setattr(pictures, "save", lambda figure, _path: drawn.append(figure))
     tests = [outcomes(0, [0, 1, 3], 3), outcomes(1, [2], 2)]
     sound = np.array([True, False, True, True])
     through = table_of(tests, 4)
-    pictures.nmsre_picture(curves(through, policy_scores(through)), sound, tmp_path / "x.png")
-    lines = {line.get_label(): line.get_ydata() for line in drawn[0].axes[0].lines}
+    [axes] = pictures.nmsre_picture(curves(through, policy_scores(through)), sound).axes
+    lines = {line.get_label(): line.get_ydata() for line in axes.lines}
     together = np.column_stack([tests[0].nmsre()[:2, [0, 2]], tests[1].nmsre()[:, 0]])
     np.testing.assert_allclose(lines["mean over all questions"], together.mean(axis=1))
     np.testing.assert_allclose(lines["median"], np.median(together, axis=1))
-    thin = [segment for collection in drawn[0].axes[0].collections for segment in collection.get_segments()]
+    thin = [segment for collection in axes.collections for segment in collection.get_segments()]
     assert [len(segment) for segment in thin] == [3, 3, 2]
 
 

@@ -62,13 +62,13 @@ def test_the_league_chooses_on_one_life_and_scores_on_others(tmp_path: Path, mon
     monkeypatch.setattr(problem, "RULES", ("gtd", "tidbd"))
     monkeypatch.setitem(problem.SIZES, "quick", Size(1_500, 1_200, 1, 1, 3))
     study = toy_study(tmp_path, monkeypatch, seeds=(0, 1))
-    data = problem.gather(study)
+    data, _ = problem.gather(study)
     assert set(data.best) == {"gtd", "tidbd"}
     for name in ("gtd", "tidbd"):
         assert data.chosen[name] in grid(name)
         assert all(0.0 < found.error <= 1.0 and found.megabytes > 0 for found in data.best[name])
     rows = figure.tables(data)[0].rows
     assert [row[0] for row in rows] == ["gtd", "tidbd"]
-    again = problem.gather(study)
+    again, _ = problem.gather(study)
     np.testing.assert_array_equal(again.best["tidbd"][1].rupee, data.best["tidbd"][1].rupee)
     assert again.best["tidbd"][1].ms == data.best["tidbd"][1].ms

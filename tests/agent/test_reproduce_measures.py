@@ -11,10 +11,11 @@ from horde_agent.gvf import GVF
 from horde_agent.horde import Horde, LearnerConfig
 from horde_agent.measures.online import UDE, rupee_beta0
 from horde_agent.policies import ConstantAction
-from horde_agent.reproduce.claims import rank_correlation
-from horde_agent.reproduce.measures import claims as measures_claims
+from horde_agent.reproduce.means import rank_correlation
 from horde_agent.reproduce.measures import problem as measures
+from horde_agent.reproduce.measures.claims import CLAIMS
 from horde_agent.reproduce.measures.problem import Announced, ChainCurves, Data, Noise, Runs, Tracking
+from tests.agent.reproducing import letters
 
 
 def test_the_runs_are_a_horde_of_gtd_with_its_rupee_and_ude() -> None:
@@ -36,7 +37,7 @@ def test_the_runs_are_a_horde_of_gtd_with_its_rupee_and_ude() -> None:
         runs.learn(before[None], after[None], reward, 0.8, np.array([2.0 * action]))
     np.testing.assert_allclose(runs.theta, horde.weights()[0], rtol=1e-9)
     np.testing.assert_allclose(runs.rupee, rupee.value(), rtol=1e-9)
-    np.testing.assert_allclose(runs.ude, ude.value(), rtol=1e-9)
+    np.testing.assert_allclose(runs.ude.value(), ude.value(), rtol=1e-9)
 
 
 def test_td_diverges_on_the_star_and_rupee_announces_it() -> None:
@@ -81,4 +82,4 @@ def data_of(
     ],
 )
 def test_the_rules_judge_by_their_limits(changes: dict[str, float], verdicts: str) -> None:
-    assert "".join(claim.verdict[0] for claim in measures_claims.CLAIMS.judge(data_of(**changes))) == verdicts  # type: ignore[arg-type]
+    assert letters(CLAIMS, data_of(**changes)) == verdicts  # type: ignore[arg-type]

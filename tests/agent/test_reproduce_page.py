@@ -15,7 +15,6 @@ from horde_agent.reproduce.experiment import Figure, Result, Table
 from horde_agent.reproduce.page import write_page
 from horde_agent.reproduce.study import Study
 from horde_agent.runs.keeping.folder import own_version
-from tests.bench import reproduction
 
 CALLS: list[str] = []
 
@@ -132,18 +131,6 @@ def test_one_folder_gathers_the_experiments_of_several_commands() -> None:
     page = Path("run/index.html").read_text()
     assert page.index("The first") < page.index("The second")
     assert cli.main(["reproduce", "first", "--seeds", "1", "--out", "run"]) == 2
-
-
-def test_claims_and_tables_are_written_as_csv(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reproduction, "DOCS", tmp_path)
-    result = first(Study(tmp_path, "quick", (0,), "simulator", print))
-    (tmp_path / "results").mkdir()
-    (tmp_path / "results" / "first-stale.csv").touch()
-    lines = "\n".join(reproduction.section(result, "a.png"))
-    assert sorted(path.name for path in (tmp_path / "results").iterdir()) == ["first-claims.csv", "first-numbers.csv"]
-    assert (tmp_path / "results" / "first-numbers.csv").read_text() == "a,b\n1234,0.123456\nx,\n"
-    assert "[numbers](results/first-numbers.csv)" in lines
-    assert "**not reproduced**. it fell *Cause:* gravity" in lines
 
 
 def test_the_page_has_each_claim_with_its_measurement(tmp_path: Path) -> None:

@@ -27,6 +27,7 @@ from horde_agent.reproduce.policies.problem import (
     growth_factors,
     horde_of,
 )
+from tests.agent.reproducing import letters
 from tests.agent.shared import robot_interface
 
 ROBOT = robot_interface()
@@ -140,4 +141,4 @@ def lost_one(found: PolicyScores) -> PolicyScores:
     ],
 )
 def test_verdicts_follow_from_the_numbers(measured: Data, verdicts: str) -> None:
-    assert "".join(claim.verdict[0] for claim in CLAIMS.judge(measured)) == verdicts
+    assert letters(CLAIMS, measured) == verdicts

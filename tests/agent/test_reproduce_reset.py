@@ -33,7 +33,7 @@ def test_theta_is_lost_after_its_step_and_w_is_not(tmp_path: Path, monkeypatch: 
     The toy's lamp does not move, so that the runs differ by theta := 0 alone.
     """
     study = toy_study(tmp_path, monkeypatch)
-    data = reset.gather(study)
+    data, _ = reset.gather(study)
     lost, kept = data.reset[0], data.moved[0]
     upto = lost.at <= 600
     np.testing.assert_array_equal(lost.scalar[upto], kept.scalar[upto])

@@ -16,22 +16,10 @@ import numba
 import numpy as np
 import pytest
 
-from horde_agent.reproduce.claims import (
-    Claim,
-    Claims,
-    Finding,
-    Part,
-    above,
-    at_least,
-    at_most,
-    below,
-    mean_ci,
-    student_t,
-    verdict,
-    within,
-)
+from horde_agent.reproduce.claims import Claim, Claims, Finding, Part, above, at_least, at_most, below, verdict, within
 from horde_agent.reproduce.command import say
 from horde_agent.reproduce.experiment import Figure, Result, Table
+from horde_agent.reproduce.means import mean_ci, student_t
 from horde_agent.reproduce.study import Job, JobFailed, Study, cached, run_jobs
 from tests.agent import kills
 

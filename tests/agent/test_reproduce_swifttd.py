@@ -9,6 +9,7 @@ from horde_agent.reproduce.swifttd import claims as swifttd_claims
 from horde_agent.reproduce.swifttd import problem as swifttd
 from horde_agent.reproduce.swifttd.problem import GRID, LARGE, NOISY, PARTS, RIVALS, SWIFT, Data, LiveCoder, Score
 from horde_agent.tiles import TileCoder
+from tests.agent.reproducing import letters
 
 
 def test_live_features_are_renumbered_and_random_bits_follow() -> None:
@@ -55,7 +56,7 @@ def data_of(**changes: Score) -> Data:
     ],
 )
 def test_the_rules_judge_by_their_limits(changes: dict[str, Score], verdicts: str) -> None:
-    assert "".join(claim.verdict[0] for claim in swifttd_claims.CLAIMS.judge(data_of(**changes))) == verdicts
+    assert letters(swifttd_claims.CLAIMS, data_of(**changes)) == verdicts
 
 
 def test_a_rival_has_its_best_common_step_size() -> None:

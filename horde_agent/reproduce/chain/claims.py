@@ -6,18 +6,8 @@ import numpy as np
 
 from horde_agent.reproduce.chain import problem
 from horde_agent.reproduce.chain.problem import ONLINE, TAU, TAUS, Curves, Data, fit, likeness
-from horde_agent.reproduce.claims import (
-    Claims,
-    Finding,
-    Part,
-    at_least,
-    at_most,
-    below,
-    format_means,
-    mean_ci,
-    parts,
-    within,
-)
+from horde_agent.reproduce.claims import Claims, Finding, Part, at_least, at_most, below, parts, within
+from horde_agent.reproduce.means import format_means, mean_ci
 
 SHAPE, AREA = at_least(0.75), within(0.5, 1.5)
 HALVES = {"before the change": problem.BEFORE, "after it": problem.CHANGED}

@@ -2,29 +2,29 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from itertools import product
 
 import numpy as np
 from matplotlib.axes import Axes
 
 from horde_agent.reproduce.chain import problem
 from horde_agent.reproduce.chain.problem import Data
-from horde_agent.reproduce.claims import mean_ci, student_t
-from horde_agent.reproduce.experiment import Cell, Figure, Table
-from horde_agent.reproduce.figure import COLOURS, new_canvas, save, style_axes
+from horde_agent.reproduce.experiment import Table
+from horde_agent.reproduce.figure import COLOURS, Picture, new_canvas, style_axes
+from horde_agent.reproduce.means import mean_ci, student_t
 
 _LOOKS = {"true": ("black", 2.2), "sample": (COLOURS[5], 1.0), "vector": (COLOURS[0], 1.4), "scalar": (COLOURS[1], 1.4)}
 _SAMPLE_TAU = 100
 EPISODES_SHOWN = (1, 10, 100, 500, 1000, 1001, 1050, 1200, 2000)
 
 
-def pictures(data: Data, folder: Path) -> list[Figure]:
-    """Draw the first seed's curves of each gamma and return the figures' entries."""
+def pictures(data: Data) -> dict[str, Picture]:
+    """Draw the first seed's curves of each gamma."""
     first = {gamma: next(curves for (g, _), curves in data.items() if g == gamma) for gamma in problem.GAMMAS}
-    return [_picture(curves, gamma, folder / f"gamma-{gamma:g}.png") for gamma, curves in first.items()]
+    return {f"gamma-{gamma:g}": _picture(curves, gamma) for gamma, curves in first.items()}
 
 
-def _picture(curves: problem.Curves, gamma: float, path: Path) -> Figure:
+def _picture(curves: problem.Curves, gamma: float) -> Picture:
     canvas, (left, right) = new_canvas(9.0, 4.2, 2)
     true = curves.at("true")
     _draw(left, curves, 0, problem.CHANGE_AFTER)
@@ -33,14 +33,13 @@ def _picture(curves: problem.Curves, gamma: float, path: Path) -> Figure:
     _draw(right, curves, problem.CHANGE_AFTER - 100, problem.N_EPISODES)
     top = 1.1 * true[problem.CHANGED].max()
     style_axes(right, f"theta := U[0, 1] after episode {problem.CHANGE_AFTER:,}", xlabel="episode", ylim=(-0.001, top))
-    return save(
-        canvas,
-        path,
+    caption = (
         f"Means of {problem.N_RUNS} runs at gamma {gamma:g}, bands of two standard errors. Left: the first "
         f"{problem.CHANGE_AFTER:,} episodes. Right: theta is redrawn, w and the estimates are kept. The estimates "
         f"have tau = {problem.TAU} steps, the sample MSPBE tau = {_SAMPLE_TAU} (at {problem.TAU} it lies above the "
-        "panels).",
+        "panels)."
     )
+    return canvas, caption
 
 
 def _draw(axes: Axes, curves: problem.Curves, first: int, last: int) -> None:
@@ -60,13 +59,9 @@ def tables(data: Data) -> list[Table]:
 
 
 def _episodes(curves: problem.Curves) -> Table:
-    t = student_t(problem.N_RUNS - 1)
-    shown = [
-        ("true", problem.TAU),
-        *((name, tau) for tau in (10, problem.TAU, 100) for name in ("vector", "scalar", "sample")),
-    ]
-    rows: list[dict[str, Cell]] = []
-    for name, tau in shown:
+    of_taus = ((name, tau) for tau in (10, problem.TAU, 100) for name in ("vector", "scalar", "sample"))
+    t, rows = student_t(problem.N_RUNS - 1), []
+    for name, tau in (("true", problem.TAU), *of_taus):
         mean, error = 1e3 * curves.at(name, tau), 1e3 * t * curves.error_at(name, tau)
         values = {f"{k:,}": f"{_short(mean[k])} ± {_short(error[k])}" for k in EPISODES_SHOWN}
         rows.append({"measure": name if name == "true" else f"{name}, tau {tau}", **values})
@@ -75,27 +70,6 @@ def _episodes(curves: problem.Curves) -> Table:
 
 def _short(value: float) -> str:
     return f"{value:.2f}" if abs(value) < 10 else f"{value:.1f}" if abs(value) < 100 else f"{value:.0f}"
-
-
-def _gammas(data: Data) -> Table:
-    rows: list[dict[str, Cell]] = []
-    for gamma in problem.GAMMAS:
-        mine = [c for (g, _), c in data.items() if g == gamma]
-        for name in (*problem.ONLINE, "sample", "exact_w", "exact_trace"):
-            fits = zip(*(problem.fit(c.at(name), c.at("true")) for c in mine), strict=True)
-            means = [str(mean_ci(numbers)) for numbers in fits]
-            rows.append({"gamma": gamma, "measure": name, **dict(zip(_COLUMNS, means, strict=True))})
-    note = (
-        "exact_w: the vector estimate with the w that belongs to theta; exact_trace: with E[delta e] in the place of "
-        "its trace. Both need the exact model of the chain."
-    )
-    return Table.of(f"By gamma, means over the seeds, tau {problem.TAU}", rows, note)
-
-
-def _taus(curves: problem.Curves) -> Table:
-    names = (*problem.ONLINE, "sample")
-    rows = [{"tau": tau, "measure": name, **_fit(curves, name, tau)} for tau in problem.TAUS for name in names]
-    return Table.of("Sensitivity to tau (gamma 0.9)", rows)
 
 
 _COLUMNS = (
@@ -111,6 +85,23 @@ _COLUMNS = (
 )
 
 
-def _fit(curves: problem.Curves, name: str, tau: int = problem.TAU) -> dict[str, Cell]:
-    numbers = problem.fit(curves.at(name, tau), curves.at("true"))
-    return {c: round(n, 4) if isinstance(n, float) else n for c, n in zip(_COLUMNS, numbers, strict=True)}
+def _gammas(data: Data) -> Table:
+    rows = []
+    for gamma, name in product(problem.GAMMAS, (*problem.ONLINE, "sample", "exact_w", "exact_trace")):
+        fits = [problem.fit(c.at(name), c.at("true")) for (g, _), c in data.items() if g == gamma]
+        means = map(mean_ci, zip(*fits, strict=True))
+        rows.append({"gamma": gamma, "measure": name, **dict(zip(_COLUMNS, means, strict=True))})
+    note = (
+        "exact_w: the vector estimate with the w that belongs to theta; exact_trace: with E[delta e] in the place of "
+        "its trace. Both need the exact model of the chain."
+    )
+    return Table.of(f"By gamma, means over the seeds, tau {problem.TAU}", rows, note)
+
+
+def _taus(curves: problem.Curves) -> Table:
+    rows = []
+    for tau, name in product(problem.TAUS, (*problem.ONLINE, "sample")):
+        fit = zip(_COLUMNS, problem.fit(curves.at(name, tau), curves.at("true")), strict=True)
+        rounded = {column: round(n, 4) if isinstance(n, float) else n for column, n in fit}
+        rows.append({"tau": tau, "measure": name, **rounded})
+    return Table.of("Sensitivity to tau (gamma 0.9)", rows)

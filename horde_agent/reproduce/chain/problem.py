@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from itertools import product, zip_longest
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from horde_agent.problems.classics import features
 from horde_agent.problems.markov import Expectations, SmallMDP
-from horde_agent.reproduce.claims import join
-from horde_agent.reproduce.experiment import Cell
 from horde_agent.reproduce.study import Job, Study
-from horde_agent.types import Floats, Integers
+from horde_agent.types import Bools, Floats, Integers
 
 TITLE = "The MSPBE estimates on a small chain"
 N_STATES, MIDDLE = 5, 2
@@ -22,6 +21,8 @@ N_RUNS, N_EPISODES, CHANGE_AFTER = 100, 2000, 1000
 GAMMAS = (0.9, 1.0)
 TAUS = (5, 10, 20, 50, 100, 200, 500, 1000)
 TAU = 20
+RHO = np.array([(1 - TARGET_RIGHT) / (1 - BEHAVIOUR_RIGHT), TARGET_RIGHT / BEHAVIOUR_RIGHT])
+"""pi / b of going left and right."""
 OLDER = 2
 """Episodes by which w is taken older where its drift is measured: TAU steps, about."""
 
@@ -55,41 +56,21 @@ def steps_per_episode() -> float:
     return float(np.linalg.inv(np.eye(N_STATES) - P)[MIDDLE].sum())
 
 
-def walk(rng: np.random.Generator, n_episodes: int, gamma: float) -> Stream:
-    """Simulate episodes of the behaviour policy, all at once; state 5 stands for either end."""
+def walk(rng: np.random.Generator, n_episodes: int) -> Bools:
+    """Return the actions of episodes of the behaviour policy, simulated all at once: True for right, shape (T,)."""
     episode, state = np.arange(n_episodes), np.full(n_episodes, MIDDLE)
     steps = []
     while episode.size:
         is_right = rng.random(episode.size) < BEHAVIOUR_RIGHT
-        steps.append((episode, state, is_right))
+        steps.append((episode, is_right))
         state = state + 2 * is_right - 1
         goes_on = (state >= 0) & (state < N_STATES)
         episode, state = episode[goes_on], state[goes_on]
-    episode, state, is_right = (np.concatenate(column) for column in zip(*steps, strict=True))
-    order = np.argsort(episode, kind="stable")
-    state, is_right = state[order], is_right[order]
-    reached = state + 2 * is_right - 1
-    is_over = (reached < 0) | (reached == N_STATES)
-    return Stream(
-        state_t=state,
-        state_tp1=np.where(is_over, N_STATES, reached),
-        rho_t=np.where(is_right, TARGET_RIGHT / BEHAVIOUR_RIGHT, (1 - TARGET_RIGHT) / (1 - BEHAVIOUR_RIGHT)),
-        c_tp1=(reached == N_STATES).astype(np.float64),
-        gamma_tp1=np.where(is_over, 0.0, gamma),
-    )
+    episode, is_right = (np.concatenate(column) for column in zip(*steps, strict=True))
+    return np.asarray(is_right[np.argsort(episode, kind="stable")])
 
 
-class Stream(NamedTuple):
-    """T transitions of whole episodes, or those of R runs, (R, T)."""
-
-    state_t: Integers  # (T,): rows of Phi
-    state_tp1: Integers  # (T,)
-    rho_t: Floats  # (T,): pi(a_t) / b(a_t)
-    c_tp1: Floats  # (T,)
-    gamma_tp1: Floats  # (T,): 0 where the episode ends
-
-
-# ---- GTD(0) with real-valued features: a state is a row of Phi, whose last row, all zero, is the end -----------------
+# ---- GTD(0) with real-valued features --------------------------------------------------------------------------------
 
 
 class Runs:
@@ -111,6 +92,11 @@ class Runs:
         self.theta += self.alpha * (error - (gamma_tp1 * e_w)[:, None] * phi_tp1)
         self.w += self.alpha_w * (error - dot(self.w, phi)[:, None] * phi)
         return delta, error, e_w
+
+    @property
+    def numbers(self) -> tuple[Floats, ...]:
+        """Numbers that are recorded after each episode, each (n_runs, ...)."""
+        return (self.theta,)
 
 
 def dot(a: Floats, b: Floats) -> Floats:
@@ -155,33 +141,47 @@ class Recorded(NamedTuple):
     mean_phi_phi: Floats  # (E, n, n): running mean of phi phi'
 
 
+def live(runs: Runs, gamma: float, act: Callable[[], Bools], new_theta: Callable[[Integers], Floats]) -> list[Floats]:
+    """Learn on the chain and return the runs' numbers after each episode, each (n_runs, N_EPISODES + 1, ...).
+
+    Args:
+        runs: Changed in place.
+        gamma: The continuation.
+        act: Returns the next actions: True for right, shape (n_runs,).
+        new_theta: Returns what theta becomes after episode 1000, (n, 5), in runs by their numbers, (n,).
+    """
+    phi, n_runs = np.vstack([PHI, np.zeros(N_STATES)]), len(runs.theta)  # the last row is the end
+    curves = [np.zeros((n_runs, N_EPISODES + 1, *now.shape[1:])) for now in runs.numbers]
+    state, episode = np.full(n_runs, MIDDLE), np.zeros(n_runs, dtype=np.int64)
+    while episode.min() < N_EPISODES:
+        is_right = act()
+        reached = state + 2 * is_right - 1
+        is_over = (reached < 0) | (reached == N_STATES)
+        after, rho = phi[np.where(is_over, N_STATES, reached)], RHO[is_right.astype(int)]
+        runs.learn(phi[state], after, reached == N_STATES, np.where(is_over, 0.0, gamma), rho)
+        state, episode = np.where(is_over, MIDDLE, reached), episode + is_over
+        ended = np.flatnonzero(is_over & (episode <= N_EPISODES))
+        for curve, now in zip(curves, runs.numbers, strict=True):
+            curve[ended, episode[ended]] = now[ended]
+        changed = ended[episode[ended] == CHANGE_AFTER]
+        runs.theta[changed] = new_theta(changed)
+    return curves
+
+
 def learn(seed: int, gamma: float) -> Recorded:
     """Learn in all runs, and return their weights and estimates, with a first axis of runs.
 
     After episode 1000 theta := U[0, 1]^5, while w and the estimates are kept. Run k draws from the generator seeded by
     (seed, k).
     """
-    streams, fresh, phi = [], np.zeros((N_RUNS, N_STATES)), np.vstack([PHI, np.zeros(N_STATES)])
+    actions, fresh = [], np.zeros((N_RUNS, N_STATES))
     for k in range(N_RUNS):
         rng = np.random.default_rng([seed, k])
-        before, fresh[k] = walk(rng, CHANGE_AFTER, gamma), rng.random(N_STATES)
-        after = walk(rng, N_EPISODES - CHANGE_AFTER, gamma)
-        streams.append([np.concatenate(halves) for halves in zip(before, after, strict=True)])
-    longest = max(len(stream[0]) for stream in streams)
-    columns = zip(*streams, strict=True)
-    steps = Stream(*(np.stack([np.pad(x, (0, longest - len(x))) for x in column], axis=1) for column in columns))
-    runs, episode = EstimatingRuns(np.zeros((N_RUNS, N_STATES)), ALPHA, ALPHA_W, TAUS), np.zeros(N_RUNS, dtype=np.int64)
-    curves = Recorded(*(np.zeros((N_RUNS, N_EPISODES + 1, *now.shape[1:])) for now in runs.numbers))
-    for t in range(longest):
-        step = Stream(*(column[t] for column in steps))
-        runs.learn(phi[step.state_t], phi[step.state_tp1], step.c_tp1, step.gamma_tp1, step.rho_t)
-        ended = np.flatnonzero((step.gamma_tp1 == 0.0) & (episode < N_EPISODES))
-        episode[ended] += 1
-        for curve, now in zip(curves, runs.numbers, strict=True):
-            curve[ended, episode[ended]] = now[ended]
-        changed = ended[episode[ended] == CHANGE_AFTER]
-        runs.theta[changed] = fresh[changed]
-    return curves
+        before, fresh[k] = walk(rng, CHANGE_AFTER), rng.random(N_STATES)
+        actions.append(np.concatenate([before, walk(rng, N_EPISODES - CHANGE_AFTER)]))
+    steps = zip_longest(*actions, fillvalue=False)
+    runs = EstimatingRuns(np.zeros((N_RUNS, N_STATES)), ALPHA, ALPHA_W, TAUS)
+    return Recorded(*live(runs, gamma, lambda: np.array(next(steps)), lambda changed: fresh[changed]))
 
 
 MEASURES = ("true", "sample", "vector", "scalar", "exact_w", "exact_trace", "exact_trace_older_w")
@@ -289,15 +289,11 @@ Data = dict[tuple[float, int], Curves]
 """The curves by gamma and seed."""
 
 
-def gather(study: Study) -> Data:
+def gather(study: Study) -> tuple[Data, dict[str, object]]:
     """Learn in 100 runs for each seed and gamma, at either scale."""
-    keys = [(gamma, seed) for gamma in GAMMAS for seed in study.seeds]
-    return study.in_parallel({(g, s): Job(f"gamma {g:g}, seed {s}", mean_curves, (s, g)) for g, s in keys})
-
-
-def settings(study: Study, _data: Data) -> dict[str, Cell]:
-    """Return everything needed to repeat the experiment."""
-    return {
+    keys = product(GAMMAS, study.seeds)
+    data = study.in_parallel({(g, s): Job(f"gamma {g:g}, seed {s}", mean_curves, (s, g)) for g, s in keys})
+    return data, {
         "runs per seed": N_RUNS,
         "episodes": N_EPISODES,
         "theta := U[0, 1]^5 after episode": CHANGE_AFTER,
@@ -306,5 +302,5 @@ def settings(study: Study, _data: Data) -> dict[str, Cell]:
         "lambda": LAM,
         "P(right), target": TARGET_RIGHT,
         "P(right), behaviour": BEHAVIOUR_RIGHT,
-        "seeds": join(f"({seed}, 0..{N_RUNS - 1})" for seed in study.seeds),
+        "seeds": [f"({seed}, 0..{N_RUNS - 1})" for seed in study.seeds],
     }

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
-from horde_agent.reproduce.experiment import Figure, Table
-from horde_agent.reproduce.figure import sensitivity
+from horde_agent.reproduce.experiment import Table
+from horde_agent.reproduce.figure import Picture, sensitivity
 from horde_agent.reproduce.sweeps import Sweep
 
 
-def pictures(found: Sweep, folder: Path) -> list[Figure]:
+def pictures(found: Sweep) -> dict[str, Picture]:
     """Draw the areas over alpha, a panel for each lambda."""
-    return [sensitivity({"Collision": found}, folder / "collision.png")]
+    return {"collision": sensitivity({"Collision": found})}
 
 
 def tables(found: Sweep) -> list[Table]:

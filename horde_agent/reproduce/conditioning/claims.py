@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from horde_agent.reproduce.claims import Claims, Finding, Part, at_least, at_most, below, format_means, parts
+from horde_agent.reproduce.claims import Claims, Finding, Part, at_least, at_most, below, parts
 from horde_agent.reproduce.conditioning import problem
 from horde_agent.reproduce.conditioning.problem import LONG, MICRO, SHORT, TRACES, Data
+from horde_agent.reproduce.means import format_means
 from horde_agent.types import Floats
 
 CLAIMS = Claims("Rafiee et al. (2023)")
@@ -50,16 +51,9 @@ def _loop(data: Data) -> Finding:
         f"mean of {name} over {problem.ALONE}": found[name].mean() / alone.mean()
         for name in (problem.OPEN, problem.FOREIGN)
     }
+    share = f"share of seeds with {problem.CLOSED} at most .6 of {problem.ALONE}"
     return Finding(
-        [
-            Part(
-                f"share of seeds with {problem.CLOSED} at most .6 of {problem.ALONE}",
-                is_less.mean(),
-                at_least(0.8),
-                ".0%",
-            ),
-            *parts(controls, at_least(0.85)),
-        ],
+        [Part(share, is_less.mean(), at_least(0.8), ".0%"), *parts(controls, at_least(0.85))],
         f"{format_means(_by_gap(data, *problem.LOOPS))}.",
     )
 

@@ -11,17 +11,8 @@ from horde_agent.kernels._jit import inner_kernel, kernel
 from horde_agent.kernels.tiles import Tilings, encode
 from horde_agent.measures.nmsre import nmsre_at_rest
 from horde_agent.measures.returns import returns_along
-from horde_agent.problems.conditioning import (
-    CS_STEPS,
-    SHORTEST_PAUSE,
-    US_STEPS,
-    Conditioning,
-    Patterning,
-    Signals,
-    TraceConditioning,
-)
-from horde_agent.reproduce.claims import join
-from horde_agent.reproduce.experiment import Cell
+from horde_agent.problems.conditioning import CS_STEPS, US_STEPS, Conditioning, Patterning, Signals, TraceConditioning
+from horde_agent.reproduce.means import join
 from horde_agent.reproduce.study import Job, Study
 from horde_agent.types import Floats, Tiles
 
@@ -29,9 +20,13 @@ TITLE = "Classical conditioning: memory by traces and by predictions fed back"
 SHORT, LONG = 10, 30
 """Mean intervals between CS and US, m; gamma = 1 - 1/m."""
 LAM = 0.9
-N_DISTRACTORS = 10
+PATTERNING_GAMMA = 0.75
+N_DISTRACTORS, WITH_DISTRACTORS = 10, " and distractors"
 TUNED_ON = (100, 101, 102)
 """Seeds that are not judged."""
+OTHER_STREAM = 1_000
+"""Added to a seed for the stream whose predictions are foreign."""
+BEFORE_CS = 5
 
 
 class Size(NamedTuple):
@@ -48,11 +43,10 @@ SIZES = {"paper": Size(200_000, 100_000, 10), "quick": Size(12_000, 6_000, 1)}
 
 
 class Representation(NamedTuple):
-    """Real-valued features beside a bias and the stimuli."""
+    """Real-valued features in addition to a bias and the stimuli."""
 
-    decays: tuple[float, ...] = ()  # of traces that are 1 at the onset of a stimulus; the microstimuli's is gamma^2
-    n_bases: int = 0  # radial bases of a trace, at 1/n, 2/n, ..., 1; the trace itself if 0
-    step_size: float = 0.001  # of Adam; .0005, .001 and .01 were tried on the seeds `TUNED_ON`
+    decays: tuple[float, ...] = ()  # of traces that are 1 at the onset of a stimulus
+    n_bases: int = 0  # radial bases, at 1/n, 2/n, ..., 1, of a trace that decays by gamma^2
 
 
 BASE_WIDTH = 0.08
@@ -63,6 +57,7 @@ REPRESENTATIONS = {
     TRACES: Representation((0.5, 0.8, 0.9, 0.95)),
     SHORT_TRACES: Representation((0.5, 0.8)),
 }
+ADAM_STEP = 0.001  # .0005, .001 and .01 were tried on the seeds `TUNED_ON`
 ADAM_M, ADAM_V, ADAM_EPSILON = 0.9, 0.999, 1e-8
 PIECE = 10_000  # steps whose features are computed at a time
 
@@ -123,25 +118,15 @@ def learn_by_adam(phi: Floats, cumulant: Floats, gamma: float, step_size: float,
 
 def predict_by_hand(learned: Signals, scored: Signals, of: Representation, gamma: float) -> Floats:
     """Learn the US from one stream and return the predictions along another with fixed weights, shape (n_steps,)."""
-    n = features_of(learned[:1], steps_since_onset(learned[:1]), of, gamma).shape[1]
+    n = 1 + learned.shape[1] * (1 + len(of.decays) + of.n_bases)
     learner = AdamLearner(np.zeros(n), np.zeros(n), np.zeros(n), np.zeros(n), np.ones(2))
     since, us = steps_since_onset(learned), learned[:, 0].astype(np.float64)
     for first in range(0, len(learned), PIECE):
         piece = slice(max(first - 1, 0), first + PIECE)
-        learn_by_adam(features_of(learned[piece], since[piece], of, gamma), us[piece], gamma, of.step_size, learner)
+        learn_by_adam(features_of(learned[piece], since[piece], of, gamma), us[piece], gamma, ADAM_STEP, learner)
     since = steps_since_onset(scored)
     pieces = [slice(first, first + PIECE) for first in range(0, len(scored), PIECE)]
     return np.concatenate([features_of(scored[piece], since[piece], of, gamma) @ learner.theta for piece in pieces])
-
-
-def us_returns(signals: Signals, gamma: float) -> Floats:
-    """Return the return of the US from each step, shape (n,), without the end of the stream, which cuts them off."""
-    return returns_along(signals[:, 0].astype(np.float64), gamma)[: -round(10 / (1 - gamma))]
-
-
-def error_over_variance(predicted: Floats, actual: Floats) -> float:
-    """Return the mean squared error of predictions, (n_steps,), over the variance of the returns, (n,)."""
-    return float(nmsre_at_rest(predicted[: len(actual)], actual, actual.var()))
 
 
 # ---- predictions fed back, in tiles, with constant steps ------------------------------------------------------------
@@ -155,8 +140,8 @@ SMALLEST_TRACE = 1e-30  # denormal numbers would be slow
 TILINGS = {"intervals": [8], "tilings": 8}
 ALONE, CLOSED, OPEN, FOREIGN = "presence alone", "loop closed", "loop open", "predictions of another stream"
 LOOPS = (ALONE, CLOSED, OPEN, FOREIGN)
-"""What the tiles code beside the stimuli: nothing; the demons' own last predictions; those of demons that see only the
-stimuli; those of a closed loop in another stream."""
+"""What the tiles code in addition to the stimuli: nothing; the demons' own last predictions; those of demons that see
+only the stimuli; those of a closed loop in another stream."""
 STEP_SIZE = 0.01
 """alpha times active features; .01 and .03 were tried for each on the seeds `TUNED_ON`."""
 
@@ -229,15 +214,10 @@ def total(theta: Floats, tiles: Tiles) -> float:
     return y
 
 
-class Predictions(NamedTuple):
-    """The predictions along the stream that is learned from and along the one that is scored, each (n_steps, D)."""
-
-    learned: Floats
-    scored: Floats
-
-
 Streams = tuple[Signals, Signals]
-"""Stimuli learned from and scored."""
+"""Stimuli learned from and scored, each (n_steps, n_stimuli)."""
+Predictions = tuple[Floats, Floats]
+"""The predictions along both, each (n_steps, D)."""
 
 
 def predict(env: Conditioning, streams: Streams, variant: str, others: Predictions | None = None) -> Predictions:
@@ -258,7 +238,7 @@ def predict(env: Conditioning, streams: Streams, variant: str, others: Predictio
         before=np.zeros(coder.n_active, dtype=np.int64),
         tiles=np.full(coder.n_active, coder.n_features - 1, dtype=np.int64),
     )
-    made = Predictions(*(np.zeros((len(signals), n)) for signals in streams))
+    made = np.zeros((len(streams[0]), n)), np.zeros((len(streams[1]), n))
     for k, rate in enumerate((STEP_SIZE / coder.n_active, 0.0)):
         fed = np.zeros((len(streams[k]), 0 if variant == ALONE else n))
         if others is not None:
@@ -270,37 +250,16 @@ def predict(env: Conditioning, streams: Streams, variant: str, others: Predictio
 def draw_streams(env: Conditioning, seed: int, size: Size) -> Streams:
     """Return independent streams of an environment to learn from and to score."""
     rng = np.random.default_rng(seed)
-    return tuple(env.draw(rng, 1 + n // SHORTEST_PAUSE)[:n] for n in (size.learned, size.scored))  # type: ignore[return-value]
+    return env.stream(rng, size.learned), env.stream(rng, size.scored)
 
 
 def predict_by_loops(isi: int, seed: int, streams: Streams, size: Size) -> dict[str, Floats]:
     """Return the predictions of the US along the scored stream, shape (n_steps,), of each of `LOOPS`."""
     env = TraceConditioning(isi)
-    alone, closed = predict(env, streams, ALONE), predict(env, streams, CLOSED)
     elsewhere = predict(env, draw_streams(env, seed + OTHER_STREAM, size), CLOSED)
-    made = {
-        ALONE: alone,
-        CLOSED: closed,
-        OPEN: predict(env, streams, OPEN, alone),
-        FOREIGN: predict(env, streams, FOREIGN, elsewhere),
-    }
-    return {name: found.scored[:, GAMMAS.index(1.0 - 1.0 / isi)] for name, found in made.items()}
-
-
-OTHER_STREAM = 1_000
-"""Added to a seed for the stream whose predictions are foreign."""
-WITH_DISTRACTORS = " and distractors"
-PATTERNING_GAMMA = 0.75
-
-
-BEFORE_CS = 5
-
-
-class Scores(NamedTuple):
-    """Measurements on one stream, by name."""
-
-    errors: dict[str, float]  # mean squared error over variance
-    around_cs: dict[str, Floats]  # `mean_around_cs` of the predictions, and of the return ("return")
+    made = {name: predict(env, streams, name) for name in (ALONE, CLOSED)}
+    made |= {OPEN: predict(env, streams, OPEN, made[ALONE]), FOREIGN: predict(env, streams, FOREIGN, elsewhere)}
+    return {name: found[1][:, GAMMAS.index(1.0 - 1.0 / isi)] for name, found in made.items()}
 
 
 def mean_around_cs(values: Floats, signals: Signals, isi: int) -> Floats:
@@ -313,22 +272,29 @@ def mean_around_cs(values: Floats, signals: Signals, isi: int) -> Floats:
     return np.asarray(values[places[(places[:, 0] >= 0) & (places[:, -1] < len(values))]].mean(axis=0))
 
 
-def score(isi: int, seed: int, size: Size) -> Scores:
-    """Measure everything that learns trace conditioning; or, at isi 0, the hand-made features in noisy patterning."""
-    gamma, found = 1.0 - 1.0 / isi if isi else PATTERNING_GAMMA, Scores({}, {})
+def score(isi: int, seed: int, size: Size) -> tuple[dict[str, float], dict[str, Floats]]:
+    """Measure everything that learns trace conditioning; or, at isi 0, the hand-made features in noisy patterning.
+
+    Returns:
+        Mean squared errors over the variance of the returns by name; `mean_around_cs` of predictions and of the return.
+    """
+    gamma = 1.0 - 1.0 / isi if isi else PATTERNING_GAMMA
+    errors, around_cs = {}, {}
     envs: dict[str, Conditioning] = {"": Patterning(task=seed)}
     if isi:
         envs = {"": TraceConditioning(isi), WITH_DISTRACTORS: TraceConditioning(isi, N_DISTRACTORS)}
     for ending, env in envs.items():
         streams = draw_streams(env, seed, size)
-        actual = us_returns(streams[1], gamma)
+        # The end of the stream cuts off the last returns.
+        actual = returns_along(streams[1][:, 0].astype(np.float64), gamma)[: -round(10 / (1 - gamma))]
         made = {name: predict_by_hand(*streams, of, gamma) for name, of in REPRESENTATIONS.items()}
         if isi and not ending:
             made |= predict_by_loops(isi, seed, streams, size)
             shown = made | {"return": actual}
-            found.around_cs.update({name: mean_around_cs(y, streams[1], isi) for name, y in shown.items()})
-        found.errors.update({name + ending: error_over_variance(y, actual) for name, y in made.items()})
-    return found
+            around_cs = {name: mean_around_cs(y, streams[1], isi) for name, y in shown.items()}
+        for name, y in made.items():
+            errors[name + ending] = float(nmsre_at_rest(y[: len(actual)], actual, actual.var()))
+    return errors, around_cs
 
 
 class Data(NamedTuple):
@@ -336,10 +302,10 @@ class Data(NamedTuple):
 
     gap: dict[int, dict[str, Floats]]  # error over variance in trace conditioning, by mean interval and name, per seed
     patterning: dict[str, Floats]  # the same in noisy patterning, by name
-    around_cs: dict[int, dict[str, Floats]]  # `Scores.around_cs` of the first seed by mean interval
+    around_cs: dict[int, dict[str, Floats]]  # `mean_around_cs` in the first seed by mean interval and name
 
 
-def gather(study: Study) -> Data:
+def gather(study: Study) -> tuple[Data, dict[str, object]]:
     """Learn and score everything for each seed."""
     size = SIZES[study.scale]
     seeds = study.at_least(size.seeds)
@@ -347,21 +313,12 @@ def gather(study: Study) -> Data:
     found = study.in_parallel(
         {(m, s): Job(f"m {m}, seed {s}", score, (m, s, size), cost) for m, cost in costs.items() for s in seeds}
     )
-    short, long, patterning = (
-        {name: np.array([found[m, s].errors[name] for s in seeds]) for name in found[m, 0].errors} for m in costs
-    )
-    around_cs = {m: found[m, 0].around_cs for m in (SHORT, LONG)}
-    return Data({SHORT: short, LONG: long}, patterning, around_cs)
-
-
-def settings(study: Study, _data: Data) -> dict[str, Cell]:
-    """Return everything needed to repeat the experiment."""
-    size = SIZES[study.scale]
-    return {
-        "seeds": join(study.at_least(size.seeds)),
-        "step sizes tried on seeds": join(TUNED_ON),
+    errors = {m: {name: np.array([found[m, s][0][name] for s in seeds]) for name in found[m, 0][0]} for m in costs}
+    return Data(errors, errors.pop(0), {m: found[m, 0][1] for m in (SHORT, LONG)}), {
+        "seeds": seeds,
+        "step sizes tried on seeds": TUNED_ON,
         "step sizes": "; ".join(
-            [f"{name}: Adam, {of.step_size:g}" for name, of in REPRESENTATIONS.items()]
+            [f"{name}: Adam, {ADAM_STEP:g}" for name in REPRESENTATIONS]
             + [f"{name}: {STEP_SIZE:g} / active tiles" for name in LOOPS]
         ),
         "steps learned from": size.learned,

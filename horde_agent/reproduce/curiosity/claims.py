@@ -6,8 +6,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from horde_agent.reproduce.claims import Claims, Finding, Part, at_least, at_most, join, mean_ci
+from horde_agent.reproduce.claims import Claims, Finding, Part, at_least, at_most
 from horde_agent.reproduce.curiosity.problem import CHANGED, MINUTE, TEST_EVERY, THRESHOLD, Data, Record
+from horde_agent.reproduce.means import join, mean_ci
 from horde_agent.types import Bools, Floats
 
 RECOVERED, WITHIN = 1.5, 10 * MINUTE
@@ -44,10 +45,11 @@ def recovery(record: Record, change_at: int) -> int:
 
     If it never is, it is as long as there are tests.
     """
-    is_after = record.tested >= change_at
-    before, after = record.error[~is_after].mean(), record.error[is_after]
+    tested = record.tested
+    is_after, error = tested >= change_at, record.error[tested]
+    before, after = error[~is_after].mean(), error[is_after]
     smooth = np.median(np.lib.stride_tricks.sliding_window_view(after, 3), axis=1)
-    steps = np.append(record.tested[is_after][2:], record.tested[-1] + TEST_EVERY) - change_at
+    steps = np.append(tested[is_after][2:], tested[-1] + TEST_EVERY) - change_at
     is_back = np.append(smooth <= RECOVERED * before, True)
     return int(steps[is_back.argmax()])
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from copy import deepcopy
+from itertools import product
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from horde_agent.gvf import GVF, StateFunction
+from horde_agent.gvf import GVF
 from horde_agent.horde import Horde, LearnerConfig
 from horde_agent.interface import Interface
 from horde_agent.life.bodies import make_body
@@ -16,12 +17,10 @@ from horde_agent.measures.online import UDE, UnbiasedTrace
 from horde_agent.measures.returns import returns_along
 from horde_agent.policies import ConstantAction
 from horde_agent.record import Phase
-from horde_agent.reproduce.claims import join
-from horde_agent.reproduce.experiment import Cell
 from horde_agent.reproduce.lives import new_horde, watched_life
 from horde_agent.reproduce.study import Job, Study, cached
 from horde_agent.saving import State
-from horde_agent.types import Floats, Integers
+from horde_agent.types import Floats, Integers, Tiles
 
 TITLE = "Surprise and curiosity: UDE drives the behaviour"
 MINUTE = 600  # steps
@@ -36,7 +35,7 @@ THRESHOLD = 0.115
 DELTA_THRESHOLD = 0.0078
 """The same of the mean |rho delta|."""
 CURRENT = 0.0285, 0.0331
-"""Mean and standard deviation of the cumulant, the mean motor current, in phase A."""
+"""Mean and standard deviation of the cumulant, the mean current of the motors as a share of full scale, in phase A."""
 
 TARGETS = ("rotate_clockwise", "rotate_counterclockwise")
 """Actions of the two questions' policies; the friction of the first changes."""
@@ -92,8 +91,12 @@ class Record(NamedTuple):
     drive: Floats  # UDE of each question after each step, or its mean |rho delta|, shape (n_steps, 2)
     taken: Integers  # question of the policy that takes the taken action, or `NORMAL`, shape (n_steps,)
     followed: Integers  # question of the followed policy, or `NORMAL`, shape (n_steps,)
-    tested: Integers  # steps of the tests, shape (n_tests,)
-    error: Floats  # mean squared error of the changed question in each test, shape (n_tests,)
+    error: Floats  # mean squared error of the changed question in a test before each step, NaN without one, (n_steps,)
+
+    @property
+    def tested(self) -> Integers:
+        """Steps before which there was a test, shape (n_tests,)."""
+        return np.flatnonzero(~np.isnan(self.error))
 
 
 TEST_EVERY, TESTED_FOR = 50, 10 * MINUTE
@@ -105,9 +108,10 @@ TEST_STEPS, SCORED = 50, slice(10, 30)
 class Curious(LifeHooks):
     """Follow the target policy of the question with the largest drive, if it is above a threshold; else be normal.
 
-    It measures the drive after each learning step and records the life; `is_tested`: it tests the changed question.
+    It measures the drive after each learning step; `is_tested`: it tests the changed question.
 
     Attributes:
+        record: Of the life so far.
         drive: Of each question, shape (2,).
         threshold: Of the drive.
         by_ude: Whether the drive is the UDE, not the mean |rho delta|.
@@ -118,9 +122,9 @@ class Curious(LifeHooks):
         self._normal, self._actions, self._size, self._is_tested = normal, actions, size, is_tested
         self.drive, self.threshold, self.by_ude, self.followed = np.zeros(2), np.inf, True, NORMAL
         self._ude, self._mean, self._n = UDE(2, BETA0), UnbiasedTrace(2, BETA0), 0
-        n_steps = size.before + size.after
-        self._drive, self._chosen = np.zeros((n_steps, 2)), np.zeros((n_steps, 2), dtype=np.int64)
-        self._tests: list[tuple[int, float]] = []
+        n = size.before + size.after
+        taken, followed = np.zeros((2, n), dtype=np.int64)
+        self.record = Record(np.zeros((n, 2)), taken, followed, np.full(n, np.nan))
 
     def draw(self, rng: np.random.Generator, *_state: Any) -> tuple[int, float]:
         """Return the next action and its probability, whatever the state."""
@@ -139,7 +143,7 @@ class Curious(LifeHooks):
         """Test the changed question if it is due."""
         is_due = life.steps % TEST_EVERY == 0 and -TESTED_FOR <= life.steps - self._size.before < TESTED_FOR
         if self._is_tested and is_due:
-            self._tests.append((life.steps, measure_error(life)))
+            self.record.error[life.steps] = measure_error(life)
 
     def after_step(self, event: StepEvent) -> None:
         """Update the drive."""
@@ -150,14 +154,9 @@ class Curious(LifeHooks):
             self._n = life.student.learning_steps
             self._ude.update(life.horde.td_error, life.horde.rho)
             self._mean.update(np.abs(life.horde.td_error * life.horde.rho))
-        self._drive[k] = self.drive = self._ude.value() if self.by_ude else self._mean.value.copy()
-        self._chosen[k] = self._actions.index(action) if action in self._actions else NORMAL, self.followed
-
-    def record(self) -> Record:
-        """Return the life."""
-        tests = np.array(self._tests).reshape(-1, 2)
-        taken, followed = self._chosen.T
-        return Record(self._drive, taken, followed, tests[:, 0].astype(np.int64), tests[:, 1])
+        self.record.drive[k] = self.drive = self._ude.value() if self.by_ude else self._mean.value.copy()
+        self.record.taken[k] = self._actions.index(action) if action in self._actions else NORMAL
+        self.record.followed[k] = self.followed
 
 
 def measure_error(life: Life) -> float:
@@ -176,17 +175,14 @@ def measure_error(life: Life) -> float:
     return float(((predicted - returns_along(cumulants, GAMMA))[SCORED] ** 2).mean())
 
 
-def live(seed: int, kinds: tuple[str, str], size: Size) -> list[Record]:
-    """Live two lives that are one in phase A.
-
-    The planar simulator is used; its friction and motors are the same as PyBullet's.
-    """
+@cached(Record)
+def live(_study: Study, seed: int, kinds: tuple[str, str], size: Size) -> Record:
+    """Live two lives that are one in phase A, in the planar simulator; return them with a first axis for them."""
     state: State = {}
-    curious: Curious | None = None
     records = []
     for kind in kinds:
         env, interface, horde, actions = _new_robot(seed, size, is_noise=kind.startswith("noise"))
-        if curious is None:
+        if not state:
             normal = Bouts(actions, interface.actions.index("stop"))
             curious = Curious(normal, actions, size, is_tested=kind == "curious")
         with watched_life(env, horde, curious, seed, interface, curious) as life:
@@ -199,35 +195,31 @@ def live(seed: int, kinds: tuple[str, str], size: Size) -> list[Record]:
             curious.threshold = np.inf if kind == "twin" else THRESHOLD if curious.by_ude else DELTA_THRESHOLD
             life.run(size.after)
         env.close()
-        records.append(curious.record())
+        records.append(curious.record)
         curious = other
-    return records
+    return Record(*map(np.stack, zip(*records, strict=True)))
 
 
 def _new_robot(seed: int, size: Size, *, is_noise: bool) -> tuple[Any, Interface, Horde, tuple[int, ...]]:
     """Return a robot, its interface, a Horde, and the actions of its questions' policies."""
     change = (size.before * 0.1, "clockwise", FRICTION)
     env = make_body("simulator", physics="planar", friction_changes=() if is_noise else (change,))
-    interface = Interface.of(env)
+    interface, rng = Interface.of(env), np.random.default_rng([seed, 1])
+    motors = [i for i, channel in enumerate(interface.channels) if channel.group == "motor_current"]
+
+    def mean_current(observation: Floats, _tiles: Tiles) -> float:
+        return float(observation[motors].mean())
+
+    def white_noise(*_state: Any) -> float:
+        return float(rng.normal(*CURRENT))
+
     n_actions, actions = len(interface.actions), tuple(map(interface.actions.index, TARGETS))
-    cumulants = (white_noise(seed) if is_noise else mean_current(interface), mean_current(interface))
+    cumulants = (white_noise if is_noise else mean_current, mean_current)
     asked = [
         GVF(name, ConstantAction(action, n_actions), cumulant, GAMMA, lam=LAM)
         for name, action, cumulant in zip(TARGETS, actions, cumulants, strict=True)
     ]
     return env, interface, new_horde(interface, asked, config=LearnerConfig(step_size=STEP_SIZE)), actions
-
-
-def mean_current(interface: Interface) -> StateFunction:
-    """Return the cumulant: the mean of the motors' currents, as shares of full scale."""
-    motors = [i for i, channel in enumerate(interface.channels) if channel.group == "motor_current"]
-    return lambda observation, _tiles: float(observation[motors].mean())
-
-
-def white_noise(seed: int) -> StateFunction:
-    """Return a cumulant that is noise with the mean and the variance of the current."""
-    rng = np.random.default_rng([seed, 1])
-    return lambda _observation, _tiles: float(rng.normal(*CURRENT))
 
 
 class Data(NamedTuple):
@@ -237,41 +229,24 @@ class Data(NamedTuple):
     size: Size
 
 
-@cached(Record)
-def records_of(_study: Study, seed: int, kinds: tuple[str, str], size: Size) -> Record:
-    """Return two lives, with a first axis for them."""
-    return Record(*map(np.stack, zip(*live(seed, kinds, size), strict=True)))
-
-
-def gather(study: Study) -> Data:
+def gather(study: Study) -> tuple[Data, dict[str, object]]:
     """Live a life of each kind for each seed."""
     size = SIZES[study.scale]
     seeds = study.at_least(size.seeds)
-    found = study.in_parallel(
-        {
-            (kinds, s): Job(f"{kinds[0]}, seed {s}", records_of, (study, s, kinds, size))
-            for kinds in PAIRS
-            for s in seeds
-        }
-    )
-    lives = {
-        kind: [Record(*(array[k] for array in found[kinds, seed])) for seed in seeds]
-        for kinds in PAIRS
-        for k, kind in enumerate(kinds)
-    }
-    return Data(lives, size)
-
-
-def settings(_study: Study, data: Data) -> dict[str, Cell]:
-    """Return everything needed to repeat the experiment."""
-    return {
-        "seeds": join(range(len(data.lives["curious"]))),
-        "tuned on seeds": join(TUNED_ON),
-        "steps of phases A and B": join(data.size[:2]),
+    pairs = product(PAIRS, seeds)
+    found = study.in_parallel({(k, s): Job(f"{k[0]}, seed {s}", live, (study, s, k, size)) for k, s in pairs})
+    lives: dict[str, list[Record]] = {}
+    for (kinds, _), both in found.items():
+        for k, kind in enumerate(kinds):
+            lives.setdefault(kind, []).append(Record(*(array[k] for array in both)))
+    return Data(lives, size), {
+        "seeds": seeds,
+        "tuned on seeds": TUNED_ON,
+        "steps of phases A and B": size[:2],
         "friction of clockwise rotation": FRICTION,
         "gamma": GAMMA,
         "lambda": LAM,
         "alpha": f"{STEP_SIZE} / active tiles",
         "UDE": f"of rho delta, beta0 {BETA0:g}, standard deviation of the whole past, epsilon 1e-6",
-        "thresholds of UDE and of the mean |rho delta|": join((THRESHOLD, DELTA_THRESHOLD)),
+        "thresholds of UDE and of the mean |rho delta|": (THRESHOLD, DELTA_THRESHOLD),
     }

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from horde_agent.reproduce.claims import Claims, Finding, Part, above, at_least, at_most, below, join, within
+from horde_agent.reproduce.claims import Claims, Finding, Part, above, at_least, at_most, below, within
 from horde_agent.reproduce.excursions import problem
 from horde_agent.reproduce.excursions.problem import Data, Summary, Variant, VariantResult
+from horde_agent.reproduce.means import join
 
 CLAIMS = Claims("section 4")
 

@@ -14,11 +14,9 @@ from horde_agent.horde import LearnerConfig
 from horde_agent.interface import ChannelInfo, Interface
 from horde_agent.learning.rules import W_RULES
 from horde_agent.life.observers import sound_demons
-from horde_agent.measures.nmsre import Outcomes, final_nmsre, nmsre_at_rest
+from horde_agent.measures.nmsre import final_nmsre, nmsre_at_rest
 from horde_agent.questions import excursions
 from horde_agent.record import Phase, read
-from horde_agent.reproduce.claims import join
-from horde_agent.reproduce.experiment import Cell
 from horde_agent.reproduce.lessons import LEARN, TrainingData, learn, outcomes, predict_at_tests
 from horde_agent.reproduce.lives import LifeSpec, compiled_horde, interface_of, simulate_lives
 from horde_agent.reproduce.offline import Offline, offline
@@ -58,8 +56,7 @@ class Lesson(NamedTuple):
     last: Floats  # the same of the weights at the end of the life
     sound: Bools  # which demons did not diverge, shape (n_demons,)
     max_trace: float  # largest |e|
-    seconds: float  # duration of learning
-    n_updates: int  # number of updates
+    ms_per_update: float  # duration of an update in milliseconds, with tiles and tests
 
 
 @cached(Lesson)
@@ -69,7 +66,8 @@ def learn_variant(study: Study, life: Path, variant: Variant) -> Lesson:
     horde = compiled_horde(interface, excursions(interface), config=variant.config(), mode="deferred")
     learned = learn(lessons, horde, interface)
     last = predict_at_tests(lessons, horde, interface)
-    return Lesson(learned.predictions, last, sound_demons(horde), horde.max_trace, learned.seconds, learned.n_updates)
+    ms = 1e3 * learned.seconds / learned.n_updates
+    return Lesson(learned.predictions, last, sound_demons(horde), horde.max_trace, ms)
 
 
 @cached(Offline)
@@ -78,24 +76,19 @@ def _learn_offline(study: Study, seed: int, life: Path) -> Offline:
     return offline(TrainingData(read(life)), excursions(interface), interface, rng)
 
 
-@dataclass(frozen=True)
 class VariantResult:
-    """Result of one variant on one life."""
+    """Result of one variant on one life.
 
-    outcomes: list[Outcomes]  # each policy's excursions, with the predictions made before them
-    last_outcomes: list[Outcomes]  # the same with what the weights at the end of the life predict there
-    test_number: list[Integers]  # of each excursion, among all of the life, by policy as in `outcomes`
-    sound: Bools  # this and the rest as in `Lesson`
-    max_trace: float
-    seconds: float
-    n_updates: int
+    Attributes:
+        outcomes: Each policy's excursions, with the predictions made before them.
+        sound, max_trace, ms_per_update: As in `Lesson`.
+    """
 
-    @classmethod
-    def of(cls, lesson: Lesson, life: TrainingData, questions: Sequence[GVF]) -> VariantResult:
-        """Return the result of a lesson from a life."""
-        made, last = (outcomes(life, questions, predictions) for predictions in lesson[:2])
-        numbers = [np.flatnonzero(life.test_action == test.policy.action) for test in made]
-        return cls(made, last, numbers, *lesson[2:])
+    def __init__(self, lesson: Lesson, life: TrainingData, questions: Sequence[GVF]) -> None:
+        self.outcomes, self._last = (outcomes(life, questions, predictions) for predictions in lesson[:2])
+        # Of each excursion among all of the life, by policy.
+        self._number = [np.flatnonzero(life.test_action == test.policy.action) for test in self.outcomes]
+        self.sound, self.max_trace, self.ms_per_update = lesson[2:]
 
     @property
     def nmsre(self) -> Floats:
@@ -115,18 +108,12 @@ class VariantResult:
         """Number of questions set aside."""
         return int((~self.sound).sum())
 
-    @property
-    def ms_per_update(self) -> float:
-        """Duration of an update in milliseconds, with tiles and tests."""
-        return 1e3 * self.seconds / self.n_updates
-
-    def curves(self, which: Bools | None = None) -> Floats:
+    def curves(self) -> Floats:
         """Return the NMSRE after each test of a question, shape (n_tests, n_questions).
 
-        Only the sound questions (of `which`), in no order, and as many tests as every policy had.
+        Only of the sound questions, in no order, and as many tests as every policy had.
         """
-        wanted = self.sound if which is None else self.sound & which
-        curves = [test.nmsre()[:, wanted[test.policy.demons]] for test in self.outcomes]
+        curves = [test.nmsre()[:, self.sound[test.policy.demons]] for test in self.outcomes]
         n = min(len(curve) for curve in curves)
         return np.concatenate([curve[:n] for curve in curves], axis=1)
 
@@ -136,7 +123,7 @@ class VariantResult:
         The predictions are those of the final weights, or those made at the time.
         """
         found = np.full(len(self.sound), np.nan)
-        for test, number in zip(self.last_outcomes if last else self.outcomes, self.test_number, strict=True):
+        for test, number in zip(self._last if last else self.outcomes, self._number, strict=True):
             mine = which[number]
             if mine.any():
                 found[test.policy.demons] = nmsre_at_rest(test.predictions[mine], test.returns[mine], test.variance())
@@ -208,30 +195,6 @@ def lives(study: Study) -> list[LifeSpec]:
     return [LifeSpec(seed, STEPS[study.scale]) for seed in study.seeds]
 
 
-def gather(study: Study) -> Data:
-    """Simulate the lives and learn under every variant; cached results are reused."""
-    first, lived = study.seeds[0], simulate_lives(study, lives(study))
-    pairs = [(variant, seed) for variant in RULES for seed in study.seeds]
-    pairs += [(variant, first) for variant in LARGER_STEPS + SMALLER_RATIOS]
-    # "capped", which learns on the plain engine, takes the longest.
-    costs = {("capped", "every-step"): 10.0, ("capped", "importance-weighted"): 4.0}
-    jobs: dict[Any, Job] = {
-        (v, s): Job(f"{'-'.join(map(str, v))} on life {s}", learn_variant, (study, lived[s], v), costs.get(v[:2], 1.0))
-        for v, s in pairs
-    }
-    jobs[Offline] = Job("off-line solutions", _learn_offline, (study, first, lived[first]), 3.0)
-    found = study.in_parallel(jobs)
-
-    interface = interface_of(study)
-    questions = excursions(interface)
-    recorded = {seed: TrainingData(read(path)) for seed, path in lived.items()}
-    results: dict[Variant, dict[int, VariantResult]] = {}
-    for variant, seed in pairs:
-        results.setdefault(variant, {})[seed] = VariantResult.of(found[variant, seed], recorded[seed], questions)
-    summaries = {seed: LifeSummary.of(life) for seed, life in recorded.items()}
-    return Data(interface, questions, results, summaries, found[Offline])
-
-
 class Summary(NamedTuple):
     """Mean and median of numbers such as the final NMSRE, and the share below 1; of those that are not NaN."""
 
@@ -284,14 +247,33 @@ def largest_contributor(lesson: VariantResult, channels: Sequence[ChannelInfo]) 
     return Contribution(most, sums[most] / float(np.nansum(nmsre)), variance, Summary.of(nmsre[~mine]).mean)
 
 
-def settings(study: Study, data: Data) -> dict[str, Cell]:
-    """Return everything needed to repeat the experiment."""
-    return {
+def gather(study: Study) -> tuple[Data, dict[str, object]]:
+    """Simulate the lives and learn under every variant; cached results are reused."""
+    first, lived = study.seeds[0], simulate_lives(study, lives(study))
+    pairs = [(variant, seed) for variant in RULES for seed in study.seeds]
+    pairs += [(variant, first) for variant in LARGER_STEPS + SMALLER_RATIOS]
+    # "capped", which learns on the plain engine, takes the longest.
+    costs = {("capped", "every-step"): 10.0, ("capped", "importance-weighted"): 4.0}
+    jobs: dict[Any, Job] = {
+        (v, s): Job(f"{'-'.join(map(str, v))} on life {s}", learn_variant, (study, lived[s], v), costs.get(v[:2], 1.0))
+        for v, s in pairs
+    }
+    jobs[Offline] = Job("off-line solutions", _learn_offline, (study, first, lived[first]), 3.0)
+    found = study.in_parallel(jobs)
+
+    interface = interface_of(study)
+    questions = excursions(interface)
+    recorded = {seed: TrainingData(read(path)) for seed, path in lived.items()}
+    results: dict[Variant, dict[int, VariantResult]] = {}
+    for variant, seed in pairs:
+        results.setdefault(variant, {})[seed] = VariantResult(found[variant, seed], recorded[seed], questions)
+    summaries = {seed: LifeSummary.of(life) for seed, life in recorded.items()}
+    return Data(interface, questions, results, summaries, found[Offline]), {
         "steps of each life": STEPS[study.scale],
-        "questions": len(data.questions),
-        "alpha": f"{PAPER.step_size:g} / {data.interface.coder.n_active}",
+        "questions": len(questions),
+        "alpha": f"{PAPER.step_size:g} / {interface.coder.n_active}",
         "alpha_w": f"{PAPER.secondary_ratio:g} alpha",
         "lambda": 0.9,
-        "trace rule, w rule": f"{PAPER.trace_rule}, {PAPER.w_rule}",
-        "excursions tested, by seed": join(life.n_tests for life in data.lives.values()),
+        "trace rule, w rule": (PAPER.trace_rule, PAPER.w_rule),
+        "excursions tested, by seed": [life.n_tests for life in summaries.values()],
     }

@@ -4,20 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from horde_agent.reproduce.claims import (
-    Claims,
-    Finding,
-    Part,
-    at_least,
-    at_most,
-    below,
-    join,
-    mean_ci,
-    parts,
-    rank_correlation,
-)
+from horde_agent.reproduce.claims import Claims, Finding, Part, at_least, at_most, below, parts
 from horde_agent.reproduce.horde2011 import problem
 from horde_agent.reproduce.horde2011.problem import Data, Stops, Wandering
+from horde_agent.reproduce.means import join, mean_ci, rank_correlation
 from horde_agent.types import Floats
 
 STEPS_RANKED, LEAST_RANK = 5, 0.8
@@ -53,14 +43,11 @@ def _share_falling(life: Wandering) -> float:
 )
 def _obstacle(data: Data) -> Finding:
     missed = sum(int((life.time == 0).sum()) for life in data.wanderings)
+    nmse, falling = ([measure(life) for life in data.wanderings] for measure in (_nmse, _share_falling))
     return Finding(
         [
-            Part("NMSE against the measured times", [_nmse(life) for life in data.wanderings], at_most(0.5)),
-            Part(
-                "share of excursions along which the prediction falls",
-                [_share_falling(life) for life in data.wanderings],
-                at_least(0.8),
-            ),
+            Part("NMSE against the measured times", nmse, at_most(0.5)),
+            Part("share of excursions along which the prediction falls", falling, at_least(0.8)),
         ],
         f"Without an obstacle within {problem.LONGEST_TEST} steps, left out: {missed} of "
         f"{len(data.wanderings) * data.size.tests}.",
@@ -83,21 +70,16 @@ def _obstacle_cause(data: Data) -> str:
 
 def late_means(stops: Stops) -> Floats:
     """Return the mean prediction and the mean time of the learned stops of each floor, shape (3, 2)."""
-    rows = []
-    for floor in range(len(problem.FLOORS)):
-        of_floor = np.flatnonzero(stops.floor == floor)
-        late = of_floor[min(LEARNED_STOPS, len(of_floor) // 2) :]
-        rows.append([stops.predicted[late].mean(), stops.time[late].mean()])
-    return np.array(rows)
+    floors = [stops.floor == k for k in range(len(problem.FLOORS))]
+    pairs = [(stops.predicted[floor], stops.time[floor]) for floor in floors]
+    return np.array([[of[min(LEARNED_STOPS, len(of) // 2) :].mean() for of in pair] for pair in pairs])
 
 
 def gaps_closed(stops: Stops) -> list[float]:
     """Return the share of the gap between two floors' times that predictions closed 200 stops after each change."""
     times, closed = late_means(stops)[:, 1], []
     for floor in range(1, len(problem.FLOORS)):
-        of_floor = np.flatnonzero(stops.floor == floor)
-        last = min(STOPS_TO_ADAPT, len(of_floor))
-        found = stops.predicted[of_floor[max(last - STOPS_MEANT, 0) : last]].mean()
+        found = stops.predicted[stops.floor == floor][:STOPS_TO_ADAPT][-STOPS_MEANT:].mean()
         closed.append(float((found - times[floor - 1]) / (times[floor] - times[floor - 1])))
     return closed
 
@@ -113,20 +95,12 @@ def _stop(data: Data) -> Finding:
         f"friction x {factor:g}: {mean_ci(means[:, k, 0])}, measured {mean_ci(means[:, k, 1])}"
         for k, factor in enumerate(problem.FLOORS)
     )
+    error, closed = np.abs(means[..., 0] / means[..., 1] - 1.0).max(), min(map(min, map(gaps_closed, data.stops)))
     return Finding(
         [
-            Part(
-                "largest error of a predicted mean time",
-                np.abs(means[..., 0] / means[..., 1] - 1.0).max(),
-                at_most(0.2),
-                ".0%",
-            ),
+            Part("largest error of a predicted mean time", error, at_most(0.2), ".0%"),
             Part("largest change of the mean prediction to the next floor", np.diff(means[..., 0]).max(), below(0.0)),
-            Part(
-                "least share of the gap to the new time closed",
-                min(map(min, map(gaps_closed, data.stops))),
-                at_least(0.5),
-            ),
+            Part("least share of the gap to the new time closed", closed, at_least(0.5)),
         ],
         f"Predicted steps until rest, {floors}.",
     )
@@ -134,7 +108,8 @@ def _stop(data: Data) -> Finding:
 
 def light_from(data: Data, heading: int) -> Floats:
     """Return the mean light of each of `SEEKERS` from a heading, over all lives, shape (3,)."""
-    return np.asarray(np.concatenate([w.light[w.heading == heading] for w in data.wanderings]).mean(axis=0))
+    lights = [life.light[heading :: problem.N_HEADINGS] for life in data.wanderings]
+    return np.asarray(np.concatenate(lights).mean(axis=0))
 
 
 @CLAIMS.add(

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 
-from horde_agent.reproduce.experiment import Cell, Figure, Table
-from horde_agent.reproduce.figure import COLOURS, new_canvas, save, style_axes
+from horde_agent.reproduce.experiment import Table
+from horde_agent.reproduce.figure import COLOURS, Picture, new_canvas, style_axes
 from horde_agent.reproduce.horde2011.claims import light_from
 from horde_agent.reproduce.horde2011.problem import N_HEADINGS, SEEKERS, Data
 
 
-def pictures(data: Data, folder: Path) -> list[Figure]:
+def pictures(data: Data) -> dict[str, Picture]:
     """Draw the times to the obstacle, the times to stop, and the light by heading."""
     canvas, (left, middle, right) = new_canvas(13.0, 3.8, 3)
     for k, life in enumerate(data.wanderings):
@@ -25,9 +23,7 @@ def pictures(data: Data, folder: Path) -> list[Figure]:
     middle.plot(stops.predicted, color=COLOURS[1], linewidth=1.0, label="predicted")
     style_axes(middle, "time to stop, on three floors", legend=True, xlabel="stop", ylabel="steps", ylim=(0, None))
     for k, name in enumerate(SEEKERS):
-        light = [
-            np.concatenate([w.light[w.heading == h, k] for w in data.wanderings]).mean() for h in range(N_HEADINGS)
-        ]
+        light = [light_from(data, heading)[k] for heading in range(N_HEADINGS)]
         right.plot(np.arange(N_HEADINGS) * 360 / N_HEADINGS, light, "o-", color=COLOURS[k], label=name)
     labels = {"xlabel": "heading at the start (degrees)", "ylabel": "front light in the last second"}
     style_axes(right, "seeking the light", legend=True, ylim=(0, None), **labels)
@@ -36,13 +32,13 @@ def pictures(data: Data, folder: Path) -> list[Figure]:
         "changes twice. Right: light after 5 s of the policy found by Greedy-GQ, of one written by hand and of a "
         "random one, means over all lives."
     )
-    return [save(canvas, folder / "horde2011.png", caption)]
+    return {"horde2011": (canvas, caption)}
 
 
 def tables(data: Data) -> list[Table]:
     """Return the runs of the light seekers by heading."""
-    rows: list[dict[str, Cell]] = []
-    for heading in range(N_HEADINGS):
-        light = dict(zip(SEEKERS, light_from(data, heading).tolist(), strict=True))
-        rows.append({"heading (degrees)": 360 * heading // N_HEADINGS, **light})
+    rows = [
+        {"heading (degrees)": 360 * k // N_HEADINGS, **dict(zip(SEEKERS, light_from(data, k), strict=True))}
+        for k in range(N_HEADINGS)
+    ]
     return [Table.of("Front light in the last of 5 s, by heading at the start", rows)]

@@ -15,8 +15,6 @@ from horde_agent.life.life import StepEvent
 from horde_agent.life.robot import RobotBody
 from horde_agent.policies import ConstantAction, Greedy, Policy, PolicyFunction, StickyRandom, Uniform, draw_from
 from horde_agent.record import Phase
-from horde_agent.reproduce.claims import join
-from horde_agent.reproduce.experiment import Cell
 from horde_agent.reproduce.lives import new_horde, watched_life
 from horde_agent.reproduce.offline import RIDGES
 from horde_agent.reproduce.study import Job, Study, cached
@@ -27,10 +25,12 @@ LAM, STEP_SIZE, STOP_STEP_SIZE = 0.9, 0.02, 0.1
 NEAR, RESTS = 0.6, 0.1
 """An obstacle is met at a front infrared distance above NEAR; the robot rests below RESTS rad/s."""
 LIGHT_GAMMA = 0.95
+TURNING_RANGE = (-5.4, 5.4)
+"""Range of the rotational velocity, in rad/s; an observation is scaled to [0, 1]."""
 LONGEST_BOUT = 10  # steps: the behaviour takes no action for longer than 1 s
 LONGEST_TEST, WANDER_STEPS = 100, 30
 RUN_STEPS, LAST_SECOND = 50, 10
-N_HEADINGS = 8
+N_HEADINGS, SEEKERS = 8, ("found", "by hand", "random")
 FLOORS = (0.5, 1.0, 2.0)
 """Factors on the friction of the wheels' axles while the robot turns, in the order of the life."""
 SPIN_STEPS, REST_STEPS = 15, 3
@@ -72,11 +72,6 @@ class Wanderer(StickyRandom):
         return self.last_action, b
 
 
-def one_per_step(_observation: Floats, _tiles: Tiles) -> float:
-    """Return the cumulant of a time: 1 per step, whatever the observation, (n_channels,), and tiles, (n_active,)."""
-    return 1.0
-
-
 def until_obstacle(interface: Interface) -> StateFunction:
     """Return the continuation 1 until something is near in front of the robot."""
     front = interface.index("ir_distance_0")
@@ -86,7 +81,8 @@ def until_obstacle(interface: Interface) -> StateFunction:
 def light_seeker(interface: Interface) -> PolicyFunction:
     """Return the policy written by hand: turn until the front light is the brightest, then drive if nothing is near."""
     lights, front = [interface.index(f"light_{k}") for k in range(4)], interface.index("ir_distance_0")
-    forward, left, right, stop = (interface.actions.index(name) for name in ACTIONS)
+    names = ("forward", "rotate_counterclockwise", "rotate_clockwise", "stop")
+    forward, left, right, stop = map(interface.actions.index, names)
 
     def probabilities(observation: Floats, _tiles: Tiles) -> Floats:
         brightest = int(np.argmax(observation[lights]))
@@ -97,12 +93,8 @@ def light_seeker(interface: Interface) -> PolicyFunction:
     return PolicyFunction(probabilities, len(interface.actions))
 
 
-ACTIONS = ("forward", "rotate_counterclockwise", "rotate_clockwise", "stop")
-SEEKERS = ("found", "by hand", "random")
-
-
 class Wandering(NamedTuple):
-    """A life that wanders, and n test excursions of either kind after it."""
+    """A life that wanders, and n test excursions of either kind after it, the second ones by heading in turn."""
 
     ms: Floats  # processor time per step, means over 1,000 steps, in milliseconds
     longest: Integers  # longest stretches of steps with the target policy's action: forward, light, shape (2,)
@@ -111,7 +103,6 @@ class Wandering(NamedTuple):
     light: Floats  # mean front light in the last second of runs of `SEEKERS` from the same starts, shape (n, 3)
     returns: Floats  # discounted light of these runs, shape (n, 3)
     value: Floats  # the demon's value at their starts, shape (n,)
-    heading: Integers  # number of their heading, shape (n,)
     regression_nmse: float  # NMSE of ridge regression of the times, each by all other approaches
 
 
@@ -176,7 +167,7 @@ def wander(_study: Study, seed: int, size: Size) -> Wandering:
     interface = Interface.of(env)
     n, forward = len(interface.actions), interface.actions.index("forward")
     asked = [
-        GVF("obstacle", ConstantAction(forward, n), one_per_step, until_obstacle(interface), lam=LAM),
+        GVF("obstacle", ConstantAction(forward, n), lambda *_: 1.0, until_obstacle(interface), lam=LAM),
         GVF("light", Greedy(n), Channel(interface.index("light_0")), LIGHT_GAMMA, lam=LAM),
     ]
     horde = new_horde(interface, asked, config=LearnerConfig(step_size=STEP_SIZE))
@@ -199,15 +190,15 @@ def wander(_study: Study, seed: int, size: Size) -> Wandering:
     tester = Tester(env, horde, interface, rng)
     approaches = [tester.approach() for _ in range(size.tests)]
     policies = [horde.questions[1].target_policy, light_seeker(interface), Uniform(n)]
-    runs, headings = [], np.arange(size.tests) % N_HEADINGS
-    for heading in headings:
-        tester.face(int(heading))
+    runs = []
+    for k in range(size.tests):
+        tester.face(k % N_HEADINGS)
         runs.append(tester.seek(policies))
     env.close()
     times, predicted, tiles = (np.array(column) for column in zip(*approaches, strict=True))
     value, light, returns = (np.array(column) for column in zip(*runs, strict=True))
     regression = regression_nmse(tiles[times > 0], times[times > 0])
-    return Wandering(ms, longest, times, predicted, light, returns, value, headings, regression)
+    return Wandering(ms, longest, times, predicted, light, returns, value, regression)
 
 
 def regression_nmse(tiles: Tiles, times: Integers) -> float:
@@ -259,10 +250,6 @@ def until_rest(interface: Interface) -> StateFunction:
     return lambda observation, _tiles: float(abs(low + (high - low) * observation[turning]) > RESTS)
 
 
-TURNING_RANGE = (-5.4, 5.4)
-"""Of the rotational velocity, in rad/s; an observation is scaled to [0, 1]."""
-
-
 class Stops(NamedTuple):
     """All complete stops of a life in order: prediction and steps until rest, floor, longest stretch of stopping."""
 
@@ -275,14 +262,13 @@ class Stops(NamedTuple):
 @cached(Stops)
 def spin(_study: Study, seed: int, size: Size) -> Stops:
     """Live the life that spins and stops."""
-    per_floor = size.life // len(FLOORS)
-    ways = ("clockwise", "counterclockwise")
+    per_floor, ways = size.life // len(FLOORS), ("clockwise", "counterclockwise")
     changes = [(0.1 * k * per_floor, way, factor) for k, factor in enumerate(FLOORS) for way in ways]
     env = make_body("simulator", physics="planar", friction_changes=changes)
     interface = Interface.of(env)
     behaviour = Spinner(interface)
     policy = ConstantAction(behaviour.stop, len(interface.actions))
-    asked = [GVF("rest", policy, one_per_step, until_rest(interface), lam=LAM)]
+    asked = [GVF("rest", policy, lambda *_: 1.0, until_rest(interface), lam=LAM)]
     horde = new_horde(interface, asked, config=LearnerConfig(step_size=STOP_STEP_SIZE))
     is_moving, no_tiles = until_rest(interface), np.zeros(0, dtype=np.int64)
     steps: list[tuple[bool, bool, float]] = []
@@ -312,21 +298,17 @@ class Data(NamedTuple):
     size: Size
 
 
-def gather(study: Study) -> Data:
+def gather(study: Study) -> tuple[Data, dict[str, object]]:
     """Live both lives of each seed."""
     size = SIZES[study.scale]
     jobs = {("wander", s): Job(f"wandering, seed {s}", wander, (study, s, size), 2.0) for s in study.seeds}
     jobs |= {("spin", s): Job(f"stopping, seed {s}", spin, (study, s, size)) for s in study.seeds}
     found = study.in_parallel(jobs)
-    return Data([found["wander", s] for s in study.seeds], [found["spin", s] for s in study.seeds], size)
-
-
-def settings(_study: Study, data: Data) -> dict[str, Cell]:
-    """Return everything needed to repeat the experiment."""
-    return {
-        "tried on seeds": join(TUNED_ON),
-        "steps of a life": data.size.life,
-        "excursions of a test": data.size.tests,
+    wanderings, stops = ([found[kind, s] for s in study.seeds] for kind in ("wander", "spin"))
+    return Data(wanderings, stops, size), {
+        "tried on seeds": TUNED_ON,
+        "steps of a life": size.life,
+        "excursions of a test": size.tests,
         "lambda": LAM,
         "alpha, wandering and stopping": f"{STEP_SIZE:g} and {STOP_STEP_SIZE:g} / active tiles",
         "alpha of Greedy-GQ": "the rule's default",

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
 from horde_agent.reproduce import TUNING_SEED
-from horde_agent.reproduce.claims import mean_ci
-from horde_agent.reproduce.experiment import Cell, Figure, Table
-from horde_agent.reproduce.figure import COLOURS, new_canvas, save, style_axes
-from horde_agent.reproduce.league.problem import (
-    DEFAULT,
-    Data,
-    Score,
-)
+from horde_agent.reproduce.experiment import Table
+from horde_agent.reproduce.figure import COLOURS, Picture, new_canvas, style_axes
+from horde_agent.reproduce.league.problem import DEFAULT, Data, Score
+from horde_agent.reproduce.means import mean_ci
+from horde_agent.types import Floats
 
 
-def pictures(data: Data, folder: Path) -> list[Figure]:
+def pictures(data: Data) -> dict[str, Picture]:
     """Draw by how much every rule is better than the default one on its questions, one dot per life."""
     both = (data.defaults, data.best)
     order = sorted(data.best, key=lambda name: max(np.mean(data.gains(name, scores[name])) for scores in both))
@@ -34,7 +32,7 @@ def pictures(data: Data, folder: Path) -> list[Figure]:
     title = f"{DEFAULT}'s error (mean NMSRE, at most 1 each) minus the rule's, on the same questions"
     style_axes(axes, title, legend=True, xlabel="gain: high is good")
     caption = "Gain of every update rule over the default one, one dot per life; the best rule on top."
-    return [save(canvas, folder / "league.png", caption)]
+    return {"league": (canvas, caption)}
 
 
 def tables(data: Data) -> list[Table]:
@@ -53,20 +51,24 @@ def tables(data: Data) -> list[Table]:
     ]
 
 
-def _row(data: Data, name: str, settings: str, scores: list[Score]) -> dict[str, Cell]:
+def _row(data: Data, name: str, settings: str, scores: list[Score]) -> dict[str, object]:
     """Return one rule's row; a diverged demon has no NMSRE."""
     nmsre = [score.nmsre[score.sound & ~np.isnan(score.nmsre)] for score in scores]
+
+    def mean_of(statistic: Callable[[Floats], Any]) -> float | None:
+        return float(np.mean([statistic(values) for values in nmsre])) if all(map(len, nmsre)) else None
+
     return {
         "rule": name,
         "settings": settings,
         "questions": len(scores[0].nmsre),
-        "error": str(mean_ci([score.error for score in scores])),
-        "gain": str(mean_ci(data.gains(name, scores))),
-        "median NMSRE": float(np.mean([np.median(values) for values in nmsre])) if all(map(len, nmsre)) else None,
-        "mean NMSRE": float(np.mean([values.mean() for values in nmsre])) if all(map(len, nmsre)) else None,
-        "share below 1": float(np.mean([(values < 1).mean() for values in nmsre])) if all(map(len, nmsre)) else None,
-        "diverged": int(sum((~score.sound).sum() for score in scores)),
-        "median RUPEE": float(np.mean([np.median(score.rupee) for score in scores])),
-        "ms": float(np.mean([score.ms for score in scores])),
-        "MB": float(np.mean([score.megabytes for score in scores])),
+        "error": mean_ci([score.error for score in scores]),
+        "gain": mean_ci(data.gains(name, scores)),
+        "median NMSRE": mean_of(np.median),
+        "mean NMSRE": mean_of(np.mean),
+        "share below 1": mean_of(lambda values: (values < 1).mean()),
+        "diverged": sum((~score.sound).sum() for score in scores),
+        "median RUPEE": np.mean([np.median(score.rupee) for score in scores]),
+        "ms": np.mean([score.ms for score in scores]),
+        "MB": np.mean([score.megabytes for score in scores]),
     }

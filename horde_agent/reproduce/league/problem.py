@@ -13,14 +13,13 @@ from horde_agent.horde import LearnerConfig
 from horde_agent.kernels.rules import names, rule
 from horde_agent.life.observers import sound_demons
 from horde_agent.measures.nmsre import final_nmsre
-from horde_agent.questions import excursions
+from horde_agent.measures.online import rupee_beta0
+from horde_agent.questions import PAPER_LAMBDA, excursions
 from horde_agent.record import read
 from horde_agent.reproduce import TUNING_SEED
-from horde_agent.reproduce.experiment import Cell
-from horde_agent.reproduce.lessons import MeasuredHorde, TrainingData, learn, outcomes
-from horde_agent.reproduce.lives import LifeSpec, interface_of, simulate_lives
+from horde_agent.reproduce.lessons import TrainingData, learn, outcomes
+from horde_agent.reproduce.lives import LifeSpec, compiled_horde, interface_of, simulate_lives
 from horde_agent.reproduce.study import Job, Study, cached
-from horde_agent.runs.jobs.warm import warm_up
 from horde_agent.types import Bools, Floats
 
 TITLE = "Update rules"
@@ -83,7 +82,7 @@ class Score(NamedTuple):
     nmsre: Floats  # final two-pass NMSRE of each question, NaN if it was tested fewer than two times, shape (n,)
     sound: Bools  # whether each demon did not diverge, shape (n,)
     rupee: Floats  # RUPEE of each at the end, shape (n,)
-    ms: float  # milliseconds per learning step, each demon's prediction included
+    ms: float  # milliseconds per learning step, features and each demon's prediction included
     megabytes: float  # size of the learner's state
 
     @property
@@ -101,14 +100,13 @@ class Score(NamedTuple):
 def score(study: Study, life: Path, entry: Entry, every: int) -> Score:
     """Learn one of every `every` questions from a life by an entry."""
     interface, lessons = interface_of(study), TrainingData(read(life))
-    coder, asked = interface.coder, excursions(interface)[::every]
-    horde = MeasuredHorde(asked, n_features=coder.n_features, n_active=coder.n_active, config=entry.config())
-    warm_up(horde, interface)
-    learned = learn(lessons, horde, interface)
+    asked, config = excursions(interface)[::every], entry.config()
+    horde = compiled_horde(interface, asked, config=config)
+    rupee = horde.new_rupee(rupee_beta0(config.step_size, PAPER_LAMBDA))
+    learned = learn(lessons, horde, interface, rupee=rupee)
     nmsre = final_nmsre(outcomes(lessons, asked, learned.predictions), horde.n_demons)
     n_bytes = sum(array.nbytes for array in horde.state().values())
-    ms = 1e3 * horde.seconds / learned.n_updates
-    return Score(nmsre, sound_demons(horde), horde.rupee.value(), ms, n_bytes / 1e6)
+    return Score(nmsre, sound_demons(horde), rupee.value(), float(learned.ms.mean()), n_bytes / 1e6)
 
 
 class Data(NamedTuple):
@@ -126,7 +124,7 @@ class Data(NamedTuple):
         return [of_default.of_every(stride).error - score.error for of_default, score in pairs]
 
 
-def gather(study: Study) -> Data:
+def gather(study: Study) -> tuple[Data, dict[str, object]]:
     """Choose each rule's best settings on the tuning life, then score every rule on the others."""
     size = SIZES[study.scale]
     specs = [LifeSpec(TUNING_SEED, size.tuning), *(LifeSpec(seed, size.life) for seed in study.seeds)]
@@ -148,14 +146,9 @@ def gather(study: Study) -> Data:
         {name: [found[entry, seed] for seed in study.seeds] for name, entry in entries.items()}
         for entries in ({name: Entry(name) for name in RULES}, chosen)
     )
-    return Data(defaults, best, chosen, size)
-
-
-def settings(_study: Study, data: Data) -> dict[str, Cell]:
-    """Return everything needed to repeat the measurement."""
-    return {
-        "steps of a life": data.size.life,
-        "steps of the tuning life": data.size.tuning,
-        "questions": f"one of every {data.size.every} of the 795; of every {data.size.every_plain} on the plain engine",
-        "settings tried": sum(len(grid(name)[: data.size.tries]) for name in RULES),
+    return Data(defaults, best, chosen, size), {
+        "steps of a life": size.life,
+        "steps of the tuning life": size.tuning,
+        "questions": f"one of every {size.every} of the 795; of every {size.every_plain} on the plain engine",
+        "settings tried": sum(map(len, tried.values())),
     }

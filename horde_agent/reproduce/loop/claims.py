@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from horde_agent.reproduce.claims import Claims, Finding, Part, above, at_least, below, mean_ci, parts
+from horde_agent.reproduce.claims import Claims, Finding, Part, above, at_least, below, parts
 from horde_agent.reproduce.loop.problem import ALONE, CAP_S, CLOSED, GAMMAS, OPEN, TRUTH, VARIANTS, Data
 from horde_agent.reproduce.loop.worlds import N_STATES, RING, best_without_memory, composed_values, ring_values
+from horde_agent.reproduce.means import mean_ci
 
 CLAIMS = Claims("section 3, figure 1")
 

@@ -3,27 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
+from itertools import product
 
 import numpy as np
 from matplotlib.axes import Axes
 
-from horde_agent.reproduce.claims import mean_ci
-from horde_agent.reproduce.experiment import Cell, Figure, Table
-from horde_agent.reproduce.figure import COLOURS, new_canvas, save, style_axes
+from horde_agent.reproduce.experiment import Table
+from horde_agent.reproduce.figure import COLOURS, Picture, new_canvas, style_axes
 from horde_agent.reproduce.loop.problem import ALONE, CLOSED, GAMMAS, VARIANTS, Data, Outcome
 from horde_agent.reproduce.loop.worlds import composed_values
+from horde_agent.reproduce.means import mean_ci
 
 _SHOWN = 600  # steps: a minute
 
 
-def pictures(data: Data, folder: Path) -> list[Figure]:
-    """Draw all pictures into a folder and return their entries."""
-    first = {variant: next(iter(outcomes.values())) for variant, outcomes in data.outcomes.items()}
-    return [_draw_memory(first, folder / "memory.png")]
-
-
-def _draw_memory(outcomes: Mapping[str, Outcome], path: Path) -> Figure:
+def pictures(data: Data) -> dict[str, Picture]:
+    """Draw a minute of the first life's predictions, and its errors."""
+    outcomes = {variant: next(iter(of_variant.values())) for variant, of_variant in data.outcomes.items()}
     canvas, (left, right) = new_canvas(12.0, 3.8, 2, width_ratios=[2.4, 1.0])
     actual = outcomes[ALONE].actual
     first = _liveliest(actual)
@@ -37,14 +33,12 @@ def _draw_memory(outcomes: Mapping[str, Outcome], path: Path) -> Figure:
     ylabel = f"return at gamma {GAMMAS[-1]:g}"
     style_axes(left, "time since the wall was touched", legend=legend, xlabel="time (s)", ylabel=ylabel)
     _bars(right, outcomes)
-    return save(
-        canvas,
-        path,
+    caption = (
         "Left: a minute in which nothing was learned, the liveliest one of the first life (such minutes are joined end "
         "to end): what happened, and what is predicted from the observation alone and with the predictions of the step "
-        "before fed back. "
-        "Right: mean squared error over variance of each variant in that life.",
+        "before fed back. Right: mean squared error over variance of each variant in that life."
     )
+    return {"memory": (canvas, caption)}
 
 
 def _liveliest(actual: np.ndarray) -> int:
@@ -65,26 +59,24 @@ def _bars(axes: Axes, outcomes: Mapping[str, Outcome]) -> None:
 
 def tables(data: Data) -> list[Table]:
     """Return every seed's errors, and the corridor's learned and known answers."""
-    rows: list[dict[str, Cell]] = []
-    for k, gamma in enumerate(GAMMAS):
-        for variant in VARIANTS:
-            errors = data.nmse(variant, k)
-            each = {f"seed {s}": float(error) for s, error in zip(data.outcomes[variant], errors, strict=True)}
-            mean = str(mean_ci(errors))
-            rows.append({"gamma": f"{gamma:g}", "coded in addition to the observation": variant, "mean": mean, **each})
-    memory = Table.of(
-        "Time since the wall was touched: mean squared error over variance, held out",
-        rows,
+    rows = []
+    for (k, gamma), variant in product(enumerate(GAMMAS), VARIANTS):
+        errors = data.nmse(variant, k)
+        row = {"gamma": f"{gamma:g}", "coded in addition to the observation": variant, "mean": mean_ci(errors)}
+        rows.append(row | {f"seed {s}": error for s, error in zip(data.outcomes[variant], errors, strict=True)})
+    note = (
         "The truth itself is the time since the touch, known one step late: what a perfect memory would have. A "
         "prediction fed back is also a new feature of the observation of one step before; with the loop open it is "
-        "that alone, since demons that see only the observation make it.",
+        "that alone, since demons that see only the observation make it."
     )
     names = ("then: known", "then: learned", "first: known", "first: learned")
-    pairs = np.stack([composed_values(), data.composed], axis=2).reshape(-1, 4).tolist()
-    corridor = Table.of(
-        "Compositional questions in a corridor of five states",
-        [{"state": s, **dict(zip(names, row, strict=True))} for s, row in enumerate(pairs)],
+    pairs = np.stack([composed_values(), data.composed], axis=2).reshape(-1, 4)
+    answers = [{"state": s, **dict(zip(names, row, strict=True))} for s, row in enumerate(pairs)]
+    of_answers = (
         '"then": discounted time at the left wall, going mostly left (gamma 0.5). "first": the discounted sum of what '
-        '"then" predicts along a walk that goes mostly right (gamma 0.8).',
+        '"then" predicts along a walk that goes mostly right (gamma 0.8).'
     )
-    return [memory, corridor]
+    return [
+        Table.of("Time since the wall was touched: mean squared error over variance, held out", rows, note),
+        Table.of("Compositional questions in a corridor of five states", answers, of_answers),
+    ]

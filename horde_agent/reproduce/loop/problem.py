@@ -17,8 +17,6 @@ from horde_agent.life.student import Student, predict_along, relearn
 from horde_agent.measures.nmsre import nmsre_at_rest
 from horde_agent.policies import Behaviour
 from horde_agent.record import Stream, read, row_dtype
-from horde_agent.reproduce.claims import join
-from horde_agent.reproduce.experiment import Cell
 from horde_agent.reproduce.lives import LifeSpec, interface_of, new_horde, simulate_lives
 from horde_agent.reproduce.loop.worlds import FED_BACK, Ring, learn_corridor, learn_ring
 from horde_agent.reproduce.study import Job, Study, cached
@@ -113,35 +111,42 @@ def variant_of(interface: Interface, variant: str) -> tuple[Interface, list[GVF]
     return interface, asked
 
 
+def learn_in_turn(stream: Stream, interface: Interface, asked: list[GVF]) -> list[Floats]:
+    """Learn in two minutes of every three; in the third, weights are fixed and the loop keeps running.
+
+    Returns:
+        The predictions made at each row of each minute, shape (n_rows, n_questions).
+    """
+    horde = new_horde(interface, asked, config=CONFIG)
+    student = Student(horde, interface)
+    made: list[Floats] = []
+    for k, piece in enumerate(pieces(len(stream))):
+        if is_held_out(k):
+            made.append(predict_along(stream[piece], horde, interface))
+            continue
+        seen: list[Floats] = []
+
+        def observe(student: Student, _step: int, seen: list[Floats] = seen) -> None:
+            seen.append(np.array(student.predictions, dtype=np.float64))
+
+        relearn(stream[piece], horde, interface, student=student, observer=observe)
+        made.append(np.array(seen))
+    return made
+
+
 def with_copy(stream: Stream, interface: Interface) -> tuple[Stream, Interface]:
     """Return a life with what demons that see the observation alone said one step before, and an interface to it.
 
-    They learn on the way, in the same minutes; a piece begins with 0, as the loop does.
+    They learn in the same minutes; each begins with 0, as the loop does.
     """
-    horde = new_horde(*variant_of(interface, ALONE), config=CONFIG)
-    student, said = Student(horde, interface), np.zeros((len(stream), len(GAMMAS)))
-    cuts = pieces(len(stream))
-    for k, piece in enumerate(cuts):
-        if is_held_out(k):
-            made = predict_along(stream[piece], horde, interface)
-        else:
-            made = _made_on_the_way(stream[piece], student)
-        said[piece.start + 1 : piece.stop] = made[:-1]
+    said = np.zeros((len(stream), len(GAMMAS)))
+    made = learn_in_turn(stream, *variant_of(interface, ALONE))
+    for piece, of_piece in zip(pieces(len(stream)), made, strict=True):
+        said[piece.start + 1 : piece.stop] = of_piece[:-1]
     channels = [ChannelInfo(f"copy/g{gamma:g}", "copy", "1", is_sensor=False) for gamma in GAMMAS]
     longest = 1.0 / (1.0 - np.array(GAMMAS))
     widened = with_channels(interface, channels, longest, [{"group": "copy", **TILINGS}])
     return _widened(stream, said), widened
-
-
-def _made_on_the_way(stream: Stream, student: Student) -> Floats:
-    """Learn from a stream and return the predictions made at each of its rows."""
-    made: list[Floats] = []
-
-    def observe(student: Student, _step: int) -> None:
-        made.append(np.array(student.predictions, dtype=np.float64))
-
-    relearn(stream, student.horde, student.interface, student=student, observer=observe)
-    return np.array(made)
 
 
 @cached(Outcome)
@@ -153,26 +158,16 @@ def learn_memory(study: Study, life: Path, variant: str, steps: int) -> Outcome:
 
 
 def learn_and_score(stream: Stream, interface: Interface, variant: str) -> Outcome:
-    """Learn in two minutes of every three; in the third, weights are fixed and the loop keeps running.
-
-    Predictions made there, in the second half of the life, are scored.
-    """
+    """Learn in turn, and score the predictions made with fixed weights in the second half of the life."""
     if variant == OPEN:
         stream, interface = with_copy(stream, interface)
-    looped, asked = variant_of(interface, variant)
-    horde = new_horde(looped, asked, config=CONFIG)
-    student = Student(horde, looped)
+    made, cuts = learn_in_turn(stream, *variant_of(interface, variant)), pieces(len(stream))
     actual = returns_of(stream.rows, np.full(len(GAMMAS), interface.index("since_contact")), np.array(GAMMAS))
     # The loop restarts in each piece, so its first CAP_S seconds cannot be predicted and are not scored.
     late = round(CAP_S / interface.period_s)
-    cuts, y, g = pieces(len(stream)), [], []
-    for k, piece in enumerate(cuts):
-        if not is_held_out(k):
-            relearn(stream[piece], horde, looped, student=student)
-        elif k >= len(cuts) // 2:
-            y.append(predict_along(stream[piece], horde, looped)[late:, : len(GAMMAS)])
-            g.append(actual[piece][late:])
-    predicted, happened = np.concatenate(y), np.concatenate(g)
+    scored = [k for k in range(len(cuts) // 2, len(cuts)) if is_held_out(k)]
+    predicted = np.concatenate([made[k][late:, : len(GAMMAS)] for k in scored])
+    happened = np.concatenate([actual[cuts[k]][late:] for k in scored])
     nmse = nmsre_at_rest(predicted, happened, happened.var(axis=0))
     return Outcome(nmse, happened[:, -1], predicted[:, -1])
 
@@ -207,7 +202,7 @@ class Data(NamedTuple):
         return np.array([outcome.nmse[gamma] for outcome in self.outcomes[variant].values()])
 
 
-def gather(study: Study) -> Data:
+def gather(study: Study) -> tuple[Data, dict[str, object]]:
     """Learn in every variant from each seed's life, and in both small worlds."""
     steps, seeds = STEPS[study.scale], [seed + FRESH_FROM[study.scale] for seed in study.seeds]
     lived = simulate_lives(study, [LifeSpec(seed, steps, "behaviour") for seed in seeds])
@@ -220,13 +215,8 @@ def gather(study: Study) -> Data:
     )
     outcomes = {variant: {seed: found[variant, seed] for seed in seeds} for variant in VARIANTS}
     ring = Ring(learn_ring(FED_BACK), learn_ring(()), learn_ring(FED_BACK, lam=0.0))
-    return Data(outcomes, ring, learn_corridor(np.random.default_rng(0)))
-
-
-def settings(study: Study, data: Data) -> dict[str, Cell]:
-    """Return everything needed to repeat the experiment."""
-    return {
-        "steps of each life": STEPS[study.scale],
+    return Data(outcomes, ring, learn_corridor(np.random.default_rng(0))), {
+        "steps of each life": steps,
         "of these not learned from": f"every third piece of {MINUTE} steps",
         "a prediction fed back": f"{TILINGS['tilings']} tilings of {TILINGS['intervals'][0]}",
         "touch": f"an infrared distance of at least {NEAR:g}",
@@ -234,5 +224,5 @@ def settings(study: Study, data: Data) -> dict[str, Cell]:
         "alpha": "0.1 / active features",
         "alpha_w": "0.001 alpha (cycle world: 0.01)",
         "lambda": 0.9,
-        "seeds": join(data.outcomes[ALONE]),
+        "seeds": seeds,
     }

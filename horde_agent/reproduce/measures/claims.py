@@ -2,31 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 
 from horde_agent.reproduce import TUNING_SEED
 from horde_agent.reproduce.chain.problem import CHANGED, SETTLED
-from horde_agent.reproduce.claims import (
-    Claims,
-    Finding,
-    Part,
-    at_least,
-    below,
-    join,
-    mean_ci,
-    parts,
-    rank_correlation,
-    within,
-)
-from horde_agent.reproduce.measures.problem import BETA0, DEVIATIONS, TIMES, ChainCurves, Data, Tracking
+from horde_agent.reproduce.claims import Claims, Finding, Part, at_least, below, parts, within
+from horde_agent.reproduce.means import join, mean_ci, rank_correlation
+from horde_agent.reproduce.measures.problem import BETA0, DEVIATIONS, TIMES, Data, Tracking
 
 CLAIMS = Claims("chapter 7")
 
 
-def _follows(curves: Sequence[ChainCurves]) -> list[Part]:
-    found = []
+def _follows(data: Data, rule: str) -> list[Part]:
+    curves, found = data.chains[rule], []
     for name, half in (("episodes 200-1000", SETTLED), ("after the reset", CHANGED)):
         ranks = [rank_correlation(c.rupee[half], c.true[half]) for c in curves]
         areas = [c.rupee[half].sum() / c.true[half].sum() for c in curves]
@@ -35,17 +25,11 @@ def _follows(curves: Sequence[ChainCurves]) -> list[Part]:
     return found
 
 
-_MEANS = "Means of 100 runs:"
-
-
-@CLAIMS.add("On the chain RUPEE follows the true root MSPBE.", "shape only", _MEANS)
-def _follows_gtd(data: Data) -> list[Part]:
-    return _follows(data.chains["GTD(lambda)"])
-
-
-@CLAIMS.add("RUPEE needs no GTD: it follows the root MSPBE of TD(lambda) as well.", "shape only", _MEANS)
-def _follows_td(data: Data) -> list[Part]:
-    return _follows(data.chains["TD(lambda)"])
+for _rule, _text in (
+    ("GTD(lambda)", "On the chain RUPEE follows the true root MSPBE."),
+    ("TD(lambda)", "RUPEE needs no GTD: it follows the root MSPBE of TD(lambda) as well."),
+):
+    CLAIMS.add(_text, "shape only", "Means of 100 runs:")(partial(_follows, rule=_rule))
 
 
 def before_reset(data: Data, life: Tracking) -> int:
@@ -95,13 +79,10 @@ def _noise(data: Data) -> Finding:
     calm = [np.mean(found.ude < data.threshold) for found in data.noises]
     floor = np.mean([found.floor for found in data.noises], axis=0)
     slope = np.polyfit(np.log(DEVIATIONS), np.log(floor), 1)[0]
+    share = f"share of runs and steps with a UDE below the threshold of {data.threshold:.3g}"
+    slope_part = Part("slope of log RUPEE over log deviation", slope, within(0.9, 1.1), ".2f")
     return Finding(
-        [
-            Part(
-                f"share of runs and steps with a UDE below the threshold of {data.threshold:.3g}", calm, at_least(0.95)
-            ),
-            Part("slope of log RUPEE over log deviation", slope, within(0.9, 1.1), ".2f"),
-        ],
+        [Part(share, calm, at_least(0.95)), slope_part],
         f"RUPEE over the noise's deviation: {join(floor / DEVIATIONS, '.3f')} at deviations {join(DEVIATIONS, 'g')}.",
     )
 

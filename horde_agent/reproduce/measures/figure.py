@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 
-from horde_agent.reproduce.experiment import Figure, Table
-from horde_agent.reproduce.figure import COLOURS, new_canvas, save, style_axes
+from horde_agent.reproduce.figure import COLOURS, Picture, new_canvas, style_axes
 from horde_agent.reproduce.measures.claims import before_reset
 from horde_agent.reproduce.measures.problem import Data
 
 
-def pictures(data: Data, folder: Path) -> list[Figure]:
+def pictures(data: Data) -> dict[str, Picture]:
     """Draw RUPEE and the true root MSPBE on the chain, and RUPEE against the root NMSRE of every question."""
     canvas, (left, right) = new_canvas(9.0, 3.2, 2)
     for colour, (rule, curves) in zip(COLOURS, data.chains.items(), strict=False):
@@ -27,9 +24,4 @@ def pictures(data: Data, folder: Path) -> list[Figure]:
     caption = (
         "Left: RUPEE follows the true error, also after theta is replaced at episode 1,000. Right: one dot a question."
     )
-    return [save(canvas, folder / "measures.png", caption)]
-
-
-def tables(_data: Data) -> list[Table]:
-    """Return no table: the numbers stand in the claims."""
-    return []
+    return {"measures": (canvas, caption)}

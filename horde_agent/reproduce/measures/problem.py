@@ -15,12 +15,10 @@ from horde_agent.questions import PAPER_LAMBDA, excursions
 from horde_agent.record import read
 from horde_agent.reproduce import TUNING_SEED
 from horde_agent.reproduce.chain import problem as chain
-from horde_agent.reproduce.chain.problem import BEHAVIOUR_RIGHT, CHANGE_AFTER, MIDDLE, N_STATES, TARGET_RIGHT, dot
-from horde_agent.reproduce.experiment import Cell
-from horde_agent.reproduce.lessons import MeasuredHorde, TrainingData, latest_nmsre, learn, outcomes
-from horde_agent.reproduce.lives import LifeSpec, interface_of, simulate_lives
+from horde_agent.reproduce.chain.problem import dot
+from horde_agent.reproduce.lessons import TrainingData, latest_nmsre, learn, outcomes
+from horde_agent.reproduce.lives import LifeSpec, compiled_horde, interface_of, simulate_lives
 from horde_agent.reproduce.study import Job, Study, cached
-from horde_agent.runs.jobs.warm import warm_up
 from horde_agent.types import Bools, Floats, Integers
 
 TITLE = "RUPEE and UDE"
@@ -36,25 +34,25 @@ class Runs(chain.Runs):
     def __init__(self, theta: Floats, alpha: float, alpha_w: float, square: float) -> None:
         super().__init__(theta, alpha, alpha_w)
         self._h, self._d = np.zeros(theta.shape), UnbiasedTrace(theta.shape, rupee_beta0(alpha * square, 0.0))
-        self._ude = UDE(len(theta), min(10.0 * alpha, 1.0))
+        self.ude = UDE(len(theta), min(10.0 * alpha, 1.0))
 
     def learn(self, phi: Floats, phi_tp1: Floats, c: Any, gamma_tp1: Any, rho: Any) -> tuple[Floats, Floats, Floats]:
         """Learn from a transition of each run, as in `chain.Runs`: features (n_runs, n), all else (n_runs,)."""
         delta, error, e_w = super().learn(phi, phi_tp1, c, gamma_tp1, rho)
         self._h += 5.0 * self.alpha * (error - dot(self._h, phi)[:, None] * phi)
         self._d.update(error)
-        self._ude.update(delta, np.broadcast_to(rho, delta.shape))
+        self.ude.update(delta, np.broadcast_to(rho, delta.shape))
         return delta, error, e_w
+
+    @property
+    def numbers(self) -> tuple[Floats, ...]:
+        """Weights, shape (n_runs, n), and RUPEE of each run."""
+        return self.theta, self.rupee
 
     @property
     def rupee(self) -> Floats:
         """RUPEE of each run, shape (n_runs,)."""
         return np.sqrt(np.abs(dot(self._h, self._d.value)))
-
-    @property
-    def ude(self) -> Floats:
-        """UDE of each run, shape (n_runs,)."""
-        return self._ude.value()
 
 
 # ---- the chain ------------------------------------------------------------------------------------------------------
@@ -69,22 +67,11 @@ class ChainCurves(NamedTuple):
 
 def chain_curves(seed: int, alpha_w: float, n_runs: int) -> ChainCurves:
     """Learn on the chain of the paper's first figure in independent runs; after episode 1,000 theta := U[0, 1]^5."""
-    rng, phi = np.random.default_rng([seed, 7]), np.vstack([chain.PHI, np.zeros(N_STATES)])
-    runs = Runs(np.zeros((n_runs, N_STATES)), chain.ALPHA, alpha_w, square=1.0)
-    state, episode, n_episodes = np.full(n_runs, MIDDLE), np.zeros(n_runs, dtype=np.int64), chain.N_EPISODES
-    theta, rupee = np.zeros((n_runs, n_episodes + 1, N_STATES)), np.zeros((n_runs, n_episodes + 1))
-    while episode.min() < n_episodes:
-        is_right = rng.random(n_runs) < BEHAVIOUR_RIGHT
-        reached = state + 2 * is_right - 1
-        is_over = (reached < 0) | (reached == N_STATES)
-        rho = np.where(is_right, TARGET_RIGHT / BEHAVIOUR_RIGHT, (1 - TARGET_RIGHT) / (1 - BEHAVIOUR_RIGHT))
-        after = phi[np.where(is_over, N_STATES, reached)]
-        runs.learn(phi[state], after, reached == N_STATES, np.where(is_over, 0.0, GAMMA), rho)
-        state, episode = np.where(is_over, MIDDLE, reached), episode + is_over
-        ended = np.flatnonzero(is_over & (episode <= n_episodes))
-        theta[ended, episode[ended]], rupee[ended, episode[ended]] = runs.theta[ended], runs.rupee[ended]
-        changed = ended[episode[ended] == CHANGE_AFTER]
-        runs.theta[changed] = rng.random((len(changed), N_STATES))
+    rng, n = np.random.default_rng([seed, 7]), chain.N_STATES
+    runs = Runs(np.zeros((n_runs, n)), chain.ALPHA, alpha_w, square=1.0)
+    theta, rupee = chain.live(
+        runs, GAMMA, lambda: rng.random(n_runs) < chain.BEHAVIOUR_RIGHT, lambda changed: rng.random((len(changed), n))
+    )
     known = chain.expectations(GAMMA)
     expected = theta @ known.A.T + known.b
     mspbe = np.einsum("rei,ij,rej->re", expected, np.linalg.pinv(known.C, hermitian=True), expected)
@@ -112,7 +99,7 @@ def noise(seed: int, n_steps: int = NOISE_STEPS) -> Noise:
     for t in range(n_steps):
         runs.learn(phi, phi, deviation * rng.standard_normal(len(deviation)), 0.0, 1.0)
         if t >= 3 * n_steps // 4:
-            ude.append(runs.ude)
+            ude.append(runs.ude.value())
             rupee += runs.rupee
     return Noise(np.array(ude), (rupee / len(ude)).reshape(len(DEVIATIONS), -1).mean(axis=1))
 
@@ -144,7 +131,7 @@ def baird(seed: int, n_steps: int = BAIRD_STEPS) -> Announced:
         reached = np.where(is_solid, 6, rng.integers(6, size=BAIRD_RUNS))
         runs.learn(star.features[state], star.features[reached], 0.0, BAIRD_GAMMA, np.where(is_solid, 7.0, 0.0))
         state = reached
-        seen.append((np.abs(runs.theta).max(axis=1), runs.rupee, runs.ude))
+        seen.append((np.abs(runs.theta).max(axis=1), runs.rupee, runs.ude.value()))
         if seen[-1][0].min() > LARGEST_WEIGHT:
             break
     weight, rupee, ude = np.array(seen).swapaxes(0, 1)
@@ -183,26 +170,25 @@ class Tracking(NamedTuple):
 def track(study: Study, life: Path, size: Size) -> Tracking:
     """Learn the questions from a life, and set theta to 0 at the reset."""
     interface, lessons = interface_of(study), TrainingData(read(life))
-    coder, asked = interface.coder, excursions(interface)[:: size.stride]
-    config = LearnerConfig(vector_mspbe=False)
-    horde = MeasuredHorde(asked, n_features=coder.n_features, n_active=coder.n_active, config=config)
-    warm_up(horde, interface)
+    asked = excursions(interface)[:: size.stride]
+    horde = compiled_horde(interface, asked, config=LearnerConfig(vector_mspbe=False))
+    rupee = horde.new_rupee(BETA0)
     looks: list[tuple[int, Floats]] = []
 
     def look(n: int) -> None:
         if n == size.reset:
             horde.reset_weights()
         if n % size.every == 0:
-            looks.append((n, horde.rupee.value()))
+            looks.append((n, rupee.value()))
 
-    learned = learn(lessons, horde, interface, after=look)
-    at, rupee = (np.array(column) for column in zip(*looks, strict=True))
+    learned = learn(lessons, horde, interface, rupee=rupee, after=look)
+    at, rupees = (np.array(column) for column in zip(*looks, strict=True))
     nmsre = latest_nmsre(lessons, asked, learned.predictions, at)
     deviation = np.full(len(asked), np.nan)
     for test in outcomes(lessons, asked, learned.predictions):
         deviation[test.policy.demons] = test.returns.std(axis=0)
     judged = sound_demons(horde) & (deviation > 1e-6)
-    return Tracking(at, rupee / np.where(judged, deviation, 1.0), nmsre, judged)
+    return Tracking(at, rupees / np.where(judged, deviation, 1.0), nmsre, judged)
 
 
 class Data(NamedTuple):
@@ -216,7 +202,7 @@ class Data(NamedTuple):
     size: Size  # lengths
 
 
-def gather(study: Study) -> Data:
+def gather(study: Study) -> tuple[Data, dict[str, object]]:
     """Learn the small problems, and the questions from the lives."""
     size = SIZES[study.scale]
     lived = simulate_lives(study, [LifeSpec(seed, size.steps) for seed in study.seeds])
@@ -228,15 +214,11 @@ def gather(study: Study) -> Data:
     }
     noises = [noise(seed, n_noise) for seed in study.seeds]
     threshold = float(np.percentile(noise(TUNING_SEED, n_noise).ude, 99))
-    return Data(chains, noises, threshold, [baird(seed) for seed in study.seeds], list(tracked.values()), size)
-
-
-def settings(_study: Study, data: Data) -> dict[str, Cell]:
-    """Return everything needed to repeat the measurement."""
-    return {
+    bairds = [baird(seed) for seed in study.seeds]
+    return Data(chains, noises, threshold, bairds, list(tracked.values()), size), {
         "tuning seed": TUNING_SEED,
-        "steps of a life": data.size.steps,
-        "learning step of the reset": data.size.reset,
+        "steps of a life": size.steps,
+        "learning step of the reset": size.reset,
         "RUPEE": "alpha_h = 5 alpha, beta0 = (1 - lambda) alpha tilings / 30",
         "UDE": "trace of rho delta at 10 alpha over its standard deviation so far",
         "chain": f"gamma {GAMMA:g}, lambda 0",

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
 from horde_agent.measures.nmsre import NO_VARIANCE, normalise
-from horde_agent.reproduce.claims import Claims, Finding, Limit, Part, at_least, at_most, below, join
+from horde_agent.reproduce.claims import Claims, Finding, Limit, Part, at_least, at_most, below
+from horde_agent.reproduce.means import join
 from horde_agent.reproduce.nexting.life import EVENTS, N_WINDOWS, TIME_SCALES_S, Asked
 from horde_agent.reproduce.nexting.problem import LAGS, REAL_PASSES, REAL_SCALES_S, Data
 from horde_agent.types import Bools, Floats
@@ -20,59 +21,59 @@ BELOW_1, NEAR = at_least(0.75), at_most(0.10)
 """Share of questions with an NMSE below 1, and the excess of an NMSE over that of an off-line solution."""
 
 
-class Life:
-    """The NMSE of every question in one life, each (..., n_questions); `online` and what follows in the last 20 min."""
+class Groups:
+    """The questions with returns that vary in each life, `varies` of shape (n_lives, n_questions), by time scale."""
 
-    def __init__(self, data: Data, number: int) -> None:
-        learned, solved = data.learned[number], data.offline[number]
-        self.asked, self.ms, self.varies = data.asked, learned.ms, learned.variance >= NO_VARIANCE
-        self.curve, self.frozen_curve, self.zero, self.half, self.whole = (
-            normalise(error, learned.variance)
-            for error in (learned.online, learned.frozen, learned.zero[0], solved.half, solved.whole)
-        )
-        self.online, self.frozen = self.curve[LAST].mean(axis=0), self.frozen_curve[LAST].mean(axis=0)
-        longest = self.asked.is_sensor & (self.asked.scale == len(TIME_SCALES_S) - 1)
-        self.autoregression = normalise(solved.autoregression[-1], learned.variance[longest])
-        self.of_longest = self.online[longest]
-
-    def at(self, scale: int, which: Bools | None = None) -> Bools:
-        """Return the questions of a time scale (of `which`) with returns that vary, shape (n_questions,)."""
-        found = (self.asked.scale == scale) & self.varies
-        return np.asarray(found if which is None else found & which)
+    def __init__(self, asked: Asked, varies: Bools) -> None:
+        self.asked, self.varies = asked, varies
 
     def medians(self, values: Floats, which: Bools | None = None) -> Floats:
-        """Return the medians over the questions of each time scale, shape (n_scales,)."""
-        return np.array([np.median(values[self.at(k, which)]) for k in range(len(TIME_SCALES_S))])
+        """Return the medians of values, (..., n_lives, n_questions), (of `which`), shape (..., n_lives, n_scales)."""
+        return self._of_scales(np.nanmedian, values, which)
+
+    def below_1(self, values: Floats, which: Bools) -> Floats:
+        """Return the shares of the values of `which` that are below 1; shapes as in `medians`."""
+        return self._of_scales(np.nanmean, values < 1.0, which)
+
+    def _of_scales(self, statistic: Any, values: Floats | Bools, which: Bools | None) -> Floats:
+        known = np.where(self.varies if which is None else self.varies & which, values, np.nan)
+        scales = range(len(self.asked.scales_s))
+        return np.stack([statistic(known[..., self.asked.scale == k], axis=-1) for k in scales], axis=-1)
+
+
+class Scores(Groups):
+    """The NMSE of every question, (..., n_lives, n_questions); `online` and `frozen` in the last 20 minutes."""
+
+    def __init__(self, data: Data) -> None:
+        variance = np.array([life.variance for life in data.learned])
+        super().__init__(data.asked, variance >= NO_VARIANCE)
+        each = zip(*((life.online, life.frozen, life.zero) for life in data.learned), strict=True)
+        online, frozen, zero = (np.stack(errors, axis=1) for errors in each)
+        half, whole = map(np.array, zip(*((life.half, life.whole) for life in data.offline), strict=True))
+        self.curve, self.frozen_curve, self.zero, self.half, self.whole = (
+            normalise(error, variance) for error in (online, frozen, zero[0], half, whole)
+        )
+        self.online, self.frozen = self.curve[LAST].mean(axis=0), self.frozen_curve[LAST].mean(axis=0)
 
     @property
     def share_reached(self) -> Floats:
-        """Share of the improvement that is reached after 30 minutes, by time scale and over all, shape (5,)."""
-        first, early, last = (self.medians(v) for v in (self.zero, self.curve[EARLY - 1], self.curve[-1]))
-        first, early, last = (np.append(values, np.median(values)) for values in (first, early, last))
+        """Share of the improvement that is reached after 30 minutes, by time scale and over all, (n_lives, 5)."""
+        curves = (self.medians(v) for v in (self.zero, self.curve[EARLY - 1], self.curve[-1]))
+        first, early, last = (np.column_stack([values, np.median(values, axis=1)]) for values in curves)
         return np.asarray((first - early) / (first - last))
 
-    def below_1(self, which: Bools, values: Floats | None = None) -> Floats:
-        """Return the share of the questions of `which` with an NMSE below 1, by time scale, shape (n_scales,)."""
-        values = self.online if values is None else values
-        return np.array([np.mean(values[self.at(k, which)] < 1.0) for k in range(len(TIME_SCALES_S))])
 
-
-def scores_of(data: Data) -> list[Life]:
-    """Return the scores of all lives."""
-    return [Life(data, k) for k in range(len(data.learned))]
-
-
-def _of_scales(found: Sequence[Floats]) -> dict[str, Floats]:
-    """Return values by time scale, (n_scales,) for each life, or with one over all, by the scale's name."""
+def _of_scales(found: Floats) -> dict[str, Floats]:
+    """Return values, (n_lives, n_scales), or with a last column over all, by the scale's name."""
     names = [*(f"{scale:g} s" for scale in TIME_SCALES_S), "over all"]
     return dict(zip(names, np.transpose(found), strict=False))
 
 
-def _by_scale(found: Sequence[Floats], form: str = ".3g") -> str:
+def _by_scale(found: Floats, form: str = ".3g") -> str:
     return join(f"{scale} {values.mean():{form}}" for scale, values in _of_scales(found).items())
 
 
-def _parts(what: str, found: Sequence[Floats], limit: Limit) -> list[Part]:
+def _parts(what: str, found: Floats, limit: Limit) -> list[Part]:
     return [Part(f"{what} {scale}".strip(), values, limit, ".0%") for scale, values in _of_scales(found).items()]
 
 
@@ -90,12 +91,9 @@ def _real_time(data: Data) -> Finding:
     n_many = len(TIME_SCALES_S) * (len(data.asked.interface.sensors) + data.size.many_bits)
     found, faster = [], []
     for n, times in ((len(data.asked.scale), [life.ms for life in data.learned]), (n_many, [data.many_ms])):
-        means = [ms.mean() for ms in times]
-        late = [np.percentile(ms, 99) for ms in times]
-        found += [
-            Part(f"{n:,} predictions, mean", means, below(DEADLINE_MS), ".2f"),
-            Part(f"{n:,} predictions, 99th percentile", late, below(DEADLINE_MS), ".2f"),
-        ]
+        means, late = [ms.mean() for ms in times], [np.percentile(ms, 99) for ms in times]
+        found.append(Part(f"{n:,} predictions, mean", means, below(DEADLINE_MS), ".2f"))
+        found.append(Part(f"{n:,} predictions, 99th percentile", late, below(DEADLINE_MS), ".2f"))
         faster.append(DEADLINE_MS / np.mean(means))
     return Finding(found, f"On average {join(faster, '.0f')} times faster than real time.")
 
@@ -106,9 +104,9 @@ def _real_time(data: Data) -> Finding:
     f"{_WHAT} Share of the improvement by time scale:",
 )
 def _half_an_hour(data: Data) -> Finding:
-    scores = scores_of(data)
-    *each, of_all = _parts("", [life.share_reached for life in scores], at_least(0.5))
-    early, last = (_by_scale([life.medians(life.curve[k]) for life in scores]) for k in (EARLY - 1, -1))
+    scores = Scores(data)
+    *each, of_all = _parts("", scores.share_reached, at_least(0.5))
+    early, last = (_by_scale(scores.medians(scores.curve[k])) for k in (EARLY - 1, -1))
     return Finding(
         [*each, of_all._replace(limit=at_least(0.8))],
         f"Median NMSE in minutes 20-30: {early}; in the last ten: {last}. Most of the improvement is the mean of the "
@@ -122,10 +120,9 @@ def _half_an_hour(data: Data) -> Finding:
     f"{_WHAT} NMSE in the last 20 minutes against ridge regression on the first half (b) and on the whole life (a):",
 )
 def _near_offline(data: Data) -> Finding:
-    scores = scores_of(data)
-    excess = [life.medians(life.online - life.half) for life in scores]
-    ratio = [life.medians(life.online / np.maximum(life.whole, 1e-12)) for life in scores]
-    frozen = [life.medians(life.frozen - life.half) for life in scores]
+    scores = Scores(data)
+    excess, frozen = (scores.medians(errors - scores.half) for errors in (scores.online, scores.frozen))
+    ratio = scores.medians(scores.online / np.maximum(scores.whole, 1e-12))
     return Finding(
         [
             Part("median of online minus (b)", np.median(np.mean(excess, axis=0)), NEAR),
@@ -143,13 +140,11 @@ def _near_offline(data: Data) -> Finding:
     "Share of the questions that vary with an NMSE below 1 in the last 20 minutes:",
 )
 def _one_representation(data: Data) -> Finding:
-    scores, is_bit = scores_of(data), ~data.asked.is_sensor
-    frozen, half = (
-        _by_scale([life.below_1(is_bit, getattr(life, name)) for life in scores], ".0%") for name in ("frozen", "half")
-    )
+    scores, is_bit = Scores(data), ~data.asked.is_sensor
+    frozen, half = (_by_scale(scores.below_1(errors, is_bit), ".0%") for errors in (scores.frozen, scores.half))
     return Finding(
-        _parts("sensors", [life.below_1(~is_bit) for life in scores], BELOW_1)
-        + _parts("feature bits", [life.below_1(is_bit) for life in scores], BELOW_1),
+        _parts("sensors", scores.below_1(scores.online, ~is_bit), BELOW_1)
+        + _parts("feature bits", scores.below_1(scores.online, is_bit), BELOW_1),
         cause=f"Of the feature bits with frozen weights {frozen}; of the off-line solution (b) {half}.",
     )
 
@@ -160,10 +155,9 @@ def _one_representation(data: Data) -> Finding:
     "NMSE of six questions; each must be below 1, and at most .15 above the NMSE of ridge regression (b):",
 )
 def _events(data: Data) -> Finding:
-    scores = scores_of(data)
+    scores = Scores(data)
     online, half, frozen = (
-        np.mean([getattr(life, name)[-len(EVENTS) :] for life in scores], axis=0)
-        for name in ("online", "half", "frozen")
+        errors[:, -len(EVENTS) :].mean(axis=0) for errors in (scores.online, scores.half, scores.frozen)
     )
     limits = [below(1.0) if most >= 1.0 else at_most(most) for most in half + 0.15]
     return Finding(
@@ -180,12 +174,13 @@ def _events(data: Data) -> Finding:
     source="abstract (2011 version)",
 )
 def _autoregression(data: Data) -> Finding:
-    scores = scores_of(data)
-    wins = [np.mean(life.of_longest < life.autoregression) for life in scores]
-    online, its = np.mean([np.median([life.of_longest, life.autoregression], axis=1) for life in scores], axis=0)
+    longest = data.asked.of_longest
+    variance = np.array([life.variance[longest] for life in data.learned])
+    its, online = normalise(np.array([life.autoregression for life in data.offline]), variance), Scores(data).online
+    medians = [np.median(errors, axis=1).mean() for errors in (online[:, longest], its)]
     return Finding(
-        [Part("share of the sensors with a lower NMSE", wins, at_least(0.5))],
-        f"Median {online:.2f}, autoregression {its:.2f}.",
+        [Part("share of the sensors with a lower NMSE", (online[:, longest] < its).mean(axis=1), at_least(0.5))],
+        f"Median {medians[0]:.2f}, autoregression {medians[1]:.2f}.",
     )
 
 
@@ -197,18 +192,16 @@ def _autoregression(data: Data) -> Finding:
 def _real_log(data: Data) -> Finding | None:
     if data.log is None:
         return None
-    log, scales = data.log, range(len(REAL_SCALES_S))
-    asked = Asked(data.asked.interface, data.size.bits, REAL_SCALES_S, events=())
-    excess = np.array([np.median((log.td - log.ridge)[log.varies & (asked.scale == k)]) for k in scales])
+    log, asked = data.log, Asked(data.asked.interface, data.size.bits, REAL_SCALES_S, events=())
+    groups = Groups(asked, log.varies[None])
+    excess = groups.medians((log.td - log.ridge)[None])
     found, offline = [Part("TD(lambda) minus off-line (b), median", np.median(excess), NEAR)], []
     for name, kind in (("sensors", asked.is_sensor), ("feature bits", ~asked.is_sensor)):
-        groups = [kind & log.varies & (asked.scale == k) for k in scales]
-        td, ridge = (np.array([np.mean(of[group] < 1.0) for group in groups]) for of in (log.td, log.ridge))
-        found += _parts(f"share of {name} with an NMSE below 1,", [td], BELOW_1)
-        offline.append(f"{name} {_by_scale([ridge], '.0%')}")
+        found += _parts(f"share of {name} with an NMSE below 1,", groups.below_1(log.td[None], kind), BELOW_1)
+        offline.append(f"{name} {_by_scale(groups.below_1(log.ridge[None], kind), '.0%')}")
     return Finding(
         found,
-        f"Minus off-line: {_by_scale([excess])}. The shares off-line: {'; '.join(offline)}.",
+        f"Minus off-line: {_by_scale(excess)}. The shares off-line: {'; '.join(offline)}.",
         "The best linear predictor of the first 70 s does not transfer to the last 30 s either.",
     )
 

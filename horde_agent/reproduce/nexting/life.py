@@ -6,13 +6,11 @@ Modayil, White & Sutton (2014), Multi-timescale nexting in a reinforcement learn
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from horde_agent.gvf import GVF, Channel, Feature
 from horde_agent.horde import Horde, LearnerConfig
@@ -34,7 +32,7 @@ N_WINDOWS = 20
 BITS_SEED = 2014
 """Seed of the drawn feature bits; the wall follower and the events were chosen on the life of `TUNING_SEED`."""
 FROZEN_EVERY = 4
-"""Predictions of frozen weights are made at one of so many rows."""
+"""Rows from one prediction of frozen weights to the next."""
 
 # ---- the behaviour --------------------------------------------------------------------------------------------------
 
@@ -132,6 +130,11 @@ class Asked:
         each = np.repeat([True, False], [n, self.n_bits])
         return np.append(np.tile(each, len(self.scales_s)), np.zeros(len(self.events), np.bool_))
 
+    @property
+    def of_longest(self) -> Bools:
+        """Which questions are about a sensor at the longest time scale, shape (n_questions,)."""
+        return np.asarray(self.is_sensor & (self.scale == len(self.scales_s) - 1))
+
     def questions(self) -> list[GVF]:
         """Return the questions."""
         names, sensors = self.interface.names, self.interface.sensors
@@ -148,28 +151,6 @@ class Asked:
     def horde(self, config: LearnerConfig) -> Horde:
         """Return a Horde of the questions."""
         return new_horde(self.interface, self.questions(), config=config)
-
-    def returns(self, observation: Floats, tiles: NDArray[np.uint16], follows: Bools) -> Floats:
-        """Return the returns from each row but those at the end, shape (n_rows - horizon, n_questions).
-
-        A return at a constant gamma has the terms up to gamma^k < .001; one until an event, all up to the last row. The
-        observations are of shape (n_rows, n_inputs), the tiles (n_rows, n_active); `follows`, (n_rows,), is whether
-        each row's next one follows.
-        """
-        n, interface = len(observation) - self.horizon, self.interface
-        is_active = np.zeros((len(tiles), interface.coder.n_features), np.bool_)
-        np.put_along_axis(is_active, tiles.astype(np.int64), True, axis=1)
-        targets = np.column_stack([observation[:, interface.sensors], is_active[:, self.bits]])
-        parts = []
-        for gamma in self.gammas:
-            k, all_terms = terms_needed(gamma), returns_along(targets, gamma, follows)
-            parts.append(all_terms[:n] - gamma**k * all_terms[k : n + k])
-        for event in self.events:
-            summed = np.full(len(observation), interface.period_s)
-            summed = summed if event.target == "time" else observation[:, interface.index(event.target)]
-            gamma_at = event.gamma(observation[:, interface.index(event.channel)], interface.period_s)
-            parts.append(returns_along(summed, gamma_at, follows)[:n, None])
-        return np.concatenate(parts, axis=1)
 
     @property
     def horizon(self) -> int:
@@ -193,25 +174,40 @@ class NextingLife:
         self._n_broken = np.concatenate([[0], np.cumsum(~self._follows)])
 
     def chunks(self, part: range) -> Iterator[tuple[Integers, Floats]]:
-        """Yield rows of a part of the life and their returns, (n_rows, n_questions), without those before a gap."""
-        for first in range(part.start, part.stop, CHUNK):
-            rows = np.arange(first, min(first + CHUNK, part.stop))
-            reached = np.arange(first, min(rows[-1] + 1 + self.asked.horizon, len(self._follows)))
-            observation = self.lessons.stream.rows["observation"][reached].astype(np.float64)
-            returns = self.asked.returns(observation, self.rows.tiles[reached], self._follows[reached])
-            rows = rows[: len(returns)]
-            is_whole = self._n_broken[rows + self.asked.horizon] == self._n_broken[rows]
-            yield rows[is_whole], returns[: len(rows)][is_whole]
+        """Yield rows of a part of the life and their returns, (n_rows, n_questions), without those before a gap.
+
+        A return at a constant gamma has the terms up to gamma^k < .001; one until an event, all that were computed.
+        """
+        horizon = self.asked.horizon
+        stop = min(part.stop, len(self._follows) - horizon)
+        for first in range(part.start, stop, CHUNK):
+            rows = np.arange(first, min(first + CHUNK, stop))
+            is_whole = self._n_broken[rows + horizon] == self._n_broken[rows]
+            yield rows[is_whole], self._returns(first, len(rows))[is_whole]
+
+    def _returns(self, first: int, n: int) -> Floats:
+        """Return the returns from n rows."""
+        asked, interface, reached = self.asked, self.asked.interface, slice(first, first + n + self.asked.horizon)
+        follows = self._follows[reached]
+        observation = self.lessons.stream.rows["observation"][reached].astype(np.float64)
+        is_active = np.zeros((len(observation), interface.coder.n_features), np.bool_)
+        np.put_along_axis(is_active, self.rows.tiles[reached].astype(np.int64), True, axis=1)
+        targets = np.column_stack([observation[:, interface.sensors], is_active[:, asked.bits]])
+        parts = []
+        for gamma in asked.gammas:
+            k, all_terms = terms_needed(gamma), returns_along(targets, gamma, follows)
+            parts.append(all_terms[:n] - gamma**k * all_terms[k : n + k])
+        for event in asked.events:
+            summed = np.full(len(observation), interface.period_s)
+            summed = summed if event.target == "time" else observation[:, interface.index(event.target)]
+            gamma_at = event.gamma(observation[:, interface.index(event.channel)], interface.period_s)
+            parts.append(returns_along(summed, gamma_at, follows)[:n, None])
+        return np.concatenate(parts, axis=1)
 
 
 def window(number: int, size: int) -> range:
     """Return the rows of a window; nothing is predicted at row 0."""
     return range(1 + number * size, 1 + (number + 1) * size)
-
-
-def steps_of_life(size: int) -> int:
-    """Return the steps of a life with N_WINDOWS windows of `size` rows and the returns of all of them."""
-    return N_WINDOWS * size + 1 + terms_needed(1.0 - 0.1 / TIME_SCALES_S[-1])
 
 
 # ---- learning on-line -----------------------------------------------------------------------------------------------
@@ -228,22 +224,16 @@ class Learned(NamedTuple):
     sound: Bools  # which demons did not diverge, shape (n_questions,)
 
 
-def learn_life(
-    life: NextingLife, horde: Horde, size: int, n_windows: int = N_WINDOWS, *, freezes: bool = True
-) -> Learned:
-    """Make a new Horde learn from a life once, and score its predictions in windows of `size` rows.
-
-    If it `freezes`, it scores the weights of a window's start as well.
-    """
+def learn_life(life: NextingLife, horde: Horde, size: int, n_windows: int = N_WINDOWS) -> Learned:
+    """Make a new Horde learn from a life once, and score its predictions in windows of `size` rows."""
     row, n_demons = np.flatnonzero(life.lessons.does == LEARN), horde.n_demons
     made, is_made, moments = np.zeros((size, n_demons), np.float32), np.zeros(size, np.bool_), Moments(n_demons)
     errors: list[Floats] = []
-    ms: list[float] = []
 
     def weights() -> Any:
-        return horde.weights()[0][:, life.live.index].T if freezes else None
+        return horde.weights()[0][:, life.live.index].T
 
-    theta, began = weights(), time.perf_counter()
+    theta = weights()
 
     def score() -> None:
         nonlocal theta
@@ -253,30 +243,24 @@ def learn_life(
             known = is_made[rows - part.start]
             rows, returns = rows[known], returns[known]
             moments.add(returns)
+            phi = life.live.dense(life.rows.tiles[rows[::FROZEN_EVERY]])
             sums[0] += ((made[rows - part.start] - returns) ** 2).sum(axis=0)
+            sums[1] += ((phi @ theta - returns[::FROZEN_EVERY]) ** 2).sum(axis=0)
             sums[2] += (returns**2).sum(axis=0)
-            n += len(rows)
-            if freezes:
-                phi = life.live.dense(life.rows.tiles[rows[::FROZEN_EVERY]])
-                sums[1] += ((phi @ theta - returns[::FROZEN_EVERY]) ** 2).sum(axis=0)
-                n_frozen += len(phi)
+            n, n_frozen = n + len(rows), n_frozen + len(phi)
         errors.append(sums / np.maximum([[n], [n_frozen], [n]], 1))
         is_made[:], theta = False, weights()
 
     def after(n: int) -> None:
         """Store the predictions after update number `n`; score those of the window that ended before."""
-        nonlocal began
-        ms.append(1e3 * (time.perf_counter() - began))
         number, place = divmod(int(row[n - 1]) - 1, size)
         if len(errors) < min(number, n_windows):
             score()
         if number < n_windows:
             made[place], is_made[place] = horde.predictions, True
-        began = time.perf_counter()
 
-    learn(life.lessons, horde, life.asked.interface, after=after)
+    ms = learn(life.lessons, horde, life.asked.interface, after=after).ms
     if len(errors) < n_windows:
         score()
     online, frozen, zero = np.reshape(errors, (-1, 3, n_demons)).swapaxes(0, 1)
-    variance = moments.variance() if n_windows else np.full(n_demons, np.nan)
-    return Learned(online, frozen, zero, variance, np.array(ms), sound_demons(horde))
+    return Learned(online, frozen, zero, moments.variance(), ms, sound_demons(horde))

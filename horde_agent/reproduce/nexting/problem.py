@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
-from horde_agent.horde import Horde, LearnerConfig
+from horde_agent.horde import LearnerConfig
 from horde_agent.interface import Interface
 from horde_agent.life.bodies import make_body
 from horde_agent.measures.nmsre import NO_VARIANCE, normalise
 from horde_agent.record import Recorder, read
 from horde_agent.reproduce import TUNING_SEED
-from horde_agent.reproduce.claims import join
-from horde_agent.reproduce.experiment import Cell
 from horde_agent.reproduce.lessons import TrainingData, learn
 from horde_agent.reproduce.lives import LifeSpec, compiled_horde, interface_of, simulate_lives
 from horde_agent.reproduce.nexting.life import (
@@ -27,11 +26,10 @@ from horde_agent.reproduce.nexting.life import (
     Learned,
     NextingLife,
     learn_life,
-    steps_of_life,
     wall_follower,
     window,
 )
-from horde_agent.reproduce.offline import RIDGES, Problem, blocks
+from horde_agent.reproduce.offline import RIDGES, Problem, blocks, terms_needed
 from horde_agent.reproduce.study import Job, Study, cached
 from horde_agent.runs.jobs.holdout import LEARNED_SHARE, Moments, read_log
 from horde_agent.types import Bools, Floats
@@ -66,7 +64,7 @@ class Offline(NamedTuple):
 
     half: Floats  # of ridge regression on the first half of the life, shape (n_questions,)
     whole: Floats  # the same on all of it
-    autoregression: Floats  # on the sensor's last 20 readings, fitted on the first half, (n_scales, n_sensors)
+    autoregression: Floats  # on the sensor's last 20 readings at 8 s, fitted on the first half, shape (n_sensors,)
 
 
 def offline(life: NextingLife, chooses: range, test: range) -> Offline:
@@ -80,12 +78,12 @@ def offline(life: NextingLife, chooses: range, test: range) -> Offline:
         mean.add(returns)
     problem = Problem(life.live, mean.mean, len(life.lessons.stream))
     _add(life, problem, fits)
-    scores = [_errors(life, problem, np.full(mean.mean.shape, r), chooses, FROZEN_EVERY) for r in RIDGES]
-    ridge = np.array(RIDGES)[np.argmin(scores, axis=0)]
+    scores = [_errors(life, problem, ridge, chooses, FROZEN_EVERY) for ridge in RIDGES]
+    chosen = np.array(RIDGES)[np.argmin(scores, axis=0)]
     _add(life, problem, chooses)
-    half = _errors(life, problem, ridge, test)
+    half = _errors(life, problem, chosen, test)
     _add(life, problem, rest)
-    return Offline(half, _errors(life, problem, ridge, test), autoregression(life, [fits, chooses], test))
+    return Offline(half, _errors(life, problem, chosen, test), autoregression(life, [fits, chooses], test))
 
 
 def _add(life: NextingLife, problem: Problem, part: range) -> None:
@@ -95,13 +93,9 @@ def _add(life: NextingLife, problem: Problem, part: range) -> None:
             problem.add(phi, phi, (returns[block] - problem.constant).astype(np.float32))
 
 
-def _errors(life: NextingLife, problem: Problem, ridge: Floats, part: range, every: int = 1) -> Floats:
-    """Return the mean squared errors of the solutions, with each question's ridge, shape (n_questions,)."""
-    theta = np.empty((life.live.n, len(ridge)), np.float32)
-    for strength in np.unique(ridge):
-        chosen = np.flatnonzero(ridge == strength)
-        theta[:, chosen] = problem.solve(float(strength), chosen)
-    errors = Moments(len(ridge))
+def _errors(life: NextingLife, problem: Problem, ridge: float | Floats, part: range, every: int = 1) -> Floats:
+    """Return the mean squared errors of the solutions, shape (n_questions,); `ridge` as in `Problem.solve`."""
+    theta, errors = problem.solve(ridge).astype(np.float32), Moments(len(problem.constant))
     for rows, returns in life.chunks(part):
         predictions = life.live.dense(life.rows.tiles[rows[::every]]) @ theta + problem.constant
         errors.add((predictions - returns[::every]) ** 2)
@@ -109,46 +103,37 @@ def _errors(life: NextingLife, problem: Problem, ridge: Floats, part: range, eve
 
 
 def autoregression(life: NextingLife, fitted: list[range], test: range) -> Floats:
-    """Return the mean squared errors of least squares on each sensor's last readings, shape (n_scales, n_sensors)."""
-    asked = life.asked
-    n_sensors, n_scales = len(asked.interface.sensors), len(asked.scales_s)
-    A, b = np.zeros((n_sensors, LAGS + 1, LAGS + 1)), np.zeros((n_sensors, LAGS + 1, n_scales))
+    """Return the mean squared errors of least squares on each sensor's last readings at 8 s, shape (n_sensors,)."""
+    n_sensors = len(life.asked.interface.sensors)
+    A, b = np.zeros((n_sensors, LAGS + 1, LAGS + 1)), np.zeros((n_sensors, LAGS + 1, 1))
     for part in fitted:
         for lags, returns in _lags(life, part):
             A += lags.swapaxes(1, 2) @ lags
             b += lags.swapaxes(1, 2) @ returns
-    theta = np.linalg.pinv(A, hermitian=True) @ b
-    errors = Moments(n_sensors * n_scales)
+    theta, errors = np.linalg.pinv(A, hermitian=True) @ b, Moments(n_sensors)
     for lags, returns in _lags(life, test):
-        errors.add(((lags @ theta - returns) ** 2).transpose(1, 2, 0).reshape(len(returns[0]), -1))
-    return errors.mean.reshape(n_scales, n_sensors)
+        errors.add(((lags @ theta - returns)[..., 0] ** 2).T)
+    return errors.mean
 
 
-def _lags(life: NextingLife, part: range) -> list[tuple[Floats, Floats]]:
-    """Return 1 and the last readings, (n_sensors, n_rows, 21), and the returns, (n_sensors, n_rows, n_scales)."""
-    asked, found = life.asked, []
-    sensors, observation = list(asked.interface.sensors), life.lessons.stream.rows["observation"]
+def _lags(life: NextingLife, part: range) -> Iterator[tuple[Floats, Floats]]:
+    """Yield 1 and the last readings, (n_sensors, n_rows, 21), and the returns at 8 s, (n_sensors, n_rows, 1)."""
+    sensors, observation = list(life.asked.interface.sensors), life.lessons.stream.rows["observation"]
     for rows, returns in life.chunks(part):
         rows, returns = rows[rows >= LAGS], returns[rows >= LAGS]
         seen = sliding_window_view(observation[rows[0] - LAGS + 1 : rows[-1] + 1, sensors], LAGS, axis=0)
         lags = seen[rows - rows[0]].swapaxes(0, 1).astype(np.float64)
-        lags = np.concatenate([np.ones((*lags.shape[:2], 1)), lags], axis=2)
-        found.append((lags, returns[:, asked.is_sensor].reshape(len(rows), -1, len(sensors)).transpose(2, 0, 1)))
-    return found
+        yield np.insert(lags, 0, 1.0, axis=2), returns[:, life.asked.of_longest].T[..., None]
 
 
 # ---- the measurements -----------------------------------------------------------------------------------------------
 
 
-def compiled(asked: Asked) -> Horde:
-    """Return a Horde of the questions, with its kernels compiled."""
-    return compiled_horde(asked.interface, asked.questions(), config=CONFIG)
-
-
 @cached(Learned)
 def _learn(study: Study, path: Path, size: Size) -> Learned:
-    life = NextingLife(read(path), Asked(interface_of(study), size.bits))
-    return learn_life(life, compiled(life.asked), size.window)
+    asked = Asked(interface_of(study), size.bits)
+    horde = compiled_horde(asked.interface, asked.questions(), config=CONFIG)
+    return learn_life(NextingLife(read(path), asked), horde, size.window)
 
 
 @cached(Offline)
@@ -162,8 +147,9 @@ def _solve(study: Study, path: Path, size: Size) -> Offline:
 
 def _time_many(study: Study, path: Path, size: Size) -> Floats:
     """Return the duration of each step with the larger set of questions, in milliseconds; a job."""
-    life = NextingLife(read(path)[: size.many_steps], Asked(interface_of(study), size.many_bits, events=()))
-    return learn_life(life, compiled(life.asked), 1, n_windows=0, freezes=False).ms
+    asked = Asked(interface_of(study), size.many_bits, events=())
+    horde = compiled_horde(asked.interface, asked.questions(), config=CONFIG)
+    return learn(TrainingData(read(path)[: size.many_steps]), horde, asked.interface).ms
 
 
 class RealLog(NamedTuple):
@@ -208,12 +194,12 @@ class Data(NamedTuple):
 
 
 def lives(study: Study) -> list[LifeSpec]:
-    """Return the lives."""
-    steps = steps_of_life(SIZES[study.scale].window)
+    """Return the lives: each has all windows, and the returns of the last one."""
+    steps = N_WINDOWS * SIZES[study.scale].window + 1 + terms_needed(1.0 - 0.1 / TIME_SCALES_S[-1])
     return [LifeSpec(s, steps, "behaviour", behaviour=wall_follower, physics="planar") for s in study.seeds]
 
 
-def gather(study: Study) -> Data:
+def gather(study: Study) -> tuple[Data, dict[str, object]]:
     """Simulate the lives, learn from them, and solve them off-line."""
     lived, size = simulate_lives(study, lives(study)), SIZES[study.scale]
     jobs: dict[Any, Job] = {
@@ -226,17 +212,13 @@ def gather(study: Study) -> Data:
         jobs[_learn_log] = Job("the real robot's log", _learn_log, (study, size), 0.5)
     found = study.in_parallel(jobs)
     learned, solved = ([found[work, seed] for seed in study.seeds] for work in (_learn, _solve))
-    return Data(Asked(interface_of(study), size.bits), size, learned, solved, found[_time_many], found.get(_learn_log))
-
-
-def settings(_study: Study, data: Data) -> dict[str, Cell]:
-    """Return everything needed to repeat the measurement."""
-    return {
-        "steps scored": N_WINDOWS * data.size.window,
-        "questions": len(data.asked.scale),
-        "time scales (s)": join(TIME_SCALES_S, "g"),
+    asked = Asked(interface_of(study), size.bits)
+    return Data(asked, size, learned, solved, found[_time_many], found.get(_learn_log)), {
+        "steps scored": N_WINDOWS * size.window,
+        "questions": len(asked.scale),
+        "time scales (s)": TIME_SCALES_S,
         "seed of the feature bits": BITS_SEED,
         "seed of the life on which behaviour and events were chosen": TUNING_SEED,
         "rule": "TD(lambda), lambda .9, alpha .1 / active features",
-        "ridges": join(RIDGES, "g"),
+        "ridges": RIDGES,
     }

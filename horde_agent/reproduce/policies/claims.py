@@ -7,7 +7,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from horde_agent.reproduce.claims import Claims, Finding, Part, at_least, at_most, below, join, parts
+from horde_agent.reproduce.claims import Claims, Finding, Part, at_least, at_most, below, parts
+from horde_agent.reproduce.means import join
 from horde_agent.reproduce.policies import problem
 from horde_agent.reproduce.policies.problem import GAMMAS, LAM, Data, PolicyScores
 from horde_agent.reproduce.study import n_cores

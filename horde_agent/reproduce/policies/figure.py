@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from itertools import product
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
 
-from horde_agent.reproduce.claims import join
-from horde_agent.reproduce.experiment import Cell, Figure, Table
-from horde_agent.reproduce.figure import COLOURS, new_canvas, save, style_axes
+from horde_agent.reproduce.experiment import Table
+from horde_agent.reproduce.figure import COLOURS, Picture, new_canvas, style_axes
+from horde_agent.reproduce.means import join
 from horde_agent.reproduce.policies import problem
 from horde_agent.reproduce.policies.claims import PAPER_CYCLE_MS, fall
 from horde_agent.reproduce.policies.problem import GAMMAS, LAM, Data, PolicyScores
@@ -19,15 +19,12 @@ from horde_agent.reproduce.study import n_cores
 _MOST_CURVES = 1_000
 
 
-def pictures(data: Data, folder: Path) -> list[Figure]:
-    """Draw all pictures into a folder and return their entries."""
-    return [
-        _scores(next(iter(data.few.values())), folder / "mspbe-1000.png"),
-        _scores(data.many, folder / "mspbe-10000.png"),
-    ]
+def pictures(data: Data) -> dict[str, Picture]:
+    """Draw the estimates of the first life's questions, and of the many."""
+    return {"mspbe-1000": _scores(next(iter(data.few.values()))), "mspbe-10000": _scores(data.many)}
 
 
-def _scores(course: PolicyScores, path: Path) -> Figure:
+def _scores(course: PolicyScores) -> Picture:
     canvas, (left, right) = new_canvas(12.0, 4.2, 2, sharex=True)
     n_shown = _draw_questions(left, course)
     _draw_means(right, course)
@@ -38,13 +35,12 @@ def _scores(course: PolicyScores, path: Path) -> Figure:
     left.ticklabel_format(axis="y", style="sci", scilimits=(0, 0))
     n = course.gamma.size
     shown = f"every one of {n:,} questions" if n_shown == n else f"{n_shown:,} of {n:,} questions"
-    return save(
-        canvas,
-        path,
+    caption = (
         f"The scalar MSPBE estimate of {shown}, each about a Gibbs policy of its own (left; black: the mean of all), "
         "and the mean of each gamma over that mean's own peak (right). The left axis leaves out a thousandth of the "
-        "values at either end.",
+        "values at either end."
     )
+    return canvas, caption
 
 
 def _draw_questions(axes: Axes, course: PolicyScores) -> int:
@@ -76,26 +72,25 @@ def tables(data: Data) -> list[Table]:
 
 
 def _seeds(data: Data) -> Table:
-    rows: list[dict[str, Cell]] = []
+    rows = []
     named = {f"{problem.FEW:,}, seed {seed}": course for seed, course in data.few.items()}
-    for name, course in {**named, f"{problem.MANY:,}": data.many}.items():
-        for gamma in (None, *GAMMAS):
-            mine = course.of(np.full(course.gamma.shape, gamma is None) | (course.gamma == gamma))
-            if not mine.gamma.size:
-                continue
-            found, sound = fall(mine), mine.mspbe[:, mine.is_sound]
-            rows.append(
-                {
-                    "policies": name,
-                    "gamma": "all" if gamma is None else f"{gamma:g}",
-                    "questions": mine.gamma.size,
-                    "peak of mean": float(sound.mean(axis=1).max()) if sound.size else None,
-                    "at step": found.peak_at,
-                    "end / peak": found.of_mean,
-                    "% fallen": 100 * found.share,
-                    "% below 0": 100 * found.negative,
-                }
-            )
+    for (name, course), gamma in product({**named, f"{problem.MANY:,}": data.many}.items(), (None, *GAMMAS)):
+        mine = course.of(np.full(course.gamma.shape, gamma is None) | (course.gamma == gamma))
+        if not mine.gamma.size:
+            continue
+        found, sound = fall(mine), mine.mspbe[:, mine.is_sound]
+        rows.append(
+            {
+                "policies": name,
+                "gamma": "all" if gamma is None else f"{gamma:g}",
+                "questions": mine.gamma.size,
+                "peak of mean": sound.mean(axis=1).max() if sound.size else None,
+                "at step": found.peak_at,
+                "end / peak": found.of_mean,
+                "% fallen": 100 * found.share,
+                "% below 0": 100 * found.negative,
+            }
+        )
     note = "Fallen: in the mean of the last tenth nearer to 0 than half of its peak."
     return Table.of("Scalar MSPBE estimates", rows, note)
 
@@ -107,28 +102,26 @@ def _cycles(data: Data) -> Table:
 
 
 def _traces(data: Data) -> Table:
-    rows: list[dict[str, Cell]] = []
-    for rule, course in data.rules.items():
-        for k, gamma in enumerate(GAMMAS):
-            mine = course.of(course.gamma == gamma)
-            found = fall(mine)
-            rows.append(
-                {
-                    "trace rule": rule,
-                    "gamma": f"{gamma:g}",
-                    "largest |e|": float(course.max_trace[-1, k]),
-                    "set aside": int(course.n_diverged[-1, k]),
-                    "questions": mine.gamma.size,
-                    "end / peak": found.of_mean,
-                    "% fallen": 100 * found.share,
-                }
-            )
+    rows = []
+    for (rule, course), (k, gamma) in product(data.rules.items(), enumerate(GAMMAS)):
+        mine = course.of(course.gamma == gamma)
+        found = fall(mine)
+        rows.append(
+            {
+                "trace rule": rule,
+                "gamma": f"{gamma:g}",
+                "largest |e|": course.max_trace[-1, k],
+                "set aside": course.n_diverged[-1, k],
+                "questions": mine.gamma.size,
+                "end / peak": found.of_mean,
+                "% fallen": 100 * found.share,
+            }
+        )
     quantiles = np.quantile(data.growth, [0.05, 0.5, 0.95])
     said = "; ".join(f"gamma {g:g}: {join(quantiles * (g * LAM) ** 2, '.2f')}" for g in GAMMAS[1:])
-    return Table.of(
-        "Traces under each rule",
-        rows,
+    note = (
         "Factor by which the second moment of a policy's plain trace grows per step (5 %, median, 95 % of the "
         f"policies): {said}. The last two columns as in the table of estimates; a capped trace belongs to no Bellman "
-        "operator, so they do not estimate an MSPBE.",
+        "operator, so they do not estimate an MSPBE."
     )
+    return Table.of("Traces under each rule", rows, note)

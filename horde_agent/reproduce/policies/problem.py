@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from operator import attrgetter
 from pathlib import Path
@@ -17,12 +16,9 @@ from horde_agent.horde import Horde, LearnerConfig, Mode
 from horde_agent.interface import Interface
 from horde_agent.life.observers import sound_demons
 from horde_agent.life.student import encoder
-from horde_agent.life.timing import Durations
 from horde_agent.measures.trace_growth import trace_growth
 from horde_agent.policies import Gibbs, StickyRandom
 from horde_agent.record import read
-from horde_agent.reproduce.claims import join
-from horde_agent.reproduce.experiment import Cell
 from horde_agent.reproduce.lessons import TrainingData, learn
 from horde_agent.reproduce.lives import LifeSpec, compiled_horde, interface_of, simulate_lives
 from horde_agent.reproduce.study import Job, Study, cached
@@ -116,18 +112,9 @@ def cycle_times(study: Study, seed: int, life: Path, n: int, cycles: int) -> dic
     One Horde, a prediction of every demon on every step, all threads: what the robot's 100 ms must hold.
     """
     interface = interface_of(study)
-    horde, encode = horde_of(interface, asked(interface, seed, n), "clipped", "eager"), encoder(interface)
-    rows = read(life)[: cycles + 1].rows
-    horde.begin(rows["observation"][0], encode(rows["observation"][0]))
-    spent = Durations()
-    for t in range(1, len(rows)):
-        began = time.perf_counter()
-        observation = rows["observation"][t]
-        horde.learn(int(rows["action"][t - 1]), float(rows["b"][t - 1]), observation, encode(observation))
-        spent.add(time.perf_counter() - began)
-    summary = spent.summary_ms()
-    assert summary is not None, "a life has more than one step"
-    return summary
+    horde = horde_of(interface, asked(interface, seed, n), "clipped", "eager")
+    ms = learn(TrainingData(read(life)[: cycles + 1]), horde, interface).ms
+    return {"p50": float(np.median(ms)), "p99": float(np.percentile(ms, 99)), "max": float(ms.max())}
 
 
 # ---- heavy traces ---------------------------------------------------------------------------------------------------
@@ -162,7 +149,7 @@ class Data(NamedTuple):
     size: Size  # durations
 
 
-def gather(study: Study) -> Data:
+def gather(study: Study) -> tuple[Data, dict[str, object]]:
     """Simulate the lives and learn from them; cached results are reused."""
     size, seeds, first = SIZES[study.scale], study.seeds, study.seeds[0]
     lived = simulate_lives(study, [LifeSpec(seed, size.life, "behaviour") for seed in seeds])
@@ -188,7 +175,7 @@ def gather(study: Study) -> Data:
         return dict(study.in_parallel({n: job})[n])  # alone, with all cores
 
     interface = interface_of(study)
-    return Data(
+    data = Data(
         {seed: found[plan] for seed, plan in few.items()},
         found[many],
         {rule: found[plan] for rule, plan in rules.items()},
@@ -196,16 +183,12 @@ def gather(study: Study) -> Data:
         growth_factors(interface, asked(interface, first, FEW), lived[first]),
         size,
     )
-
-
-def settings(_study: Study, data: Data) -> dict[str, Cell]:
-    """Return everything needed to repeat the experiment."""
-    return {
-        "steps of each life, all of them learned from": data.size.life,
-        "steps for the other trace rules": data.size.rules,
-        f"steps for {MANY:,} policies": data.size.many,
+    return data, {
+        "steps of each life, all of them learned from": size.life,
+        "steps for the other trace rules": size.rules,
+        f"steps for {MANY:,} policies": size.many,
         "policies": "60 of 30,325 parameters, each U[0, 1]",
-        "gamma": join(GAMMAS, "g"),
+        "gamma": GAMMAS,
         "lambda": LAM,
         "alpha": "0.1 / 457",
         "alpha_w": "0.001 alpha",

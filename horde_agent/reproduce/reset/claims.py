@@ -6,22 +6,10 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from horde_agent.reproduce.claims import (
-    Claims,
-    Finding,
-    Part,
-    above,
-    at_least,
-    below,
-    correlation,
-    format_means,
-    join,
-    mean_ci,
-    parts,
-    within,
-)
+from horde_agent.reproduce.claims import Claims, Finding, Part, above, at_least, below, parts, within
+from horde_agent.reproduce.means import correlation, format_means, join, mean_ci
 from horde_agent.reproduce.reset.problem import LIT, Agreement, Data, Reaction, Run
-from horde_agent.types import Bools
+from horde_agent.types import Bools, Floats
 
 ESTIMATES = ("vector", "scalar")
 MEASURES = ("NMSRE", *ESTIMATES)
@@ -41,9 +29,12 @@ def agreements(data: Data, run: Run) -> dict[str, list[Agreement]]:
     return {name: data.agreement(run.at, means["NMSRE"], means[name]) for name in ESTIMATES}
 
 
-def _rises(data: Data, runs: Iterable[Run], which: Bools | None = None) -> dict[str, list[float]]:
-    found = reactions(data, runs, which)
-    return {name: [r.rise for r in each] for name, each in found.items()}
+def _numbers(
+    data: Data, number: str, runs: Iterable[Run] | None = None, which: Bools | None = None
+) -> dict[str, Floats]:
+    """Return a number of each measure's `Reaction`, one per run, in the lives that lose theta if `runs` is None."""
+    found = reactions(data, data.reset.values() if runs is None else runs, which)
+    return {name: np.array([getattr(reaction, number) for reaction in each]) for name, each in found.items()}
 
 
 CLAIMS = Claims("section 5, figure 4")
@@ -72,12 +63,11 @@ def _start_at_zero(data: Data) -> Finding:
     "Largest rise over the level before:",
 )
 def _all_react(data: Data) -> Finding:
-    found = reactions(data, data.reset.values())
-    after = format_means({name: [r.peak_after for r in each] for name, each in found.items()})
-    weak = [name for name, each in found.items() if not all(REACTS.holds([r.rise for r in each]))]
+    rises = _numbers(data, "rise")
+    weak = [name for name, each in rises.items() if not all(REACTS.holds(each))]
     return Finding(
-        parts(_rises(data, data.reset.values()), REACTS),
-        f"Within {data.reach:,} learning steps; the peak is after {after}.",
+        parts(rises, REACTS),
+        f"Within {data.reach:,} learning steps; the peak is after {format_means(_numbers(data, 'peak_after'))}.",
         f"{' and '.join(weak)} rise by less than that; w is kept",
     )
 
@@ -135,21 +125,17 @@ def _alike(data: Data) -> Finding:
 )
 def _lag(data: Data) -> Finding:
     # What stays above half of its rise until the end of the window takes longer than the window.
-    times = {name: np.nan_to_num(values, nan=np.inf) for name, values in _halved_after(data).items()}
+    times = {name: np.nan_to_num(each, nan=np.inf) for name, each in _numbers(data, "halved_after").items()}
     with np.errstate(invalid="ignore"):  # inf - inf is nan, and not above 0
         later = {f"{name} minus NMSRE": times[name] - times["NMSRE"] for name in ESTIMATES}
     return Finding(parts(later, above(0.0).in_each(), ",.0f"), f"Each: {_halved(data)}.")
-
-
-def _halved_after(data: Data) -> dict[str, list[float]]:
-    return {name: [r.halved_after for r in each] for name, each in reactions(data, data.reset.values()).items()}
 
 
 def _halved(data: Data) -> str:
     def said(steps: float) -> str:
         return "not within the window" if np.isnan(steps) else f"{steps:,.0f}"
 
-    return "; ".join(f"{name} {join(map(said, values))}" for name, values in _halved_after(data).items())
+    return "; ".join(f"{name} {join(map(said, each))}" for name, each in _numbers(data, "halved_after").items())
 
 
 @CLAIMS.add(
@@ -170,7 +156,7 @@ def _wall_clock(data: Data) -> list[Part]:
 def _environment(data: Data) -> Finding | None:
     if not data.moved:
         return None
-    lit, other = (_rises(data, data.moved.values(), which) for which in (data.is_lit, ~data.is_lit))
+    lit, other = (_numbers(data, "rise", data.moved.values(), which) for which in (data.is_lit, ~data.is_lit))
     about = {f"{name}, about {LIT}": rises for name, rises in lit.items()}
     more = {f"{name}, others minus about {LIT}": np.mean(other[name]) - np.mean(lit[name]) for name in MEASURES}
     return Finding(

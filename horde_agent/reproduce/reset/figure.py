@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.figure import Figure as Canvas
 
-from horde_agent.reproduce.claims import mean_ci
-from horde_agent.reproduce.experiment import Cell, Figure, Table
-from horde_agent.reproduce.figure import COLOURS, new_canvas, save, style_axes
+from horde_agent.reproduce.experiment import Table
+from horde_agent.reproduce.figure import COLOURS, Picture, new_canvas, style_axes
+from horde_agent.reproduce.means import mean_ci
 from horde_agent.reproduce.reset.claims import agreements, reactions
 from horde_agent.reproduce.reset.problem import LIT, Data, Run
 from horde_agent.types import Bools
@@ -18,17 +18,14 @@ from horde_agent.types import Bools
 _LOOKS = {"vector": (COLOURS[0], "-"), "scalar": (COLOURS[1], "--")}
 
 
-def pictures(data: Data, folder: Path) -> list[Figure]:
-    """Draw all pictures into a folder and return their entries.
-
-    The paper's figure, and what a moved lamp does to the questions about light and to the others.
-    """
+def pictures(data: Data) -> dict[str, Picture]:
+    """Draw the paper's figure, and the effect of a moved lamp on the questions about light and on the others."""
     caption = (
         f"The paper's figure 4: means over {len(data.questions)} questions at gamma .8 and {_lives(data.reset)}; "
         f"theta := 0 after learning step {data.change_at:,} (dotted). NMSRE on the left, logarithmic; both MSPBE "
         "estimates on the right. A few near-constant sensors carry the mean NMSRE, so its median is drawn too."
     )
-    figures = [_picture(data, data.reset, {"": None}, 9.0, 4.4, folder / "reset.png", caption)]
+    figures = {"reset": (_picture(data, data.reset, {"": None}, 9.0, 4.4), caption)}
     if data.moved:
         lit = data.is_lit
         panels: dict[str, Bools | None] = {
@@ -39,7 +36,7 @@ def pictures(data: Data, folder: Path) -> list[Figure]:
             "The change that the paper speaks of and did not make: the lamp moves to the opposite corner after "
             f"learning step {data.change_at:,} (dotted); theta, w and traces are kept. Means over {_lives(data.moved)}."
         )
-        figures.append(_picture(data, data.moved, panels, 11.5, 4.2, folder / "lamp.png", caption))
+        figures["lamp"] = _picture(data, data.moved, panels, 11.5, 4.2), caption
     return figures
 
 
@@ -47,22 +44,14 @@ def _lives(runs: dict[int, Run]) -> str:
     return f"{len(runs)} lives" if len(runs) > 1 else "one life"
 
 
-def _picture(
-    data: Data,
-    runs: dict[int, Run],
-    panels: dict[str, Bools | None],
-    width: float,
-    height: float,
-    path: Path,
-    caption: str,
-) -> Figure:
+def _picture(data: Data, runs: dict[int, Run], panels: dict[str, Bools | None], width: float, height: float) -> Canvas:
     canvas, each = new_canvas(width, height, len(panels))
     for axes, (title, which) in zip(each, panels.items(), strict=True):
         other = _draw(axes, data, list(runs.values()), which)
         axes.set_title(title, fontsize=10)
     lines = [*each[-1].get_lines()[:2], *other.get_lines()]
     canvas.legend(handles=lines, loc="outside upper center", ncols=4, frameon=False, fontsize=8)
-    return save(canvas, path, caption)
+    return canvas
 
 
 def _draw(axes: Axes, data: Data, runs: Sequence[Run], which: Bools | None) -> Axes:
@@ -92,7 +81,7 @@ def tables(data: Data) -> list[Table]:
 
 def _agreement(data: Data) -> Table:
     columns = [f"{when}: {what}" for when in ("before", "after") for what in ("correlation", "best lag", "at that lag")]
-    rows: list[dict[str, Cell]] = [
+    rows = [
         {"life": f"seed {seed}", "estimate": name, **dict(zip(columns, (*before, *after), strict=True))}
         for seed, run in data.reset.items()
         for name, (before, after) in agreements(data, run).items()
@@ -108,7 +97,7 @@ _REACTION = ("mean before", "peak", "peak after", "half of the rise gone after")
 
 
 def _reaction(data: Data) -> Table:
-    rows: list[dict[str, Cell]] = []
+    rows = []
     for seed, run in data.reset.items():
         found = {name: each[0] for name, each in reactions(data, [run]).items()}
         found["median NMSRE"] = data.reaction(run.at, run.medians())
@@ -118,18 +107,18 @@ def _reaction(data: Data) -> Table:
 
 
 def _lamp(data: Data) -> Table:
-    rows: list[dict[str, Cell]] = []
+    rows = []
     for what, which in ((f"about {LIT}", data.is_lit), ("all others", ~data.is_lit)):
         for name, each in reactions(data, data.moved.values(), which).items():
-            means = [str(mean_ci(values)) for values in zip(*each, strict=True)]
-            row: dict[str, Cell] = {"questions": what, "number": int(which.sum()), "measure": name}
-            rise = str(mean_ci([r.rise for r in each]))
-            rows.append({**row, **dict(zip(_REACTION, means, strict=True)), "rise / level before": rise})
+            means = map(mean_ci, zip(*each, strict=True))
+            row = {"questions": what, "number": which.sum(), "measure": name}
+            row |= dict(zip(_REACTION, means, strict=True))
+            rows.append(row | {"rise / level before": mean_ci([r.rise for r in each])})
     return Table.of("The reaction to the moved lamp", rows, "Means over lives; times in learning steps.")
 
 
 def _cost(data: Data) -> Table:
-    rows: list[dict[str, Cell]] = [
+    rows = [
         {
             "life": f"seed {seed}",
             "steps of robot time": run.n_steps,

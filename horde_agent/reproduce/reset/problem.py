@@ -16,11 +16,10 @@ from horde_agent.life.bodies import LampMove
 from horde_agent.life.observers import sound_demons
 from horde_agent.questions import excursions
 from horde_agent.record import Stream, read
-from horde_agent.reproduce.claims import correlation, join
 from horde_agent.reproduce.excursions.problem import lives
-from horde_agent.reproduce.experiment import Cell
 from horde_agent.reproduce.lessons import TrainingData, latest_nmsre, learn
 from horde_agent.reproduce.lives import LifeSpec, compiled_horde, interface_of, simulate_life, simulate_lives
+from horde_agent.reproduce.means import correlation
 from horde_agent.reproduce.study import Job, Study, cached
 from horde_agent.types import Bools, Floats, Integers
 
@@ -72,24 +71,6 @@ class Run(NamedTuple):
     def medians(self, which: Bools | None = None) -> Floats:
         """Return the median NMSRE over the sound questions (of `which`), shape (n_looks,)."""
         return np.asarray(np.median(self.nmsre[:, self._sound(which)], axis=1))
-
-
-def gather(study: Study) -> Data:
-    """Live with and without a moved lamp, and learn from both."""
-    change_at, lived = CHANGE_AT[study.scale], simulate_lives(study, lives(study))
-    jobs = {
-        ("reset", seed): Job(f"theta := 0 in life {seed}", _learn, (study, path, change_at, True))
-        for seed, path in lived.items()
-    }
-    if study.backend == "simulator":
-        jobs |= {
-            ("moved", seed): Job(f"the lamp moves in life {seed}", _learn_moved, (study, seed, path), 3.0)
-            for seed, path in lived.items()
-        }
-    runs = study.in_parallel(jobs)
-    reset, moved = ({s: run for (k, s), run in runs.items() if k == kind} for kind in ("reset", "moved"))
-    interface = interface_of(study)
-    return Data(interface, asked(interface), change_at, EVERY[study.scale], reset, moved)
 
 
 def asked(interface: Interface) -> list[GVF]:
@@ -225,16 +206,29 @@ def agreement(nmsre: Floats, estimate: Floats, every: int, longest: int) -> Agre
     return Agreement(float(found[0]), float(best * every), float(found[best]))
 
 
-def settings(study: Study, data: Data) -> dict[str, Cell]:
-    """Return everything needed to repeat the experiment."""
-    config = LearnerConfig()
-    return {
+def gather(study: Study) -> tuple[Data, dict[str, object]]:
+    """Live with and without a moved lamp, and learn from both."""
+    change_at, lived = CHANGE_AT[study.scale], simulate_lives(study, lives(study))
+    jobs = {
+        ("reset", seed): Job(f"theta := 0 in life {seed}", _learn, (study, path, change_at, True))
+        for seed, path in lived.items()
+    }
+    if study.backend == "simulator":
+        jobs |= {
+            ("moved", seed): Job(f"the lamp moves in life {seed}", _learn_moved, (study, seed, path), 3.0)
+            for seed, path in lived.items()
+        }
+    runs = study.in_parallel(jobs)
+    reset, moved = ({s: run for (k, s), run in runs.items() if k == kind} for kind in ("reset", "moved"))
+    interface, config = interface_of(study), LearnerConfig()
+    questions = asked(interface)
+    return Data(interface, questions, change_at, EVERY[study.scale], reset, moved), {
         "steps of each life": STEPS[study.scale],
-        "steps of each life with a moved lamp": LAMP_STEPS[study.scale] if data.moved else None,
-        "questions": len(data.questions),
+        "steps of each life with a moved lamp": LAMP_STEPS[study.scale] if moved else None,
+        "questions": len(questions),
         "gamma": GAMMA,
-        "change at learning step": data.change_at,
+        "change at learning step": change_at,
         "tau of the MSPBE estimates, learning steps": config.mspbe_tau,
         "1 / (alpha_w active features), learning steps": 1.0 / (config.step_size * config.secondary_ratio),
-        "the lamp goes to (x, y, z in m)": join(NEW_PLACE) if data.moved else None,
+        "the lamp goes to (x, y, z in m)": NEW_PLACE if moved else None,
     }

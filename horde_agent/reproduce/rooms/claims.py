@@ -4,15 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from horde_agent.reproduce.claims import Claims, Finding, Part, above, at_most, join, parts
-from horde_agent.reproduce.rooms.problem import (
-    CLIPPING,
-    TASKS,
-    UNCLIPPED,
-    VARIANTS,
-    Data,
-)
+from horde_agent.reproduce.claims import Claims, Finding, Part, above, at_most, parts
+from horde_agent.reproduce.means import join
+from horde_agent.reproduce.rooms.problem import EVEN, HIGH, VARIANTS, Data
 
+CLIPPING, UNCLIPPED = ("Tree Backup", "V-trace", "ABTD"), ("TD", "GTD", "TDRC", "HTD")
 CLAIMS = Claims("abstract")
 
 
@@ -23,11 +19,11 @@ CLAIMS = Claims("abstract")
 )
 def _lowest_in_the_end(data: Data) -> Finding:
     over_lowest, said = {}, []
-    for task, found in zip(TASKS, data, strict=True):
+    for task, found in data.items():
         last = {rule: found.best(rule, kind="last").mean for rule in VARIANTS}
         over_lowest[task] = last["ETD"] / min(last.values())
         said.append(f"{task}: {join(f'{rule} {value:.3f}' for rule, value in last.items())}")
-    medians = [np.median(data.high.errors["last"][:, v], axis=(0, -1)).min() for v in range(len(VARIANTS))]
+    medians = [np.median(data[HIGH].errors["last"][:, v], axis=(0, -1)).min() for v in range(len(VARIANTS))]
     own = medians.pop(list(VARIANTS).index("ETD"))
     cause = (
         "Few runs carry the means in High Variance Rooms: the lowest median over the runs, of any setting, is "
@@ -42,7 +38,7 @@ def _lowest_in_the_end(data: Data) -> Finding:
     "Best area in High Variance Rooms over the one in Rooms:",
 )
 def _clipping_loses_least(data: Data) -> list[Part]:
-    ratios = {rule: data.high.best(rule).of_seeds / data.even.best(rule).of_seeds for rule in (*CLIPPING, *UNCLIPPED)}
+    ratios = {rule: data[HIGH].best(rule).of_seeds / data[EVEN].best(rule).of_seeds for rule in (*CLIPPING, *UNCLIPPED)}
     largest = max(ratios[rule].mean() for rule in CLIPPING)
     more = {f"{rule} over the largest of those that clip": ratios[rule] / largest for rule in UNCLIPPED}
     return parts({rule: ratios[rule] for rule in CLIPPING}, at_most(1.28)) + parts(more, above(1.0))

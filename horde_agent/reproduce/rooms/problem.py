@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-import functools
-from typing import NamedTuple
-
 import numpy as np
 
-from horde_agent.problems.markov import Problem
 from horde_agent.problems.rooms import rooms
 from horde_agent.reproduce import TUNING_SEED
-from horde_agent.reproduce.claims import join
-from horde_agent.reproduce.experiment import Cell
+from horde_agent.reproduce.means import join
 from horde_agent.reproduce.small_runs import Runs, Variant, value_error
 from horde_agent.reproduce.study import Study
 from horde_agent.reproduce.sweeps import Grid, Sweep, sweep
 
 TITLE = "Eight rules in the Rooms and High Variance Rooms problems"
-
 RATIO = 2.0**-4
 VARIANTS = {
     "TD": Variant("td"),
@@ -30,42 +24,27 @@ VARIANTS = {
     "ABTD": Variant("abtd", psi_max=4.0),
 }
 GRID = Grid(VARIANTS, 2.0 ** np.arange(-14.0, 0.0, 2.0), (0.0, 0.9, 1.0))
-CLIPPING = ("Tree Backup", "V-trace", "ABTD")
-UNCLIPPED = ("TD", "GTD", "TDRC", "HTD")
-TASKS = {"Rooms": False, "High Variance Rooms": True}
+EVEN, HIGH = "Rooms", "High Variance Rooms"
 N_RUNS, N_TUNING = {"paper": 17, "quick": 1}, {"paper": 34, "quick": 1}
 STEPS = {"paper": 50_000, "quick": 5_000}
 
-
-class Data(NamedTuple):
-    """Errors in both tasks, means over the eight questions."""
-
-    even: Sweep
-    high: Sweep
+Data = dict[str, Sweep]
+"""Errors in both tasks, means over the eight questions."""
 
 
-def build(high_variance: bool, _rng: np.random.Generator) -> Problem:
-    """Return one of the two tasks, of which nothing is random."""
-    return rooms(high_variance=high_variance)
-
-
-def gather(study: Study) -> Data:
+def gather(study: Study) -> tuple[Data, dict[str, object]]:
     """Learn by every rule and setting in both tasks."""
-    runs = {
-        task: Runs(functools.partial(build, high), value_error, STEPS[study.scale], every=50, share_last=0.01)
-        for task, high in TASKS.items()
+    tasks = {
+        task: (Runs(problem, value_error, STEPS[study.scale], every=50, share_last=0.01), GRID)
+        for task, problem in ((EVEN, rooms()), (HIGH, rooms(high_variance=True)))
     }
-    return Data(*sweep(study, runs, GRID, N_RUNS[study.scale], N_TUNING[study.scale]))
-
-
-def settings(study: Study, data: Data) -> dict[str, Cell]:
-    """Return everything needed to repeat the measurement."""
-    on_rim = [f"{task}: {join(found.on_rim())}" for task, found in zip(TASKS, data, strict=True) if found.on_rim()]
-    return {
+    data = sweep(study, tasks, N_RUNS[study.scale], N_TUNING[study.scale])
+    on_rim = [f"{task}: {join(found.on_rim())}" for task, found in data.items() if found.on_rim()]
+    return data, {
         "runs of each seed": N_RUNS[study.scale],
         "steps": STEPS[study.scale],
-        "log2 alpha": join(np.log2(GRID.alphas), "g"),
-        "lambda, zeta": join(GRID.lambdas, "g"),
+        "log2 alpha": np.log2(GRID.alphas),
+        "lambda, zeta": GRID.lambdas,
         "alpha_w / alpha": f"{RATIO:g}, TDRC 1",
         "seed for the best settings": TUNING_SEED,
         "best alpha on the grid's rim": "; ".join(on_rim) or "none",

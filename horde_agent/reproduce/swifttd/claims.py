@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from horde_agent.reproduce.claims import Claims, Finding, Part, above, at_least, at_most, mean_ci, parts
+from horde_agent.reproduce.claims import Claims, Finding, Part, above, at_least, at_most, parts
+from horde_agent.reproduce.means import mean_ci
 from horde_agent.reproduce.swifttd.problem import LARGE, METAS, N_RANDOM, NOISY, PARTS, STEP_SIZES, SWIFT, Data, Variant
 
 CLAIMS = Claims("abstract")

@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 
-from horde_agent.reproduce.claims import mean_ci
-from horde_agent.reproduce.experiment import Cell, Figure, Table
-from horde_agent.reproduce.figure import COLOURS, new_canvas, save, style_axes
+from horde_agent.reproduce.experiment import Table
+from horde_agent.reproduce.figure import COLOURS, Picture, new_canvas, style_axes
+from horde_agent.reproduce.means import mean_ci
 from horde_agent.reproduce.swifttd.claims import best_rivals, medians
 from horde_agent.reproduce.swifttd.problem import LARGE, METAS, SWIFT, Data
 
 
-def pictures(data: Data, folder: Path) -> list[Figure]:
+def pictures(data: Data) -> dict[str, Picture]:
     """Draw the median NMSE over the step size: of the rivals in all lives, and of SwiftTD's grid in the first."""
     canvas, (left, right) = new_canvas(9.0, 3.2, 2)
     for colour, rule in zip(COLOURS, best_rivals(data), strict=False):
         mine = [v for v in data.scores if v.rule == rule]
-        left.plot(
-            [v.step_size for v in mine], [np.mean(medians(data, v)) for v in mine], "o-", color=colour, label=rule
-        )
+        heights = [np.mean(medians(data, v)) for v in mine]
+        left.plot([v.step_size for v in mine], heights, "o-", color=colour, label=rule)
     left.axhline(float(np.mean(medians(data, SWIFT))), color="0.3", ls="--", label="swift_td, default")
     for colour, meta in zip(COLOURS, METAS, strict=False):
         mine = [v for v in data.grid if v.rule == SWIFT.rule and v.meta == meta and v != LARGE]
@@ -29,28 +26,17 @@ def pictures(data: Data, folder: Path) -> list[Figure]:
     style_axes(left, "median NMSE of the rules", legend=True, xscale="log", yscale="log", xlabel="step size")
     style_axes(right, "SwiftTD, first life", legend=True, xscale="log", yscale="log", xlabel="first step size")
     caption = "Median NMSE over all steps by step size: one step size for all weights (left), SwiftTD (right)."
-    return [save(canvas, folder / "swifttd.png", caption)]
-
-
-def _text(values: list[float]) -> str:
-    return str(mean_ci(values)) if np.isfinite(values).all() else f"inf in {np.isinf(values).sum()} lives"
+    return {"swifttd": (canvas, caption)}
 
 
 def tables(data: Data) -> list[Table]:
     """Return the median NMSE of every variant."""
-    rows: list[dict[str, Cell]] = [
-        {
-            "rule": v.rule,
-            "step size": v.step_size,
-            "meta": v.meta if v.rule == SWIFT.rule else None,
-            "eta": f"{v.eta:g}" if v.rule == SWIFT.rule else None,
-            "random bits": v.n_random,
-            "median NMSE": _text(medians(data, v)),
-        }
-        for v in data.scores
-    ]
-    return [
-        Table.of(
-            "Median NMSE over all steps", rows, "Means over the lives. Step sizes are divided by the active features."
-        )
-    ]
+    rows = []
+    for v in data.scores:
+        found, is_swift = medians(data, v), v.rule == SWIFT.rule
+        row = {"rule": v.rule, "step size": v.step_size, "meta": v.meta if is_swift else None}
+        row |= {"eta": f"{v.eta:g}" if is_swift else None, "random bits": v.n_random}
+        error = mean_ci(found) if np.isfinite(found).all() else f"inf in {np.isinf(found).sum()} lives"
+        rows.append(row | {"median NMSE": error})
+    note = "Means over the lives. Step sizes are divided by the active features."
+    return [Table.of("Median NMSE over all steps", rows, note)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,7 +13,6 @@ from numpy.typing import NDArray
 from horde_agent.horde import LearnerConfig
 from horde_agent.measures.nmsre import normalise
 from horde_agent.record import read
-from horde_agent.reproduce.experiment import Cell
 from horde_agent.reproduce.lives import interface_of, simulate_lives
 from horde_agent.reproduce.nexting.life import Asked, NextingLife, learn_life
 from horde_agent.reproduce.nexting.problem import lives
@@ -95,23 +95,18 @@ class Score(NamedTuple):
     random_steps: Floats  # mean step size of the random bits over that of the features, (n_questions,); NaN without
 
 
-def life_of(study: Study, path: Path, n_random: int, n_steps: int) -> NextingLife:
-    """Return the start of a life with its live features renumbered, and one of every `stride` sensors."""
+@cached(Score)
+def score(study: Study, path: Path, variant: Variant, n_steps: int) -> Score:
+    """Learn one of every `stride` sensors from the first steps of a life by a variant."""
     interface = interface_of(study)
     asked_about = set(interface.sensors[:: SIZES[study.scale].stride])
     channels = tuple(channel._replace(is_sensor=i in asked_about) for i, channel in enumerate(interface.channels))
     asked = Asked(replace(interface, channels=channels), n_bits=0, events=())
     stream = read(path)[: n_steps + asked.horizon + 2]
-    coder: Any = LiveCoder(interface.coder, NextingLife(stream, asked).live.index, n_random)
-    return NextingLife(stream, replace(asked, interface=replace(asked.interface, coder=coder)))
-
-
-@cached(Score)
-def score(study: Study, path: Path, variant: Variant, n_steps: int) -> Score:
-    """Learn from the first steps of a life by a variant."""
-    life = life_of(study, path, variant.n_random, n_steps)
+    coder: Any = LiveCoder(interface.coder, NextingLife(stream, asked).live.index, variant.n_random)
+    life = NextingLife(stream, replace(asked, interface=replace(asked.interface, coder=coder)))
     horde = life.asked.horde(variant.config())
-    found = learn_life(life, horde, n_steps, n_windows=1, freezes=False)
+    found = learn_life(life, horde, n_steps, n_windows=1)
     random_steps = np.full(horde.n_demons, np.nan)
     if variant.n_random:
         sizes, n_live = horde.step_sizes(), horde.n_features - variant.n_random
@@ -126,29 +121,22 @@ class Data(NamedTuple):
     grid: dict[Variant, Score]  # of SwiftTD and TD over their parameters, in the first life and fewer steps
 
 
-def gather(study: Study) -> Data:
+def gather(study: Study) -> tuple[Data, dict[str, object]]:
     """Learn from the lives by every variant."""
     size, lived = SIZES[study.scale], simulate_lives(study, lives(study))
     rivals = RIVALS[:: size.thin]
     variants = [SWIFT, NOISY, *PARTS.values(), *rivals]
     tried = [*GRID[:: size.thin], LARGE, *(rival for rival in rivals if rival.rule == "td")]
-    jobs = {
-        (v, seed, n): Job(f"{v.rule} {v.step_size:g}, life {seed}", score, (study, lived[seed], v, n), cost)
-        for v, seed, n in [
-            *((v, seed, size.steps) for v in variants for seed in study.seeds),
-            *((v, study.seeds[0], size.fewer) for v in tried),
-        ]
-        for cost in [50.0 if v.rule == SWIFT.rule else 1.0]
-    }
-    found = study.in_parallel(jobs)
+    keys = [*product(variants, study.seeds, [size.steps]), *((v, study.seeds[0], size.fewer) for v in tried)]
+
+    def job(v: Variant, seed: int, n_steps: int) -> Job:
+        cost = 50.0 if v.rule == SWIFT.rule else 1.0
+        return Job(f"{v.rule} {v.step_size:g}, life {seed}", score, (study, lived[seed], v, n_steps), cost)
+
+    found = study.in_parallel({key: job(*key) for key in keys})
     scores = {v: [found[v, seed, size.steps] for seed in study.seeds] for v in variants}
-    return Data(scores, {v: found[v, study.seeds[0], size.fewer] for v in tried})
-
-
-def settings(study: Study, data: Data) -> dict[str, Cell]:
-    """Return everything needed to repeat the measurement."""
-    return {
-        "steps": SIZES[study.scale].steps,
-        "steps of the parameter grid, first life": SIZES[study.scale].fewer,
-        "questions": len(data.scores[SWIFT][0].nmse),
+    return Data(scores, {v: found[v, study.seeds[0], size.fewer] for v in tried}), {
+        "steps": size.steps,
+        "steps of the parameter grid, first life": size.fewer,
+        "questions": len(scores[SWIFT][0].nmse),
     }

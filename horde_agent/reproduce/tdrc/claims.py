@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from itertools import product
 
-from horde_agent.reproduce.claims import Claims, Finding, Part, at_least, at_most, join, parts, within
-from horde_agent.reproduce.tdrc.problem import RULES, SOUND, WALKS, Data
+from horde_agent.reproduce.claims import Claims, Finding, Part, at_least, at_most, parts, within
+from horde_agent.reproduce.means import join
+from horde_agent.reproduce.tdrc.problem import RULES, SOUND, STEP_RULES, WALKS, Data
 
-STEP_RULES = ("script", "AdaGrad")
 OTHERS = tuple(name for name in RULES if name != "TDRC")
 
 # Relative areas in the order of OTHERS; None where a bar leaves the figure or is missing.
@@ -47,7 +47,7 @@ def _as_good_as_td(data: Data) -> list[Part]:
 )
 def _sound_on_baird(data: Data) -> list[Part]:
     areas = {f"area of {rule} over TDRC's": data.relative("script", "Baird", rule) for rule in ("TD", "HTD", "V-trace")}
-    last = data.last["script", "Baird", "TDRC"]
+    last = data.sweeps["Baird (script)"].best("TDRC", kind="last").of_seeds
     return [Part("TDRC's last root MSPBE", last, at_most(0.05)), *parts(areas, at_least(10.0))]
 
 
@@ -76,11 +76,11 @@ def _order(data: Data) -> list[Part]:
 
 
 def _compare(
-    data: Data, steps: str, expected: dict[str, tuple[float | None, ...]], problems: tuple[str, ...], limit: float
+    data: Data, steps: str, expected: dict[str, tuple[float | None, ...]], limits: dict[str, float]
 ) -> Finding:
-    """Return the finding that sets a limit to the differences from expected numbers, with those beyond it."""
+    """Return the finding that limits the differences from expected numbers, by problem, with those beyond."""
     found, far = [], []
-    for problem in problems:
+    for problem, limit in limits.items():
         values = {rule: value for rule, value in zip(OTHERS, expected[problem], strict=True) if value is not None}
         by = {rule: data.mean(steps, problem, rule) - value for rule, value in values.items()}
         found.append(Part(f"{problem} ({join(by)})", list(by.values()), within(-limit, limit).in_each(), ".2f"))
@@ -95,16 +95,9 @@ def _compare(
     source="the script, run by another program",
 )
 def _script_numbers(data: Data) -> Finding:
-    of_sound, of_baird = (
-        _compare(data, "script", SCRIPT, SOUND, 0.06),
-        _compare(data, "script", SCRIPT, ("Baird",), 0.15),
-    )
+    found = _compare(data, "script", SCRIPT, dict.fromkeys(SOUND, 0.06) | {"Baird": 0.15})
     cause = "The script's GTD2 multiplies theta's whole update by rho, the rule here only the term of phi_{t+1}."
-    return Finding(
-        [*of_sound.parts, *of_baird.parts],
-        " ".join(filter(None, (of_sound.also, of_baird.also))),
-        cause if "GTD2" in of_baird.also else "",
-    )
+    return found._replace(cause=cause if "GTD2 on Baird" in found.also else "")
 
 
 @CLAIMS.add(
@@ -114,7 +107,7 @@ def _script_numbers(data: Data) -> Finding:
 )
 def _published_bars(data: Data) -> Finding:
     without_gtd2 = {problem: (None, *bars[1:]) for problem, bars in PUBLISHED.items()}
-    return _compare(data, "AdaGrad", without_gtd2, WALKS, 0.12)
+    return _compare(data, "AdaGrad", without_gtd2, dict.fromkeys(WALKS, 0.12))
 
 
 REMARKS = (

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from itertools import product
 
 import numpy as np
 
-from horde_agent.reproduce.claims import mean_ci
-from horde_agent.reproduce.experiment import Cell, Figure, Table
-from horde_agent.reproduce.figure import COLOURS, new_canvas, save, style_axes
-from horde_agent.reproduce.tdrc.claims import OTHERS, PUBLISHED, SCRIPT, STEP_RULES
-from horde_agent.reproduce.tdrc.problem import CORRECTED, PROBLEMS, Data
+from horde_agent.reproduce.experiment import Table
+from horde_agent.reproduce.figure import COLOURS, Picture, new_canvas, style_axes
+from horde_agent.reproduce.means import mean_ci
+from horde_agent.reproduce.tdrc.claims import OTHERS, PUBLISHED, SCRIPT
+from horde_agent.reproduce.tdrc.problem import CORRECTED, PROBLEMS, STEP_RULES, Data
 
 HIGHEST = 3.2
 """Taller bars are cut and marked by an arrow, as are published bars that leave their figure."""
 
 
-def pictures(data: Data, folder: Path) -> list[Figure]:
+def pictures(data: Data) -> dict[str, Picture]:
     """Draw the relative areas with both step rules and the published bars."""
     canvas, panels = new_canvas(11.0, 2.9, n=len(PUBLISHED), sharey=True)
     for axes, (problem, published) in zip(panels, PUBLISHED.items(), strict=True):
@@ -40,25 +40,22 @@ def pictures(data: Data, folder: Path) -> list[Figure]:
         "Area under the root MSPBE of each rule over that of TDRC (line at 1): with the step sizes of the authors' "
         "script, with AdaGrad, and the published bars, some of which leave their figure or are missing."
     )
-    return [save(canvas, folder / "tdrc.png", caption)]
+    return {"tdrc": (canvas, caption)}
 
 
 def tables(data: Data) -> list[Table]:
     """Return the relative areas, and the areas of TDRC."""
-    rows: list[dict[str, Cell]] = []
-    for problem in PROBLEMS:
-        for k, rule in enumerate(OTHERS):
-            published, script = (of.get(problem, (None,) * len(OTHERS))[k] for of in (PUBLISHED, SCRIPT))
-            measured: dict[str, Cell] = {s: data.mean(s, problem, rule) for s in STEP_RULES}
-            alpha = data.alpha[problem, rule]
-            rows.append(
-                {"problem": problem, "rule": rule, "published": published, **measured, "AdaGrad's alpha": alpha}
-                | {"script, other program": script}
-            )
+    rows = []
+    for problem, (k, rule) in product(PROBLEMS, enumerate(OTHERS)):
+        published, script = (of.get(problem, (None,) * len(OTHERS))[k] for of in (PUBLISHED, SCRIPT))
+        measured = {steps: data.mean(steps, problem, rule) for steps in STEP_RULES}
+        alpha = data.best("AdaGrad", problem, rule).alpha
+        row = {"problem": problem, "rule": rule, "published": published, **measured, "AdaGrad's alpha": alpha}
+        rows.append(row | {"script, other program": script})
     note = f"Areas under the root MSPBE over TDRC's. {CORRECTED}: the exact matrices in place of the script's."
-    of_tdrc: list[dict[str, Cell]] = [
-        {"problem": problem, **{s: str(mean_ci(data.area[s, problem, "TDRC"])) for s in STEP_RULES}}
-        | {"AdaGrad's alpha": data.alpha[problem, "TDRC"]}
-        for problem in PROBLEMS
-    ]
+    of_tdrc = []
+    for problem in PROBLEMS:
+        best = {steps: data.best(steps, problem, "TDRC") for steps in STEP_RULES}
+        areas = {steps: mean_ci(of.of_seeds) for steps, of in best.items()}
+        of_tdrc.append({"problem": problem, **areas, "AdaGrad's alpha": best["AdaGrad"].alpha})
     return [Table.of("Areas relative to TDRC", rows, note), Table.of("Area of TDRC", of_tdrc, "Means over the seeds.")]

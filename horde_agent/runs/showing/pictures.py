@@ -80,7 +80,7 @@ def figures(
     ]
 
 
-def nmsre_picture(curves: Sequence[Curve], sound: Bools, path: Path) -> None:
+def nmsre_picture(curves: Sequence[Curve], sound: Bools) -> Figure:
     """Draw the NMSRE of each question (thin) and their mean (bold) over the number of excursions of the question.
 
     `sound` are the demons that have not diverged, shape (n_demons,).
@@ -110,7 +110,7 @@ def nmsre_picture(curves: Sequence[Curve], sound: Bools, path: Path) -> None:
         ylabel="NMSRE (share of the variance left unexplained)",
     )
     axes.locator_params(axis="x", integer=True)
-    save(canvas, path)
+    return canvas
 
 
 def _cycle(n: int) -> list[str]:
@@ -137,7 +137,8 @@ def _sound(questions: _Lines, n_demons: int) -> Bools:
 def _nmsre_section(folder: RunFolder, tested: Tested | None, questions: _Lines) -> str:
     if tested is None or not tested[1]:
         return ""
-    nmsre_picture(curves(*tested), _sound(questions, tested[0].n_demons), folder.path / "nmsre.png")
+    picture = nmsre_picture(curves(*tested), _sound(questions, tested[0].n_demons))
+    save(picture, folder.path / "nmsre.png")
     return figure(
         "Return error of the predictions",
         "nmsre.png",
