@@ -55,7 +55,6 @@ REAL_LOG = Path(__file__).resolve().parents[4] / "shared/data/critterbot_real_wa
 REAL_SCALES_S, REAL_PASSES = (0.1, 0.5, 2.0), 30
 """The log of 99.7 s is too short for returns over 8 s; passes as in `horde learn`."""
 
-
 # ---- off-line solutions ---------------------------------------------------------------------------------------------
 
 

@@ -50,10 +50,7 @@ RIVALS = [Variant(rule, size) for rule in ("td", "true_online_td", "gtd") for si
 
 
 class Size(NamedTuple):
-    """Steps learned from, those of the grid of parameters, and the distance between two sensors and two settings.
-
-    The plain engine, SwiftTD's only one, takes about 0.05 ms a question and step: all 53 sensors would take 30 min.
-    """
+    """Steps learned from, those of the grid of parameters, and the distance between two sensors and two settings."""
 
     steps: int
     fewer: int
@@ -61,6 +58,7 @@ class Size(NamedTuple):
     thin: int
 
 
+# The plain engine, SwiftTD's only one, takes 0.05 ms a question and step: all 53 sensors would take 30 min.
 SIZES = {"paper": Size(18_000, 6_000, 2, 1), "quick": Size(250, 100, 16, 2)}
 
 
