@@ -33,5 +33,5 @@ def record_life(study: Study, seed: int, steps: int, kind: streams.Kind = "excur
 
 
 def letters(claims: Claims, data: Any) -> str:
-    """Return the first letters of the verdicts: r(eproduced), p(artly), n(ot)."""
+    """Return the first letter of each verdict: r, p or n."""
     return "".join(claim.verdict[0] for claim in claims.judge(data))
