@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import difflib
 import importlib.util
 import json
 import os
 import shlex
 import time
-from collections.abc import Collection
 from pathlib import Path
 from typing import Any, cast
 
@@ -20,7 +18,7 @@ from horde_agent.reproduce import EXPERIMENTS, FURTHER, GROUPS, LATER, TUNING_SE
 from horde_agent.reproduce.experiment import Cell, Result, run_experiment
 from horde_agent.reproduce.page import write_page
 from horde_agent.reproduce.study import Scale, Study
-from horde_agent.runs.config import BadInput, is_file
+from horde_agent.runs.config import BadInput, check_one_of, is_file
 from horde_agent.runs.keeping.folder import own_version, versions, writable, write_json
 
 BACKENDS = ("simulator", "serial", "drops", "emulated")
@@ -62,9 +60,9 @@ def _study(config: ReproduceConfig) -> Study:
     names, scale = (*EXPERIMENTS, *FURTHER, *GROUPS), config.scale
     if not config.experiment:
         raise BadInput(f"name an experiment: {', '.join(names)}")
-    _one_of("experiment", config.experiment, names)
-    _one_of("scale", scale, DEFAULT_SEEDS)
-    _one_of("backend", config.backend, BACKENDS)
+    check_one_of("experiment", config.experiment, names)
+    check_one_of("scale", scale, DEFAULT_SEEDS)
+    check_one_of("backend", config.backend, BACKENDS)
     if config.port is not None and config.backend not in ONE_AT_A_TIME:
         raise BadInput(f"--port belongs to a real robot; the backend {config.backend!r} has none")
     n_seeds = DEFAULT_SEEDS[scale] if config.seeds is None else config.seeds
@@ -76,13 +74,6 @@ def _study(config: ReproduceConfig) -> Study:
     if is_file(out):
         raise BadInput(f"--out {out} is a file; name a folder")
     return Study(out, cast(Scale, scale), tuple(range(n_seeds)), config.backend, say, config.port)
-
-
-def _one_of(what: str, value: str, known: Collection[str]) -> None:
-    if value not in known:
-        near = difflib.get_close_matches(value, known, n=1)
-        hint = f"; did you mean {near[0]!r}?" if near else ""
-        raise BadInput(f"unknown {what} {value!r}: choose {', '.join(known)}{hint}")
 
 
 def say(words: str) -> None:

@@ -9,7 +9,7 @@ import re
 import shlex
 import shutil
 import tomllib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, replace
 from importlib import import_module
 from importlib.util import find_spec
@@ -197,8 +197,8 @@ def resolve(config: LearnConfig) -> LearnConfig:
     _check_alarm(config.on_alarm)
     _check_shards(config)
     _check_robots(config)
-    _one_of("trace rule", config.trace_rule, TRACE_RULES)
-    _one_of("w rule", config.w_rule, W_RULES)
+    check_one_of("trace rule", config.trace_rule, TRACE_RULES)
+    check_one_of("w rule", config.w_rule, W_RULES)
     is_on_policy = config.backend in ("replay", "gymnasium", "data")
     questions = config.questions or ("nexting" if is_on_policy else "excursions")
     _check_questions(questions, "run" if is_life(config.log) else config.backend)
@@ -288,8 +288,8 @@ def _check_text(config: LearnConfig) -> None:
 
 
 def _check_body(config: LearnConfig) -> None:
-    _one_of("robot", config.robot, tuple(ROBOTS))
-    _one_of("backend", config.backend, BACKENDS)
+    check_one_of("robot", config.robot, tuple(ROBOTS))
+    check_one_of("backend", config.backend, BACKENDS)
     if (config.backend == "gymnasium") != (config.env is not None):
         wrong = f"--backend {config.backend} has its own body" if config.env else "--backend gymnasium needs --env ID"
         raise BadInput(f"{wrong}; name the environment by --env alone")
@@ -308,12 +308,12 @@ def _check_body(config: LearnConfig) -> None:
     if config.port is not None and config.backend not in ONE_AT_A_TIME:
         raise BadInput(f"--port belongs to a real robot; the backend {config.backend!r} has none")
     if config.parity is not None:
-        _one_of("parity", config.parity, PARITIES)
+        check_one_of("parity", config.parity, PARITIES)
         if (config.robot, config.backend) != WITH_PARITY:
             body = f"{config.robot} with the backend {config.backend}"
             raise BadInput(f"--parity belongs to the Critterbot's serial line; the body of {body} has none")
     if config.physics is not None:
-        _one_of("physics", config.physics, PHYSICS)
+        check_one_of("physics", config.physics, PHYSICS)
         if config.backend not in SIMULATED:
             body = config.env or f"{config.robot} with the backend {config.backend}"
             raise BadInput(f"--physics belongs to a simulated robot; the body of {body} has its own")
@@ -414,7 +414,8 @@ def _check_questions(questions: str, backend: str) -> None:
         )
 
 
-def _one_of(what: str, value: str, known: tuple[str, ...]) -> None:
+def check_one_of(what: str, value: str, known: Collection[str]) -> None:
+    """Raise BadInput if a value is not one of those known."""
     if value not in known:
         raise BadInput(f"unknown {what} {value!r}: choose {', '.join(known)}{_did_you_mean(value, known)}")
 

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from itertools import product
 
 import numpy as np
-from matplotlib.axes import Axes
 
 from horde_agent.reproduce.experiment import Table
 from horde_agent.reproduce.figure import COLOURS, Picture, new_canvas, style_axes
-from horde_agent.reproduce.loop.problem import ALONE, CLOSED, GAMMAS, VARIANTS, Data, Outcome
+from horde_agent.reproduce.loop.problem import ALONE, CLOSED, GAMMAS, VARIANTS, Data
 from horde_agent.reproduce.loop.worlds import composed_values
 from horde_agent.reproduce.means import mean_ci
 
@@ -32,7 +30,13 @@ def pictures(data: Data) -> dict[str, Picture]:
     legend = {"loc": "upper center", "ncols": 3}
     ylabel = f"return at gamma {GAMMAS[-1]:g}"
     style_axes(left, "time since the wall was touched", legend=legend, xlabel="time (s)", ylabel=ylabel)
-    _bars(right, outcomes)
+    y = np.arange(len(outcomes))
+    for k, (gamma, colour) in enumerate(zip(GAMMAS, COLOURS[2:], strict=False)):
+        errors = [outcome.nmse[k] for outcome in outcomes.values()]
+        right.barh(y + 0.36 * k, errors, 0.34, color=colour, label=f"gamma {gamma:g}")
+    right.set_yticks(y + 0.18, [variant.replace(" ", "\n", 1) for variant in outcomes], fontsize=8)
+    right.invert_yaxis()
+    style_axes(right, legend=True, xlabel="error / variance")
     caption = (
         "Left: a minute in which nothing was learned, the liveliest one of the first life (such minutes are joined end "
         "to end): what happened, and what is predicted from the observation alone and with the predictions of the step "
@@ -46,15 +50,6 @@ def _liveliest(actual: np.ndarray) -> int:
     changes = np.concatenate([[0.0], np.cumsum(np.abs(np.diff(actual)))])
     n = max(len(actual) - _SHOWN, 1)
     return int(np.argmax(changes[-n:] - changes[:n])) if len(actual) > _SHOWN else 0
-
-
-def _bars(axes: Axes, outcomes: Mapping[str, Outcome]) -> None:
-    y = np.arange(len(outcomes))
-    for k, (gamma, colour) in enumerate(zip(GAMMAS, COLOURS[2:], strict=False)):
-        axes.barh(y + 0.36 * k, [o.nmse[k] for o in outcomes.values()], 0.34, color=colour, label=f"gamma {gamma:g}")
-    axes.set_yticks(y + 0.18, [variant.replace(" ", "\n", 1) for variant in outcomes], fontsize=8)
-    axes.invert_yaxis()
-    style_axes(axes, legend=True, xlabel="error / variance")
 
 
 def tables(data: Data) -> list[Table]:
