@@ -13,12 +13,7 @@ from horde_agent.policies import ConstantAction
 from horde_agent.record import Flag, Phase, Recorder, Row
 from horde_agent.reproduce import offline as offline_rows
 from horde_agent.reproduce.lessons import TrainingData
-from horde_agent.reproduce.offline import (
-    LifeRows,
-    LiveFeatures,
-    Problem,
-    offline,
-)
+from horde_agent.reproduce.offline import LifeRows, LiveFeatures, Problem, offline
 from horde_agent.tiles import TileCoder
 from tests.agent.doubles import ToyBody, horde_of, live
 
@@ -27,7 +22,7 @@ RIDGE = 0.03
 
 @pytest.mark.parametrize("n_rows", [12, 40])
 def test_the_small_system_is_solved_for_the_same_theta(n_rows: int) -> None:
-    """(E'X + eta I) theta = E'y, whether there are fewer rows than the 25 features or more."""
+    """(E'X + eta I) theta = E'y, with fewer rows than the 25 features or more, and a ridge for each question."""
     rng = np.random.default_rng(0)
     left, right = rng.normal(size=(2, n_rows, 25))
     y = rng.normal(size=(n_rows, 3))
@@ -37,6 +32,9 @@ def test_the_small_system_is_solved_for_the_same_theta(n_rows: int) -> None:
     A = left.T @ right
     expected = np.linalg.solve(A + RIDGE * np.trace(A) / 25 * np.eye(25), left.T @ y)
     np.testing.assert_allclose(system.solve(RIDGE), expected, rtol=2e-4, atol=1e-5)
+    both = system.solve(np.array([RIDGE, 1.0, RIDGE]))
+    np.testing.assert_allclose(both[:, ::2], expected[:, ::2], rtol=2e-4, atol=1e-5)
+    np.testing.assert_allclose(both[:, 1], system.solve(1.0)[:, 1])
 
 
 @pytest.fixture(scope="module")
