@@ -46,7 +46,7 @@ def _draw(axes: Axes, curves: problem.Curves, first: int, last: int) -> None:
     x = np.arange(first, last + 1)
     for name, (colour, width) in _LOOKS.items():
         tau = _SAMPLE_TAU if name == "sample" else problem.TAU
-        mean, error = (values[first : last + 1] for values in (curves.at(name, tau), curves.error_at(name, tau)))
+        mean, error = (curves.at(name, tau, field)[first : last + 1] for field in ("mean", "error"))
         axes.plot(x, mean, color=colour, linewidth=width, label=name if name == "true" else f"{name}, tau {tau}")
         axes.fill_between(x, mean - 2 * error, mean + 2 * error, color=colour, alpha=0.15, linewidth=0)
     axes.set_xlim(first, last)
@@ -62,7 +62,7 @@ def _episodes(curves: problem.Curves) -> Table:
     of_taus = ((name, tau) for tau in (10, problem.TAU, 100) for name in ("vector", "scalar", "sample"))
     t, rows = student_t(problem.N_RUNS - 1), []
     for name, tau in (("true", problem.TAU), *of_taus):
-        mean, error = 1e3 * curves.at(name, tau), 1e3 * t * curves.error_at(name, tau)
+        mean, error = 1e3 * curves.at(name, tau), 1e3 * t * curves.at(name, tau, "error")
         values = {f"{k:,}": f"{_short(mean[k])} ± {_short(error[k])}" for k in EPISODES_SHOWN}
         rows.append({"measure": name if name == "true" else f"{name}, tau {tau}", **values})
     return Table.of("1000 x MSPBE by episode: means of 100 runs with 95 % intervals (gamma 0.9)", rows)

@@ -226,17 +226,10 @@ class Curves(NamedTuple):
     error: dict[str, Floats]
     starts_at_zero: bool  # both online estimates, in every run, before anything was learned
 
-    def at(self, measure: str, tau: int = TAU) -> Floats:
-        """Return a measure's mean curve, (E + 1,)."""
-        return _of_tau(self.mean[measure], tau)
-
-    def error_at(self, measure: str, tau: int = TAU) -> Floats:
-        """Return the standard error of a measure's mean curve, (E + 1,)."""
-        return _of_tau(self.error[measure], tau)
-
-
-def _of_tau(values: Floats, tau: int) -> Floats:
-    return values[:, TAUS.index(tau)] if values.ndim == 2 else values
+    def at(self, measure: str, tau: int = TAU, field: str = "mean") -> Floats:
+        """Return a measure's mean curve, (E + 1,), or its standard error, if that is the `field`."""
+        values: Floats = getattr(self, field)[measure]
+        return values[:, TAUS.index(tau)] if values.ndim == 2 else values
 
 
 class Fit(NamedTuple):
