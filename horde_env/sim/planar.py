@@ -240,19 +240,10 @@ def step(
     force: tuple[float, float, float],
     dt: float,
 ) -> None:
-    """Move the body by one step.
+    """Move the body (`Hull`) by one step of `dt` seconds among `obstacles`, boxes of shape (n_obstacles, 4).
 
-    Args:
-        motion: Pose, velocity and last impulse, shape (N_MOTION,), changed in place.
-        towards: `facing` of its heading.
-        inertia: Mass, inertia and surface of the body, shape (N_INERTIA,).
-        corners: Of its convex pieces, body frame, shape (n_corners, 2); see `Hull`.
-        pieces: First corner and number of corners of each piece, shape (n_pieces, 2).
-        radii: Of each piece, shape (n_pieces,).
-        obstacles: Boxes, shape (n_obstacles, 4).
-        contacts: Scratch, shape (MOST_CONTACTS, N_COLUMNS).
-        force: (Fx, Fy) of the world, N, at the body's origin, and torque about it, N m.
-        dt: Seconds.
+    `motion`, shape (N_MOTION,), changes in place; `towards` is `facing` of its heading; `contacts` is scratch, shape
+    (MOST_CONTACTS, N_COLUMNS). `force` is (Fx, Fy) of the world, N, at the body's origin, and the torque about it, N m.
     """
     c, s = towards
     dx, dy = c * inertia[CENTROID_X] - s * inertia[CENTROID_Y], s * inertia[CENTROID_X] + c * inertia[CENTROID_Y]

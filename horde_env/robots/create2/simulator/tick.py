@@ -13,6 +13,7 @@ from numpy.random import Generator
 from numpy.typing import NDArray
 
 from horde_env._jit import kernel, kernel_over
+from horde_env.backend import Floats, Ints
 from horde_env.robots.create2 import wire
 from horde_env.robots.create2.simulator import world
 from horde_env.robots.create2.simulator.world import (
@@ -31,8 +32,6 @@ from horde_env.robots.create2.simulator.world import (
 from horde_env.robots.create2.stream import N_TICKS
 from horde_env.robots.create2.wire import COUNT_MOST, OFF, PASSIVE, SAFE, TICK_S, Sensors
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
 RESISTANCE_OHM, CHARGE_A = 0.25, 1.2

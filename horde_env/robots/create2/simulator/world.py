@@ -12,12 +12,10 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numpy.typing import NDArray
 
 from horde_env._jit import kernel
+from horde_env.backend import Floats
 from horde_env.robots.create2.wire import TICK_S
-
-Floats = NDArray[np.float64]
 
 RADIUS_M, BASE_M, COUNT_M = 0.174, 0.235, 0.000444565
 SLEW_M_S = 2.0 * TICK_S  # change of a wheel's speed in one tick
@@ -90,17 +88,10 @@ def hit(x: float, y: float, dx: float, dy: float, row: Floats) -> float:
 def move(
     state: Floats, left: float, right: float, noise: Floats, drag: float, stuck: int, segments: Floats, found: Floats
 ) -> None:
-    """Move the body for one tick.
+    """Move the body for one tick; `state` and `found`, which receives the contacts, are described above.
 
-    Args:
-        state: See above; changed in place.
-        left: Request of the left wheel, m/s.
-        right: Request of the right wheel, m/s.
-        noise: Two standard normals.
-        drag: Additional current of each wheel by the floor, A.
-        stuck: 1 if the left wheel is blocked, 2 the right one, 0 neither.
-        segments: The obstacles (`Room.segments`).
-        found: Receives the contacts, shape (3,); see above.
+    `left` and `right` are the wheels' requests, m/s; `noise` two standard normals; `drag` the additional current of
+    each wheel by the floor, A; `stuck` 1 if the left wheel is blocked, 2 the right one, 0 neither.
     """
     turn_wheels(state, left, right, noise, stuck)
     vx, vy, yaw_rate = wanted(state)

@@ -90,14 +90,9 @@ def step_fleet(
 ) -> None:
     """Take a step of all robots that are due, each in one thread.
 
-    Args:
-        due: Which robots step, shape (n_robots,).
-        addresses: Of their generators; see `draw_noise`.
-        requests: m/s, m/s, rad/s; shape (n_robots, 3).
-        rows: What a step changes.
-        shared: What all robots share.
-        observations: Receives the scaled observations of those that step, shape (n_robots, n_channels).
-        draws: Whether to draw the noise here.
+    `addresses` are those of their generators (`draw_noise`), from which the noise is drawn here if `draws`; `requests`
+    (m/s, m/s, rad/s) have shape (n_robots, 3). `observations` receives the scaled observations of those that step,
+    shape (n_robots, n_channels).
     """
     normal, uniform = rows[NORMAL], rows[UNIFORM]
     for i in prange(due.shape[0]):

@@ -86,15 +86,9 @@ def motor_current(duty: int, rim_speed: float, bus_v: float) -> float:
 
 @kernel_over(firmware)
 def push(motion: Floats, wheels: Ints, geometry: Floats, towards: Facing, bus_v: float, out: Floats) -> None:
-    """Write the force of the wheels on the body for the coming tick: (Fx, Fy) of the world in N, torque in N m.
+    """Write the wheels' force on the body for the coming tick into `out`: (Fx, Fy) of the world in N, torque in N m.
 
-    Args:
-        motion: Motor state with the current RIM_SPEED; currents and heat are updated.
-        wheels: The firmware's state; its DUTY is applied.
-        geometry: See `wheel_geometry`.
-        towards: Cosine and sine of the body's heading.
-        bus_v: Bus voltage, V.
-        out: Receives (Fx, Fy, torque), shape (3,).
+    `motion` has the current RIM_SPEED; its currents and heat are updated. `towards` is cosine and sine of the heading.
     """
     fx, fy, torque = 0.0, 0.0, 0.0
     vx, vy = motion_of_centre(motion, geometry)
@@ -169,15 +163,7 @@ def sense(
 ) -> None:
     """Update rim speeds and the motors' bytes (CLICKS, CURRENT, TEMPERATURE) at the end of a tick.
 
-    Args:
-        motion: Motor state, changed in place.
-        wheels: The firmware's state, changed in place.
-        geometry: See `wheel_geometry`.
-        noise: Standard normals for the rollers' handover, shape (3,).
-        towards: Cosine and sine of the body's heading.
-        vx: Velocity of the body, world frame, m/s.
-        vy: The same along y.
-        yaw_rate: rad/s.
+    `noise` are standard normals for the rollers' handover, shape (3,); `vx` and `vy` the body's velocity in the world.
     """
     c, s = towards
     ahead, left = c * vx + s * vy, c * vy - s * vx

@@ -74,12 +74,9 @@ def lit_at(times: Floats, t_s: float) -> float:
 
 @kernel
 def air_at(times: Floats, room: Floats, t_s: float) -> Air:
-    """Return the state of the room for a packet at `t_s`, seconds; call it once per packet.
+    """Return the state of the room for a packet at `t_s`, seconds since the robot was switched on; once per packet.
 
-    Args:
-        times: Shape (N_TIMES,), changed in place.
-        room: Temperature, light, mains and flicker of the room, shape (4,).
-        t_s: Seconds since the robot was switched on.
+    `times`, shape (N_TIMES,), changes in place; `room` has shape (4,).
 
     Returns:
         Seconds since the last packet; brightness of the beacon in the last two packets, 0..1; the lamps' flicker, about
@@ -267,7 +264,7 @@ def follow(lag_share: float, drift_share: float, normal: Floats, zones: Floats, 
 
 @kernel
 def quantise(steps: Floats, out: Floats) -> None:
-    """Round to the converter's steps and clip to its range, in place, as RobotSpec.to_si(from_si(..)) does.
+    """Round to the converter's steps and clip to its range, in place.
 
     `steps` has rows lsb, offset, lowest and highest raw value, shape (4, n).
     """

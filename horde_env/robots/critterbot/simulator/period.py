@@ -100,10 +100,7 @@ def on_dock(x: float, y: float, towards: Facing, face: Floats) -> bool:
 def act(plant: Plant, stuck: int, towards: Facing) -> tuple[float, float, float]:
     """Run the firmware and the motors for 10 ms; return their force on the body: (Fx, Fy) in N, torque in N m.
 
-    Args:
-        plant: See the module.
-        stuck: Number of a blocked wheel, or NO_WHEEL.
-        towards: Cosine and sine of the body's heading.
+    `stuck` is the number of a blocked wheel, or NO_WHEEL; `towards` cosine and sine of the body's heading.
     """
     arm, wheels, motion, geometry, force, amounts, marks = plant
     firmware.cycle(arm, wheels, power.bus_byte(amounts), power.holds_motors(marks))
@@ -118,14 +115,9 @@ def act(plant: Plant, stuck: int, towards: Facing) -> tuple[float, float, float]
 def sense(plant: Plant, face: Floats, stuck: int, n_ticks: int, noise: Floats, k: int, moved: Moved) -> Facing:
     """End a tick: update the encoders, and every tenth time the power supply; return `planar.facing` of the heading.
 
-    Args:
-        plant: See the module.
-        face: Of the dock, shape (N_FACE,).
-        stuck: As for `act`.
-        n_ticks: Number of the tick since the robot was switched on, from 1 on.
-        noise: Standard normals for the encoders, three per tick.
-        k: Number of the tick in `noise`.
-        moved: Motion of the body at the end of the tick.
+    `face` is the dock's, shape (N_FACE,); `n_ticks` the number of the tick since the robot was switched on, from 1 on;
+    `noise` has three standard normals per tick for the encoders, `k` is the number of the tick in it; `moved` is the
+    motion of the body at the end of the tick.
     """
     _, wheels, motion, geometry, _, amounts, marks = plant
     x, y, heading, vx, vy, yaw_rate = moved
@@ -195,19 +187,12 @@ def sample(
     uniform: Floats,
     out: Floats,
 ) -> End:
-    """Write all channels of the packet at the end of a path, SI units; return its end. Call it once per packet.
+    """Write all channels of the packet at the end of a path into `out`, SI units; return its end; once per packet.
 
-    Args:
-        plant: See the module.
-        senses: See the module.
-        scales: Scales of the first channels and of the request.
-        path: Motion at the end of each tick, of which the last three are used, shape (n, 6), in the order of `Motion`.
-        contact_n_s: Contact impulse over the last tick.
-        request: The request of this period.
-        t_s: Seconds since the robot was switched on.
-        normal: Standard normals, shape (67,): ten of `report`, then those of `packet.read`.
-        uniform: For the jumps of ir_distance, shape (2, 10).
-        out: Receives the packet, shape (n_channels,).
+    `path` has the motion at the end of each tick, of which the last three are used, shape (n, 6), in the order of
+    `Motion`; `contact_n_s` is the contact impulse over the last tick, `t_s` the time since the robot was switched on;
+    `normal` are standard normals, shape (67,): ten of `report`, then those of `packet.read`; `uniform` is for the jumps
+    of ir_distance, shape (2, 10).
     """
     arm, wheels, motion, _, _, _, _ = plant
     scene, eyes, memory, steps, times, room = senses
@@ -251,22 +236,11 @@ def run_period(
 ) -> End:
     """Hold a request for a period of the planar engine and write the packet at its end; see `sample`.
 
-    Args:
-        plant: See the module.
-        senses: See the module.
-        scales: See `sample`.
-        shape: Body and obstacles for `planar.step`.
-        body: The body's motion, changed in place.
-        wire: The kinematics in 1/1024 (3, 3), the wire's units, and the dock's face.
-        now: Ticks since the robot was switched on, and the number of the stuck wheel.
-        request: The request of this period.
-        normal: Standard normals, shape (3 n + 67,): of n ticks' encoders, then of the packet.
-        uniform: For the jumps of ir_distance, shape (2, 10).
-        path: Receives the motion at the end of each of the n ticks, shape (n, 6).
-        out: Receives the packet, shape (n_channels,).
-
-    Returns:
-        x, y, heading, and whether the request was blocked at the beginning or the end of the period.
+    `shape` and `body`, which changes in place, are for `planar.step`; `wire` has the kinematics in 1/1024 (3, 3), the
+    wire's units, and the dock's face; `now` the ticks since the robot was switched on, and the number of the stuck
+    wheel; `normal` standard normals, shape (3 n + 67,): of n ticks' encoders, then of the packet. `path` receives the
+    motion at the end of each tick, shape (n, 6). The end says whether the request was blocked at the beginning or the
+    end of the period.
     """
     matrix, units, face = wire
     n = path.shape[0]
