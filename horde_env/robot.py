@@ -3,8 +3,6 @@
 The numbers are in `assets/NAME.toml`. Raw units are the wire's integers; the simulators use them to quantise.
 """
 
-from __future__ import annotations
-
 import tomllib
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -3,8 +3,6 @@
 Source: XDG Base Directory Specification 0.8.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import re

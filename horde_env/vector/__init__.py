@@ -1,7 +1,5 @@
 """PenVectorEnv: many simulated robots as a Gymnasium vector environment, stepped in one call of a kernel."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

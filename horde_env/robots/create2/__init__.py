@@ -1,7 +1,5 @@
 """The iRobot Create 2: its bytes, rules, body, guardian, emulator and simulator."""
 
-from __future__ import annotations
-
 from horde_env.robot import Environment
 
 ENVIRONMENTS = {

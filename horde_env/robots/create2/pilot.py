@@ -9,8 +9,6 @@
 The real, the emulated and the simulated robot share it.
 """
 
-from __future__ import annotations
-
 import math
 from typing import NamedTuple
 

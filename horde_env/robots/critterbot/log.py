@@ -10,8 +10,6 @@ wrong checksum: the next frame counts it in `crc_errors`, and many in a row are 
 `RecordedLife.notes` counts both.
 """
 
-from __future__ import annotations
-
 import csv
 import gzip
 import zlib

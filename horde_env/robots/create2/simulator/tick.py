@@ -4,8 +4,6 @@
 below. `live` runs several ticks in one call.
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

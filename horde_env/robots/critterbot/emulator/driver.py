@@ -3,8 +3,6 @@
 Source: the original Critterdriver (CritterSerialLink, ActionWriter and its drop servers), June 2011.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 
