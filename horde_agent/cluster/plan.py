@@ -31,11 +31,7 @@ _GIBBS_BYTES = 1_500  # of a policy with 60 parameters: the object, and its row 
 
 
 def positions_of(names: Sequence[str], all_names: Sequence[str]) -> Integers:
-    """Return the positions of demons by name, shape (n,).
-
-    Raises:
-        ValueError: If one is unknown.
-    """
+    """Return the positions of demons by name, shape (n,); raise ValueError if one is unknown."""
     position = {name: i for i, name in enumerate(all_names)} if names else {}
     for name in names:
         if name not in position:
@@ -114,11 +110,7 @@ class Plan:
         return order, np.flatnonzero(np.diff(joined[order])) + 1
 
     def divide(self, n_shards: int) -> list[Part]:
-        """Return parts of similar width.
-
-        Raises:
-            ClusterError: If there cannot be `n_shards`.
-        """
+        """Return parts of similar width; raise ClusterError if there cannot be `n_shards`."""
         if n_shards < 1:
             raise ClusterError(f'shards must be at least 1, or "auto", not {n_shards}')
         if n_shards > self.most_shards:
@@ -130,7 +122,6 @@ class Plan:
         return [self._part(self._order[first:last]) for first, last in borders]
 
     def _part(self, groups: Integers) -> Part:
-        """Return the part with these flush groups."""
         demons, layouts = [], {}
         for r, name in enumerate(self._configs):
             of_rule = np.flatnonzero(self._rule_of == r)
@@ -160,8 +151,7 @@ class Plan:
     ) -> list[int]:
         """Return the memory that each shard needs, in bytes; `has_copy`: the state is copied for a snapshot.
 
-        Raises:
-            ClusterError: If all machines together have less `memory`, in bytes, or fewer cores than shards.
+        Raise ClusterError if all machines together have less `memory`, in bytes, or fewer cores than shards.
         """
         needed = [_PROCESS_BYTES + (1 + has_copy) * self._bytes_of(part, n_features) for part in parts]
         if sum(needed) > memory:
@@ -175,7 +165,6 @@ class Plan:
         return needed
 
     def _bytes_of(self, part: Part, n_features: int) -> int:
-        """Return the memory of a part's demons."""
         total = 0
         for name, layout in part.context.layouts.items():
             n, config = layout.seating.order.size, self._configs[name]

@@ -11,16 +11,20 @@ import pickle
 import platform
 import socket
 import threading
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import cloudpickle  # type: ignore[import-untyped]
 import numpy as np
 
+from horde_agent.gvf import GVF
 from horde_agent.horde import Horde, Mode
 from horde_agent.kernels import _jit
 from horde_agent.learning.layout import ShardContext
 from horde_agent.learning.rules import LearnerConfig
+from horde_agent.policies import Greedy
 from horde_agent.processes import resident_bytes
 from horde_agent.record import snapshots
 from horde_agent.saving import State, inner, nested
@@ -83,21 +87,13 @@ def row_type(n_channels: int, n_active: int, n_features: int) -> np.dtype[Any]:
 
 
 class Report(NamedTuple):
-    """Reply to a message.
+    """Reply to a message."""
 
-    Attributes:
-        n_updates: Number of demons that learned, summed over all steps so far.
-        n_bytes: Memory of the process.
-        n_diverged: Number of diverged demons.
-        predictions: The requested predictions, shape (n_requested,).
-        refusal: Why an entry was refused.
-    """
-
-    n_updates: int
-    n_bytes: int
-    n_diverged: int
-    predictions: Floats | None
-    refusal: str | None
+    n_updates: int  # number of demons that learned, summed over all steps so far
+    n_bytes: int  # memory of the process
+    n_diverged: int  # number of diverged demons
+    predictions: Floats | None  # the requested ones, shape (n_requested,)
+    refusal: str | None  # why an entry was refused
 
 
 def packed(message: tuple[Any, ...]) -> bytes:
@@ -118,6 +114,26 @@ class ShardSpec(NamedTuple):
     mode: Mode
     channels: tuple[str, ...]
     context: ShardContext
+
+
+def pickled(questions: Sequence[GVF]) -> bytes:
+    """Return questions in the form that is sent to a shard; raise ClusterError if a function cannot be pickled."""
+    try:
+        return cloudpickle.dumps([_without_values(question) for question in questions])  # type: ignore[no-any-return]
+    except Exception as error:
+        if len(questions) == 1:
+            raise ClusterError(
+                f"the question {questions[0].name!r} holds a function that cannot be sent to another process "
+                f"({error}): write it in a module, without open files, locks or the like"
+            ) from None
+        for question in questions:
+            pickled([question])
+        raise
+
+
+def _without_values(question: GVF) -> GVF:
+    policy = question.target_policy
+    return replace(question, target_policy=replace(policy, values=None)) if isinstance(policy, Greedy) else question
 
 
 def versions() -> dict[str, str]:
@@ -233,9 +249,7 @@ class Shard:
         """Continue from a state, in a Horde of the same demons, and return `n_updates`.
 
         `source` is what `state` returned, or the folder with the snapshots of all shards after `n_entries` entries.
-
-        Raises:
-            ClusterError: If the snapshot is missing or damaged.
+        Raise ClusterError if the snapshot is missing or damaged.
         """
         state = source if isinstance(source, dict) else self._read(folder_of(source, self.number) / f"{n_entries:012d}")
         self.horde.restore(inner(state, "horde"))

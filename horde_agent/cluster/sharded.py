@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
-import secrets
 from collections.abc import Sequence
-from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, Literal
 
-import cloudpickle  # type: ignore[import-untyped]
 import numpy as np
 from numpy.typing import NDArray
 
-from horde_agent.cluster.plan import Part, Plan, input_limits, positions_of, sources_of
-from horde_agent.cluster.queries import ShardQueries
+from horde_agent.cluster.plan import Plan, input_limits, positions_of, sources_of
 from horde_agent.cluster.runtime import Cluster
 from horde_agent.cluster.shard import (
     BATCH,
@@ -24,8 +22,9 @@ from horde_agent.cluster.shard import (
     LEARN_LAST,
     ClusterError,
     ShardSpec,
+    pickled,
 )
-from horde_agent.cluster.shards import Link, Shards, ShardStatus
+from horde_agent.cluster.shards import Link, ShardStream
 from horde_agent.gvf import GVF, Prediction, named
 from horde_agent.horde import Mode
 from horde_agent.learning.demons import check_size
@@ -34,16 +33,21 @@ from horde_agent.learning.inputs import InputChecker
 from horde_agent.learning.mixed import DIFFERENT_WEIGHTS
 from horde_agent.learning.rules import PAPER_CONFIG, LearnerConfig, with_rules
 from horde_agent.learning.signals import check_names
-from horde_agent.policies import Greedy
 from horde_agent.saving import State, inner, nested, text, untext
 from horde_agent.types import Floats, Integers, Tiles
 
 _BATCHES = {"eager": 1, "deferred": BATCH}  # steps that a Horde defers before it learns from them
 
+_HASHED_AT_ONCE = 256  # demons
 _Requests = list[tuple[Link, Integers, Integers]]
 
 
-class ShardedHorde(ShardQueries):
+def _of_all(name: str, doc: str) -> Any:
+    """Return a property: an attribute of `Horde` with a number for each demon, of all shards."""
+    return property(lambda horde: horde._gathered(name), doc=doc)
+
+
+class ShardedHorde(ShardStream):
     """The demons that answer `questions`, in shards, each a `Horde` in a separate process.
 
     Args:
@@ -87,26 +91,27 @@ class ShardedHorde(ShardQueries):
         if real_valued:
             raise ClusterError("ShardedHorde supports tile features only; use Horde for real-valued features")
         check_size(n_features, n_active, mode)
-        self.config, self.n_features, self.n_active, self.mode = config, n_features, n_active, mode
+        self.config, self.n_features, self.n_active = config, n_features, n_active
         self._channels = tuple(channels)
         self._set_questions(self._checked(named(questions, self._channels)))
         self._plan = Plan(self.questions, config, mode)
-        self._n_deferred = 0
         self._n_updates_before = 0  # of dropped shards, negative
         self._has_begun, self._is_first_begin = False, True
         n_cores = os.cpu_count() or 1
         n_shards = min(n_cores, self._plan.most_shards) if shards == "auto" else shards
         parts = self._plan.divide(n_shards)
-        self._cluster = Cluster(address, n_shards)
+        cluster = Cluster(address, n_shards)
         absolute = None if folder is None else Path(folder).absolute()
-        self._shards = Shards(self._cluster, absolute, secrets.token_hex(8), mode, patience_s)
+        super().__init__(n_features, n_active, mode, cluster, absolute, patience_s)
         try:
             if shards == "auto":
-                parts = self._plan.divide(min(self._cluster.n_cpus, self._plan.most_shards))
-            machines = self._cluster.memory, self._cluster.n_cpus
+                parts = self._plan.divide(min(cluster.n_cpus, self._plan.most_shards))
+            machines = cluster.memory, cluster.n_cpus
             n_bytes = self._plan.memory_needed(parts, n_features, *machines, has_copy=folder is not None)
-            specs = [self._spec_of(part) for part in parts]
-            self._shards.start([part.demons for part in parts], specs, n_bytes, n_threads=max(1, n_cores // len(parts)))
+            questions_of = [pickled([self.questions[i] for i in part.demons.tolist()]) for part in parts]
+            own = n_features, n_active, config, mode, self._channels
+            specs = [ShardSpec(pickle, *own, part.context) for pickle, part in zip(questions_of, parts, strict=True)]
+            self._start([part.demons for part in parts], specs, n_bytes, n_threads=max(1, n_cores // len(parts)))
         except BaseException:
             self.close()
             raise
@@ -129,28 +134,20 @@ class ShardedHorde(ShardQueries):
                 )
         return with_rules(questions, self.config, self.action_values)
 
-    def _spec_of(self, part: Part) -> ShardSpec:
-        questions = _pickled([self.questions[i] for i in part.demons.tolist()])
-        size = self.n_features, self.n_active
-        return ShardSpec(questions, *size, self.config, self.mode, self._channels, part.context)
-
     # ---- the three verbs --------------------------------------------------------------------------------------------
 
     def begin(self, observation: NDArray[Any], tiles: Tiles, *, ask: Sequence[str] = ()) -> Floats:
         """Start a stream: `Horde.begin`; `ask` as in `learn`. The first call waits for every shard.
 
         The observation, (n_channels,), has the same number of channels in every call; `tiles` have the shape
-        (n_active,).
-
-        Raises:
-            ValueError: As `Horde.begin` does.
+        (n_active,). Raise ValueError as `Horde.begin`.
         """
         state = self._inputs.checked(observation, tiles)
-        self._shards.send(BEGIN, state, requested=self._requested_of(ask))
+        self._send(BEGIN, state, requested=self._requested_of(ask))
         self._n_deferred = 0
         if self._is_first_begin:  # policies are evaluated for the first time, and may be refused
-            self._shards.wait()
-            self._shards.raise_refusals()
+            self.wait()
+            self._raise_refusals()
             self._is_first_begin = False
         self._has_begun = True
         return self._requested(ask)
@@ -182,15 +179,15 @@ class ShardedHorde(ShardQueries):
         action, probability = self._inputs.action(action, probability)
         state = self._inputs.checked(observation, tiles)
         verb = LEARN_LAST if terminated else LEARN
-        self._shards.send(verb, state, action, probability, self._requested_of(ask))
+        self._send(verb, state, action, probability, self._requested_of(ask))
         self._has_begun = not terminated
         least = int(self.mode == "deferred" and bool(self._plan.predicted))  # rules that catch up keep the last step
         self._n_deferred = (self._n_deferred + 1) % _BATCHES[self.mode] or least
         try:
-            self._shards.raise_refusals()
+            self._raise_refusals()
             return self._requested(ask)
         finally:
-            self._shards.send_postponed()
+            self._send_postponed()
 
     # ---- predictions of a few demons --------------------------------------------------------------------------------
 
@@ -198,8 +195,8 @@ class ShardedHorde(ShardQueries):
         """Return for each shard with any of these demons: their positions there, and in `ask`."""
         names = tuple(ask)
         if names != self._requests[0]:
-            self._requests = names, self._shards.locate(positions_of(ask, self.names))
-            for link in self._shards.links:
+            self._requests = names, self._locate(positions_of(ask, self.names))
+            for link in self._links:
                 link.predictions = None
         return self._requests[1]
 
@@ -218,17 +215,126 @@ class ShardedHorde(ShardQueries):
     def reset_weights(self, theta: NDArray[Any] | None = None) -> None:
         """Set theta of every demon, (n_demons, n_features), to zero when None: `Horde.reset_weights`.
 
-        Raises:
-            ValueError: If `theta` does not fit (`check_weights`), or is given and a question finds a policy.
+        Raise ValueError if `theta` does not fit (`check_weights`), or is given and a question finds a policy.
         """
         if theta is not None and any(question.finds_policy for question in self.questions):
             raise ValueError(DIFFERENT_WEIGHTS)
         if theta is not None:
             theta = np.asarray(theta)
             check_weights(theta, (self.n_demons, self.n_features), np.dtype(self.config.dtype))
-        by_shard = {link.number: None if theta is None else theta[link.demons] for link in self._shards.links}
+        by_shard = {link.number: None if theta is None else theta[link.demons] for link in self._links}
         self.catch_up()
-        self._shards.send(CHANGE, change=("reset", by_shard))
+        self._send(CHANGE, change=("reset", by_shard))
+
+    # ---- queries: each answer is that of all shards, after every step -----------------------------------------------
+
+    def _read(self, name: str, *arguments: Any) -> list[tuple[Link, Any]]:
+        self.catch_up()
+        return self._gather("read", lambda _: (name, *arguments))
+
+    def _gathered(self, name: str, *arguments: Any) -> Any:
+        """Return an array of the `Horde` of all demons, the last axis, from those of the shards."""
+        replies = self._read(name, *arguments)
+        out = np.zeros((*replies[0][1].shape[:-1], self.n_demons), dtype=replies[0][1].dtype)
+        for link, reply in replies:
+            out[..., link.demons] = reply
+        return out
+
+    def _merged(self, name: str) -> dict[str, str]:
+        return {demon: why for _, reply in self._read(name) for demon, why in reply.items()}
+
+    predictions = _of_all("predictions", "Predictions of all demons at the latest state: `Horde.predictions`.")
+    td_error = _of_all("td_error", "TD errors of the last step, shape (n_demons,).")
+    rho = _of_all("rho", "Importance sampling ratios of the last step, shape (n_demons,).")
+    mspbe_scalar = _of_all("mspbe_scalar", "Scalar MSPBE estimates, shape (n_demons,): `Horde.mspbe_scalar`.")
+    max_traces = _of_all("max_traces", "Largest |e| so far of each demon, shape (n_demons,).")
+    n_skipped = _of_all("n_skipped", "Steps that each demon skipped, shape (n_demons,): `Horde.n_skipped`.")
+
+    def predict(self, tiles: Tiles) -> Floats:
+        """Return the predictions of all demons at `tiles`, (n_active,): `Horde.predict`."""
+        return self._gathered("predict", self._inputs.tiles(tiles))  # type: ignore[no-any-return]
+
+    def ratio_totals(self) -> Floats:
+        """Return sums over each demon's ratios since it was added, shape (3, n_demons): `Horde.ratio_totals`."""
+        return self._gathered("ratio_totals")  # type: ignore[no-any-return]
+
+    @property
+    def max_trace(self) -> float:
+        """Largest |e| so far, of all demons."""
+        return float(self.max_traces.max())
+
+    def mspbe_vector(self) -> Floats:
+        """Return the vector MSPBE estimates, shape (n_demons,): `Horde.mspbe_vector`."""
+        return self._gathered("mspbe_vector")  # type: ignore[no-any-return]
+
+    def action_values(self, name: str, tiles: Tiles) -> Floats:
+        """Return the action values (n_actions,) of a question that finds a policy: `Horde.action_values`.
+
+        Waits for its shard. `tiles` are the active features, shape (n_active,).
+        """
+        if name not in self._homes:
+            ((self._homes[name], _, _),) = self._locate(positions_of([name], self.names))
+        link = self._homes[name]
+        self._flush()
+        while link.n_in_flight:
+            link.wait()
+        return link.result(link.call("read", "action_values", name, tiles))  # type: ignore[no-any-return]
+
+    @property
+    def skipped_because(self) -> dict[str, str]:
+        """How often each demon skipped a step, and why the first time, by name."""
+        return self._merged("skipped_because")
+
+    @property
+    def divergence_reason(self) -> dict[str, str]:
+        """Why each diverged demon diverged, by name."""
+        return self._merged("divergence_reason")
+
+    @property
+    def diverged(self) -> list[str]:
+        """Names of the diverged demons."""
+        return list(self.divergence_reason)
+
+    @property
+    def n_diverged(self) -> int:
+        """Number of diverged demons, as last reported."""
+        return sum(link.n_diverged for link in self._links)
+
+    @property
+    def n_updated(self) -> int:
+        """Number of demons that learned in the last step: `Horde.n_updated`."""
+        return sum(reply for _, reply in self._read("n_updated"))
+
+    @property
+    def n_updates(self) -> int:
+        """Number of demons that learned, summed over all steps, as last reported; exact after `wait`."""
+        return sum(link.n_updates for link in self._links) - self._n_updates_before
+
+    def weights(self, demons: Integers | None = None) -> tuple[NDArray[Any], NDArray[Any]]:
+        """Return copies of theta and w of all demons, or of those with indices (n,): `Horde.weights`."""
+        wanted = np.arange(self.n_demons) if demons is None else np.asarray(demons, dtype=np.int64)
+        own = {link.number: np.flatnonzero(np.isin(wanted, link.demons)) for link in self._links}
+        self.catch_up()
+        replies = self._gather("read", lambda link: ("weights", np.searchsorted(link.demons, wanted[own[link.number]])))
+        parts = [(own[link.number], weights) for link, weights in replies if own[link.number].size]
+        widths = {theta.shape[1] for _, (theta, _) in parts} or {self.n_features}
+        if len(widths) > 1:
+            raise ValueError(DIFFERENT_WEIGHTS)
+        theta, w = np.zeros((2, wanted.size, widths.pop()), dtype=self.config.dtype)
+        for here, (of_theta, of_w) in parts:
+            theta[here], w[here] = of_theta, of_w
+        return theta, w
+
+    def weights_sha256(self) -> str:
+        """Return the SHA-256 of theta, then w, as `Horde.weights_sha256` does."""
+        digest = hashlib.sha256()
+        changes = np.flatnonzero(np.diff([q.finds_policy for q in self.questions])) + 1  # of the number of weights
+        borders = sorted({*range(0, self.n_demons, _HASHED_AT_ONCE), *changes.tolist(), self.n_demons})
+        for which in (0, 1):
+            for first, last in pairwise(borders):
+                array = self.weights(np.arange(first, last))[which]
+                digest.update(np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("<")).tobytes())
+        return digest.hexdigest()
 
     # ---- adding and removing demons ---------------------------------------------------------------------------------
 
@@ -236,10 +342,8 @@ class ShardedHorde(ShardQueries):
         """Add questions during a life or before it: `Horde.add`.
 
         They are added to the shard with the fewest demons, or to the one with the prediction or policy that they need.
-        That shard gets a new layout, which changes rounding only; the other shards continue bit for bit.
-
-        Raises:
-            ValueError: As `Horde.add` does; nothing has changed.
+        That shard gets a new layout, which changes rounding only; the other shards continue bit for bit. Raise
+        ValueError as `Horde.add`; nothing has changed.
         """
         new = named(questions, self._channels)
         if not new:
@@ -247,24 +351,20 @@ class ShardedHorde(ShardQueries):
         after = self._checked((*self.questions, *new))
         own = {question.name for question in new}
         sources = [name for question in new for name in sources_of(question) if name not in own]
-        homes = [link for link, _, _ in self._shards.locate(positions_of(sources, self.names))]
+        homes = [link for link, _, _ in self._locate(positions_of(sources, self.names))]
         if len(homes) > 1:
             raise ClusterError(
                 f"the new questions need predictions or policies of demons in {len(homes)} shards, and a question must "
                 "be in the shard of the demon that it needs: add them one after another"
             )
-        link = min(homes or self._shards.links, key=lambda link: link.n_demons)
-        self._change("add", {link.number: _pickled(new)})
+        link = min(homes or self._links, key=lambda link: link.n_demons)
+        self._change("add", {link.number: pickled(new)})
         link.demons = np.concatenate([link.demons, np.arange(self.n_demons, len(after))])
         self._set_questions(after)
         self._is_first_begin = self._is_first_begin or not self._has_begun
 
     def remove(self, names: Sequence[str]) -> None:
-        """Remove the demons with these names: `Horde.remove`. A shard without demons ends.
-
-        Raises:
-            ValueError: As `Horde.remove` does; nothing has changed.
-        """
+        """Remove the demons with these names, and end a shard without demons; raise ValueError as `Horde.remove`."""
         if isinstance(names, str):
             raise ValueError(f"names must be a list of names of demons of this Horde, not {names!r}")
         gone = np.unique(positions_of(names, self.names))
@@ -272,24 +372,24 @@ class ShardedHorde(ShardQueries):
             return
         remaining = np.setdiff1d(np.arange(self.n_demons), gone)
         after = self._checked(tuple(self.questions[i] for i in remaining.tolist()))
-        by_shard = {link.number: np.intersect1d(link.demons, gone) for link in self._shards.links}
-        empty = [link for link in self._shards.links if by_shard[link.number].size == link.n_demons]
+        by_shard = {link.number: np.intersect1d(link.demons, gone) for link in self._links}
+        empty = [link for link in self._links if by_shard[link.number].size == link.n_demons]
         for link in empty:
             del by_shard[link.number]
         self._change("remove", {n: [self.names[i] for i in own.tolist()] for n, own in by_shard.items() if own.size})
-        for link in self._shards.links:
+        for link in self._links:
             link.demons = np.searchsorted(remaining, np.setdiff1d(link.demons, gone))
         for link in empty:
             self._n_updates_before -= link.n_updates
-            self._shards.drop(link)
+            self._drop(link)
         self._set_questions(after)
 
     def _change(self, what: str, by_shard: dict[int, Any]) -> None:
         """Send a change and wait for it; raise ValueError if a shard refuses it, and nothing has changed."""
         self.catch_up()
-        self._shards.send(CHANGE, change=(what, by_shard))
-        self._shards.wait()
-        self._shards.raise_refusals()
+        self._send(CHANGE, change=(what, by_shard))
+        self.wait()
+        self._raise_refusals()
 
     # ---- snapshots --------------------------------------------------------------------------------------------------
 
@@ -300,101 +400,39 @@ class ShardedHorde(ShardQueries):
         (`wait_for_snapshot`), and the returned state contains the number of the entry only. Without one, all weights
         are returned.
         """
-        shards, states = self._shards, State()
-        if shards.folder is not None:
-            shards.save()
+        states = State()
+        if (folder := self._folder_of_life()) is not None:
+            self._save(folder)
         else:
-            states = nested(**{f"{link.number:04d}": state for link, state in shards.gather("state")})
+            states = nested(**{f"{link.number:04d}": state for link, state in self._gather("state")})
         own: dict[str, Any] = {
-            "life": shards.life,
+            "life": self._life,
             "n_noted": self._n_deferred,
             "n_counted": self._n_updates_before,
             "has_begun": self._has_begun,
             "is_unasked": self._is_first_begin,
-            "at": shards.n_entries,
-            "n_shards": len(shards.links),
+            "at": self._n_entries,
+            "n_shards": len(self._links),
             "n_demons": self.n_demons,
-            "n_channels": shards.n_channels,
+            "n_channels": self._n_channels,
         }
         return nested(own={"sharded": text(own)}, shards=states)
 
     def restore(self, state: State) -> None:
         """Continue, bit for bit, from what `state` returned, with the same questions in as many shards.
 
-        Raises:
-            ClusterError: If the number of shards or demons differs, or a shard's snapshot is missing or damaged.
+        Raise ClusterError if the number of shards or demons differs, or a shard's snapshot is missing or damaged.
         """
-        own, shards = untext(state["own/sharded"]), self._shards
-        here = {"n_shards": len(shards.links), "n_demons": self.n_demons}
+        own = untext(state["own/sharded"])
+        here = {"n_shards": len(self._links), "n_demons": self.n_demons}
         if any(own.get(name) != n for name, n in here.items()):
             raise ClusterError(
                 f"the state is of {own['n_shards']} shards and {own.get('n_demons', 'unknown')} demons, and this Horde "
                 f"has {here['n_shards']} and {here['n_demons']}: make it with shards={own['n_shards']} and the same "
                 "questions"
             )
+        in_full = inner(state, "shards")
+        states = {link.number: inner(in_full, f"{link.number:04d}") for link in self._links} if in_full else {}
+        self._restore(own["life"], own["at"], own["n_channels"], states)
         self._n_deferred, self._n_updates_before = own["n_noted"], own["n_counted"]
         self._has_begun, self._is_first_begin = own["has_begun"], own["is_unasked"]
-        in_full = inner(state, "shards")
-        states = {link.number: inner(in_full, f"{link.number:04d}") for link in shards.links} if in_full else {}
-        shards.restore(own["life"], own["at"], own["n_channels"], states)
-
-    @property
-    def at(self) -> int:
-        """Number of entries of the stream so far, which names the shards' snapshots."""
-        return self._shards.n_entries
-
-    def wait_for_snapshot(self, at: int) -> None:
-        """Wait until all shards have written their snapshot of entry `at`, if there is a folder; from any thread.
-
-        Raises:
-            OSError: If one could not write it.
-            ShardLost: If a shard is gone.
-        """
-        self._shards.wait_for_snapshot(at)
-
-    def drop_snapshots(self, before: int) -> None:
-        """Remove the shards' snapshots of entries before this one."""
-        self._shards.drop_snapshots(lambda at: at < before)
-
-    # ---- shards -----------------------------------------------------------------------------------------------------
-
-    @property
-    def shards(self) -> list[ShardStatus]:
-        """Status of each shard, without waiting."""
-        return self._shards.status()
-
-    @property
-    def lags(self) -> Integers:
-        """Number of entries of the stream that each shard has not confirmed, shape (n_shards,)."""
-        return np.array([status.lag for status in self.shards], dtype=np.int64)
-
-    def close(self) -> None:
-        """End the shards, and Ray if it was started here. Closing twice does nothing."""
-        self._shards.close()
-        self._cluster.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-
-def _pickled(questions: Sequence[GVF]) -> bytes:
-    """Return questions in the form that is sent to a shard; raise ClusterError if a function cannot be pickled."""
-    try:
-        return cloudpickle.dumps([_without_values(question) for question in questions])  # type: ignore[no-any-return]
-    except Exception as error:
-        if len(questions) == 1:
-            raise ClusterError(
-                f"the question {questions[0].name!r} holds a function that cannot be sent to another process "
-                f"({error}): write it in a module, without open files, locks or the like"
-            ) from None
-        for question in questions:
-            _pickled([question])
-        raise
-
-
-def _without_values(question: GVF) -> GVF:
-    policy = question.target_policy
-    return replace(question, target_policy=replace(policy, values=None)) if isinstance(policy, Greedy) else question

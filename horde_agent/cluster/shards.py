@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+import secrets
 import shutil
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import TimeoutError as Late
 from pathlib import Path
 from pickle import loads as unpacked
-from typing import Any, Literal, NamedTuple, NoReturn
+from typing import Any, Literal, NamedTuple, NoReturn, Self
 
 import numpy as np
 
-from horde_agent.cluster.runtime import Cluster, PendingReply
+from horde_agent.cluster.runtime import Cluster, Unreachable
 from horde_agent.cluster.shard import (
     BATCH,
+    CATCH_UP,
     CHANGE,
     ClusterError,
     Report,
@@ -40,31 +41,20 @@ _POLL_S = 0.1
 
 
 class ShardStatus(NamedTuple):
-    """State of a shard, as last reported.
-
-    Attributes:
-        number: Its number.
-        n_demons: Number of its demons.
-        lag: Number of entries of the stream that it has not confirmed.
-        n_bytes: Memory of its process, as last reported.
-        node: Name of its machine.
-        process: Id of its process.
-        state: "learning" or "lost".
-        why: Why it was lost, or "".
-    """
+    """State of a shard, as last reported."""
 
     number: int
     n_demons: int
-    lag: int
-    n_bytes: int
-    node: str
-    process: int
+    lag: int  # number of entries of the stream that it has not confirmed
+    n_bytes: int  # memory of its process
+    node: str  # name of its machine
+    process: int  # id of its process
     state: Literal["learning", "lost"]
-    why: str
+    why: str  # why it was lost, or ""
 
 
 class Link:
-    """The driver's end of one shard, whose process is `actor`.
+    """The driver's end of one shard; `actor` is its process.
 
     Attributes:
         demons: Positions of its demons in the whole Horde, ascending, shape (n_demons,).
@@ -84,7 +74,7 @@ class Link:
         self.predictions: Any = None
         self.refusal: str | None = None
         self.node, self.process, self.why_lost = "", 0, ""
-        self._in_flight: deque[tuple[PendingReply, int, bool]] = deque()  # last entry, whether it has a request
+        self._in_flight: deque[tuple[Any, int, bool]] = deque()  # reply, last entry, whether it has a request
 
     @property
     def n_in_flight(self) -> int:
@@ -104,7 +94,7 @@ class Link:
         """Read the replies that have arrived; raise as `wait` does."""
         if self.why_lost:
             self._lose(self.why_lost)
-        while self._in_flight and self._in_flight[0][0].done():
+        while self._in_flight and self._cluster.has_arrived(self._in_flight[0][0]):
             self.wait()
 
     def wait(self) -> None:
@@ -117,26 +107,19 @@ class Link:
         if has_request:
             self.predictions = report.predictions
 
-    def call(self, method: str, *arguments: Any) -> PendingReply:
-        """Call a method of `Shard`; it runs after everything that was sent."""
+    def call(self, method: str, *arguments: Any) -> Any:
+        """Call a method of `Shard`, which runs after everything that was sent; return the reply, for `result`."""
         return self._cluster.call(self.actor, method, *arguments)
 
-    def result(self, reply: PendingReply) -> Any:
-        """Wait for a reply and return it.
+    def result(self, reply: Any) -> Any:
+        """Wait for a reply and return it; raise ShardLost if the shard is gone, or did not reply for `patience_s`.
 
-        Raises:
-            ShardLost: If the shard is gone, or did not reply for `patience_s`.
-            BaseException: The exception that was raised there, for example by a question's function.
+        An exception that was raised there, for example by a question's function, is raised here.
         """
         try:
-            error = reply.exception(self._patience_s)
-        except Late:
-            self._lose(f"it did not answer for {self._patience_s:g} s")
-        if error is None:
-            return reply.result()
-        if self._cluster.is_loss(error):
-            self._lose((str(error).strip().splitlines() or ["its process is gone"])[0])
-        raise self._cluster.cause(error)
+            return self._cluster.result(reply, self._patience_s)
+        except Unreachable as error:
+            self._lose(str(error))
 
     def _lose(self, why: str) -> NoReturn:
         self.why_lost = why
@@ -148,62 +131,47 @@ class Link:
         return ShardStatus(self.number, *facts, "lost" if self.why_lost else "learning", self.why_lost)
 
 
-class Shards:
+class ShardStream:
     """The shards of a Horde, and the stream as it is sent to them.
 
     Args:
+        n_features, n_active, mode: As in `Horde`.
         cluster: Runs them.
-        folder: For their snapshots; None for none.
-        life: Name of the life in that folder, which separates its snapshots from those of other lives.
-        mode: As in `Horde`.
+        folder: For their snapshots, by life; None for none.
         patience_s: Seconds without a reply after which a shard counts as lost.
-
-    Attributes:
-        links: The driver's end of each shard.
-        n_entries: Number of entries of the stream.
-        n_channels: Number of channels of the observations; 0 before the first one.
     """
 
-    def __init__(self, cluster: Cluster, folder: Path | None, life: str, mode: Mode, patience_s: float) -> None:
-        self.cluster, self._folder, self.life, self._mode = cluster, folder, life, mode
-        self._patience_s, self.links, self.n_entries = patience_s, list[Link](), 0
-        self._size = (0, 0)
+    def __init__(
+        self, n_features: int, n_active: int, mode: Mode, cluster: Cluster, folder: Path | None, patience_s: float
+    ) -> None:
+        self.n_features, self.n_active, self.mode = n_features, n_active, mode
+        self._cluster, self._folder, self._patience_s = cluster, folder, patience_s
+        self._life = secrets.token_hex(8)  # separates the snapshots of this life from those of others
+        self._links: list[Link] = []
+        self._n_entries = self._n_deferred = 0
         self._set_channels(0)
         self._postponed: tuple[bytes, list[Link]] = b"", []
 
     def _set_channels(self, n_channels: int) -> None:
-        """Set the number of channels; no entry is waiting."""
-        self.n_channels, self._n = n_channels, 0  # entries that are not sent yet
-        self._rows = np.zeros(BATCH, dtype=row_type(n_channels, *self._size))
-
-    @property
-    def folder(self) -> Path | None:
-        """The folder of this life's snapshots."""
-        return None if self._folder is None else self._folder / f"{_LIFE}{self.life}"
+        """Set the number of channels of the observations, 0 before the first one; no entry is waiting."""
+        self._n_channels, self._n = n_channels, 0  # entries that are not sent yet
+        self._rows = np.zeros(BATCH, dtype=row_type(n_channels, self.n_active, self.n_features))
 
     # ---- starting and stopping --------------------------------------------------------------------------------------
 
-    def start(
+    def _start(
         self, demons: Sequence[Integers], specs: Sequence[ShardSpec], n_bytes: Sequence[int], n_threads: int
     ) -> None:
-        """Start a process for each shard, and make its Horde.
+        """Start a process with `n_threads` for each shard, and make its Horde.
 
-        Args:
-            demons: Positions of each one's demons in the whole Horde, ascending, shape (n_demons,).
-            specs: Their arguments.
-            n_bytes: Memory of each.
-            n_threads: Number of threads of each.
-
-        Raises:
-            ClusterError: If one cannot be made, or has other versions; `close` ends the others.
+        `demons` are the positions of each one's demons in the whole Horde, ascending, shape (n_demons,), `specs` their
+        arguments and `n_bytes` their memory. Raise ClusterError if one cannot be made, or has other versions.
         """
         for number, own in enumerate(demons):
-            actor = self.cluster.actor(number, n_threads, n_bytes[number])
-            self.links.append(Link(number, own, self.cluster, actor, self._patience_s))
-        self._size = specs[0].n_active, specs[0].n_features
-        self._set_channels(0)
-        replies = [link.call("make", spec) for link, spec in zip(self.links, specs, strict=True)]
-        for link, reply in zip(self.links, replies, strict=True):
+            actor = self._cluster.actor(number, n_threads, n_bytes[number])
+            self._links.append(Link(number, own, self._cluster, actor, self._patience_s))
+        replies = [link.call("make", spec) for link, spec in zip(self._links, specs, strict=True)]
+        for link, reply in zip(self._links, replies, strict=True):
             try:
                 there, link.node, link.process = link.result(reply)
             except ShardLost as lost:
@@ -218,20 +186,26 @@ class Shards:
                         f"shard {link.number} on {link.node} has {what}: install the same versions on all machines"
                     )
 
-    def drop(self, link: Link) -> None:
-        """End a shard without demons."""
-        self.cluster.end(link.actor)
-        self.links.remove(link)
+    def _drop(self, link: Link) -> None:
+        self._cluster.end(link.actor)
+        self._links.remove(link)
 
     def close(self) -> None:
-        """End all shards. Closing twice does nothing."""
-        for link in self.links:
-            self.cluster.end(link.actor)
-        self.links = []
+        """End the shards, and Ray if it was started here. Closing twice does nothing."""
+        for link in self._links:
+            self._cluster.end(link.actor)
+        self._links = []
+        self._cluster.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     # ---- the stream -------------------------------------------------------------------------------------------------
 
-    def send(
+    def _send(
         self,
         verb: int,
         state: tuple[Floats, Tiles] | None = None,
@@ -240,51 +214,44 @@ class Shards:
         requested: Mapping[int, Integers] | None = None,
         change: tuple[str, Mapping[int, Any]] | None = None,
     ) -> None:
-        """Append an entry to the stream, and send it unless it waits for others.
+        """Append an entry to the stream, and send it unless it waits for others; raise ShardLost if a shard is gone.
 
         In eager mode, if predictions are requested, only their shards are sent the entry now; the others get it by
-        `send_postponed`, after the replies, because shards on the same processors would delay them.
+        `_send_postponed`, after the replies, because shards on the same processors would delay them.
 
         Args:
             verb: BEGIN, LEARN, LEARN_LAST, CATCH_UP or CHANGE.
             state: Observation, (n_channels,), and tiles, (n_active,), of the state reached.
             action: Action taken.
             probability: b(action).
-            requested: Demons to return predictions of after it, by the number of their shard: their positions there,
-                shape (n_requested,).
-            change: Of CHANGE: "add", "remove", "reset" or "save", and the argument for each shard concerned, by its
-                number: pickled questions; names; theta of shape (n, n_features), or None for zeros; a folder.
-
-        Raises:
-            ValueError: If an observation has another number of channels than the first.
-            ShardLost: If a shard is gone.
+            requested: Positions of the demons to return predictions of, (n_requested,), by number of their shard.
+            change: "add", "remove", "reset" or "save", and its argument by number of the shard: pickled questions;
+                names; theta of shape (n, n_features), or None for zeros; a folder.
         """
-        self.send_postponed()
-        if state is not None and state[0].size != self.n_channels:
-            if self.n_channels:
-                raise ValueError(f"observation must have {self.n_channels} channels as before, not {state[0].size}")
-            self.flush()
+        self._send_postponed()
+        if state is not None and state[0].size != self._n_channels:
+            if self._n_channels:
+                raise ValueError(f"observation must have {self._n_channels} channels as before, not {state[0].size}")
+            self._flush()
             self._set_channels(state[0].size)
-        for link in self.links:
+        for link in self._links:
             link.read_replies()
         self._rows[self._n] = np.zeros((), self._rows.dtype) if state is None else (verb, action, probability, *state)
         self._rows["verb"][self._n] = verb
-        self._n, self.n_entries = self._n + 1, self.n_entries + 1
-        is_urgent = bool(requested) and self._mode == "eager"
-        has_room = all(link.n_in_flight < IN_FLIGHT[self._mode] for link in self.links)
-        is_due = self._n == BATCH or (self._n >= _LEAST[self._mode] and has_room)
+        self._n, self._n_entries = self._n + 1, self._n_entries + 1
+        is_urgent = bool(requested) and self.mode == "eager"
+        has_room = all(link.n_in_flight < IN_FLIGHT[self.mode] for link in self._links)
+        is_due = self._n == BATCH or (self._n >= _LEAST[self.mode] and has_room)
         if is_urgent or is_due or verb == CHANGE:
             self._post(requested or {}, change, postpones=is_urgent)
 
-    def send_postponed(self) -> None:
-        """Send the message that `send` postponed."""
+    def _send_postponed(self) -> None:
         (message, links), self._postponed = self._postponed, (b"", [])
         for link in links:
             self._send_to(link, message)
 
-    def flush(self) -> None:
-        """Send all entries that are not sent yet."""
-        self.send_postponed()
+    def _flush(self) -> None:
+        self._send_postponed()
         if self._n:
             self._post({})
 
@@ -298,56 +265,78 @@ class Shards:
         """Send the entries to all shards; if `postpones`, only to those with requests."""
         rows, self._n = self._rows[: self._n].tobytes(), 0
         what, by_shard = change or ("", {})
-        common = packed((rows, self.n_channels, None, None))
-        for link in self.links:
+        common = packed((rows, self._n_channels, None, None))
+        for link in self._links:
             own = requested.get(link.number)
             if own is None and postpones:
                 continue
             part = (what, by_shard[link.number]) if link.number in by_shard else None
             is_common = own is None and part is None
-            data = common if is_common else packed((rows, self.n_channels, part, own))
+            data = common if is_common else packed((rows, self._n_channels, part, own))
             self._send_to(link, data, has_request=own is not None)
         if postpones:
-            self._postponed = common, [link for link in self.links if link.number not in requested]
+            self._postponed = common, [link for link in self._links if link.number not in requested]
 
     def _send_to(self, link: Link, message: bytes, *, has_request: bool = False) -> None:
-        while link.n_in_flight >= IN_FLIGHT[self._mode]:
+        while link.n_in_flight >= IN_FLIGHT[self.mode]:
             link.wait()
-        link.send(message, self.n_entries, has_request=has_request)
+        link.send(message, self._n_entries, has_request=has_request)
 
-    def raise_refusals(self) -> None:
+    def _raise_refusals(self) -> None:
         """Raise the first refusal since the last call, as ValueError."""
-        refusals = [link.refusal for link in self.links if link.refusal]
-        for link in self.links:
+        refusals = [link.refusal for link in self._links if link.refusal]
+        for link in self._links:
             link.refusal = None
         if refusals:
             raise ValueError(refusals[0])
 
     # ---- waiting and queries ----------------------------------------------------------------------------------------
 
+    @property
+    def n_waiting(self) -> int:
+        """Number of deferred steps."""
+        return self._n_deferred
+
+    def catch_up(self) -> None:
+        """Make the shards learn from their deferred steps, without waiting for them: `Horde.catch_up`."""
+        if self._n_deferred:
+            self._send(CATCH_UP)
+            self._n_deferred = 0
+
     def wait(self) -> None:
-        """Wait until all shards have confirmed all entries; raise ShardLost if one is gone, or does not reply."""
-        self.flush()
-        for link in self.links:
+        """Wait until every shard has learned from every step; raise ShardLost if one is gone, or does not reply."""
+        self.catch_up()
+        self._wait_for_replies()
+
+    def _wait_for_replies(self) -> None:
+        """Wait until all shards have confirmed all entries; deferred steps stay deferred."""
+        self._flush()
+        for link in self._links:
             link.read_replies()
-        for link in self.links:
+        for link in self._links:
             while link.n_in_flight:
                 link.wait()
 
-    def gather(self, method: str, arguments: Callable[[Link], Sequence[Any]] = lambda _: ()) -> list[tuple[Link, Any]]:
+    def _gather(self, method: str, arguments: Callable[[Link], Sequence[Any]] = lambda _: ()) -> list[tuple[Link, Any]]:
         """Call a method of each shard, with `arguments` of its link, after all entries, and return the results."""
-        self.wait()
-        replies = [(link, link.call(method, *arguments(link))) for link in self.links]
+        self._wait_for_replies()
+        replies = [(link, link.call(method, *arguments(link))) for link in self._links]
         return [(link, link.result(reply)) for link, reply in replies]
 
-    def status(self) -> list[ShardStatus]:
-        """Return the status of each shard, without waiting."""
-        return [link.status(self.n_entries) for link in self.links]
+    @property
+    def shards(self) -> list[ShardStatus]:
+        """Status of each shard, without waiting."""
+        return [link.status(self._n_entries) for link in self._links]
 
-    def locate(self, demons: Integers) -> list[tuple[Link, Integers, Integers]]:
+    @property
+    def lags(self) -> Integers:
+        """Number of entries of the stream that each shard has not confirmed, shape (n_shards,)."""
+        return np.array([status.lag for status in self.shards], dtype=np.int64)
+
+    def _locate(self, demons: Integers) -> list[tuple[Link, Integers, Integers]]:
         """Return for each shard with any of these demons, (n,): their positions there, and in `demons`."""
         found = []
-        for link in self.links:
+        for link in self._links:
             here = np.minimum(np.searchsorted(link.demons, demons), link.demons.size - 1)
             own = np.flatnonzero(link.demons[here] == demons)
             if own.size:
@@ -356,63 +345,58 @@ class Shards:
 
     # ---- snapshots --------------------------------------------------------------------------------------------------
 
-    def save(self) -> None:
-        """Make all shards copy their state after this entry and write it in the background.
+    @property
+    def at(self) -> int:
+        """Number of entries of the stream so far, which names the shards' snapshots."""
+        return self._n_entries
 
-        Snapshots of other lives in the folder are removed.
-        """
-        assert self._folder is not None
-        for path in self._folder.glob(f"{_LIFE}*"):
-            if path != self.folder:
+    def _folder_of_life(self) -> Path | None:
+        return None if self._folder is None else self._folder / f"{_LIFE}{self._life}"
+
+    def _save(self, folder: Path) -> None:
+        """Make all shards copy their state and write it in the background; remove snapshots of other lives."""
+        for path in folder.parent.glob(f"{_LIFE}*"):
+            if path != folder:
                 shutil.rmtree(path, ignore_errors=True)
-        folders = dict.fromkeys((link.number for link in self.links), str(self.folder))
-        self.send(CHANGE, change=("save", folders))
+        self._send(CHANGE, change=("save", dict.fromkeys((link.number for link in self._links), str(folder))))
 
-    def wait_for_snapshot(self, n_entries: int) -> None:
-        """Wait until all shards have written their snapshot after `n_entries` entries; from any thread.
+    def wait_for_snapshot(self, at: int) -> None:
+        """Wait until all shards have written their snapshot of entry `at`, if there is a folder; from any thread.
 
-        Raises:
-            OSError: If one could not write it.
-            ShardLost: If a shard is gone.
+        Raise OSError if one could not write it, ShardLost if a shard is gone.
         """
-        for link in self.links if self.folder is not None else ():
-            while (written := link.result(link.call("written")))[0] < n_entries:
+        for link in self._links if self._folder is not None else ():
+            while (written := link.result(link.call("written")))[0] < at:
                 time.sleep(_POLL_S)
             if written[1]:
                 raise OSError(0, written[1])
 
-    def drop_snapshots(self, is_unused: Callable[[int], bool]) -> None:
-        """Remove each snapshot if `is_unused` returns True for its number of entries."""
-        for link in self.links if self.folder is not None else ():
-            for path in snapshots_in(folder_of(self.folder, link.number)):  # type: ignore[arg-type]
-                if is_unused(int(path.name)):
-                    shutil.rmtree(path)
+    def drop_snapshots(self, before: int) -> None:
+        """Remove the shards' snapshots of entries before this one."""
+        self._remove_snapshots(lambda at: at < before)
 
-    def restore(self, life: str, n_entries: int, n_channels: int, states: Mapping[int, State]) -> None:
-        """Return all shards to the state after `n_entries` entries of a life.
+    def _remove_snapshots(self, is_unused: Callable[[int], bool]) -> None:
+        if (folder := self._folder_of_life()) is not None:
+            for link in self._links:
+                for path in snapshots_in(folder_of(folder, link.number)):
+                    if is_unused(int(path.name)):
+                        shutil.rmtree(path)
 
-        Without `states`, by number of the shard, each reads its snapshot.
-
-        Raises:
-            ClusterError: If a snapshot is missing or damaged.
-        """
+    def _restore(self, life: str, at: int, n_channels: int, states: Mapping[int, State]) -> None:
+        """Return all shards to the state after entry `at` of a life: to `states`, by number, or their snapshots."""
         self.wait()
-        self.life, self.n_entries = life, n_entries
+        self._life, self._n_entries = life, at
         self._set_channels(n_channels)
         if not states:
-            self.drop_snapshots(lambda other: other > n_entries)  # their steps will be taken again
-        sources = [states.get(link.number, str(self.folder)) for link in self.links]
-        replies = [link.call("restore", source, n_entries) for link, source in zip(self.links, sources, strict=True)]
-        for link, reply in zip(self.links, replies, strict=True):
-            link.n_updates, link.n_confirmed = link.result(reply), n_entries
+            self._remove_snapshots(lambda other: other > at)  # their steps will be taken again
+        sources = [states.get(link.number, str(self._folder_of_life())) for link in self._links]
+        replies = [link.call("restore", source, at) for link, source in zip(self._links, sources, strict=True)]
+        for link, reply in zip(self._links, replies, strict=True):
+            link.n_updates, link.n_confirmed = link.result(reply), at
 
 
 def check_snapshots(folder: Path, life: str, n_entries: int, n_shards: int) -> None:
-    """Check that all shards have a snapshot after `n_entries` entries of a life, without reading the weights.
-
-    Raises:
-        SnapshotDamaged: If one is missing, or its manifest is damaged.
-    """
+    """Raise SnapshotDamaged unless all shards have an intact manifest of a snapshot after `n_entries` of a life."""
     found = [*(folder / f"{_LIFE}{life}").glob(f"shard-*/{n_entries:012d}")]
     for path in found:
         read_manifest(path)

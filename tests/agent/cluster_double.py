@@ -5,11 +5,8 @@ from __future__ import annotations
 from concurrent.futures import Future
 from typing import Any
 
+from horde_agent.cluster.runtime import Unreachable
 from horde_agent.cluster.shard import Shard
-
-
-class Gone(Exception):
-    """A process is gone."""
 
 
 class Actor:
@@ -62,7 +59,7 @@ class LocalCluster:
         if who is not None and not is_done:
             self.actors[who].die()
         if actor.is_dead:
-            future.set_exception(Gone("its process is gone"))
+            future.set_exception(Unreachable("its process is gone"))
             return
         try:
             future.set_result(getattr(actor.shard, method)(*arguments))
@@ -71,11 +68,14 @@ class LocalCluster:
         if who is not None and is_done:
             self.actors[who].die()
 
-    def is_loss(self, error: BaseException) -> bool:
-        return isinstance(error, Gone)
+    def has_arrived(self, reply: Future[Any]) -> bool:
+        return reply.done()
 
-    def cause(self, error: BaseException) -> BaseException:
-        return error
+    def result(self, reply: Future[Any], patience_s: float) -> Any:
+        try:
+            return reply.result(patience_s)
+        except TimeoutError:
+            raise Unreachable(f"it did not answer for {patience_s:g} s") from None
 
     def end(self, actor: Actor) -> None:
         actor.die()

@@ -207,7 +207,7 @@ def test_a_found_policy_and_the_questions_about_it_are_in_one_shard(cluster: Loc
         many.add([GVF("new", Greedy(N_ACTIONS, "shun"), Channel(0), 0.5)])
         for names in (["seek", "seek0", "seek59"], ["shun", "shun0", "new"]):
             demons = [many.names.index(name) for name in names]
-            assert sum(bool(np.isin(demons, link.demons).all()) for link in many._shards.links) == 1
+            assert sum(bool(np.isin(demons, link.demons).all()) for link in many._links) == 1
         assert many.weights(np.array([many.names.index("shun")]))[0].shape == (1, N_ACTIONS * N_FEATURES)
         new = [GVF("wider", Greedy(3, "shun"), Prediction("q0"), 0.5)]
         for call, match in (
