@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -10,35 +11,19 @@ import tyro
 
 from horde_agent.runs.config import BadInput
 
-# Every key of the answer, and the section that fills it.
-KEYS: dict[str, str] = {
-    "w1_ms": "w1",
-    "w1_f64_ms": "w1",
-    "w1_vs_numpy": "w1",
-    "w1_every_step_ms": "w1",
-    "w2_ms": "w2",
-    "w2_f64_ms": "w2",
-    "w2_vs_numpy": "w2",
-    "w2_vs_dense": "w2",
-    "w2_deferred_ms": "w2",
-    "w10k_ms": "w10k",
-    "w10k_deferred_ms": "w10k",
-    "w50k_ms": "w50k",
-    "w50k_max_ms": "w50k",
-    "max_demons_at_10hz": "max",
-    "max_demons_ms": "max",
-    "max_demons_worst_ms": "max",
-    "env_steps_per_s": "env",
-    "life_261681_s": "life",
-    "tile_us": "tile",
-    "cluster_vs_one": "cluster",
-    "cluster_ask_ms": "cluster",
-    "cluster_ask_p99_ms": "cluster",
-    "cluster_driver_ms": "cluster",
-    "threads": "",
-    "cpu": "",
+SECTIONS: dict[str, tuple[str, ...]] = {
+    "w1": ("w1_ms", "w1_f64_ms", "w1_vs_numpy", "w1_every_step_ms"),
+    "w2": ("w2_ms", "w2_f64_ms", "w2_vs_numpy", "w2_vs_dense", "w2_deferred_ms"),
+    "w10k": ("w10k_ms", "w10k_deferred_ms"),
+    "w50k": ("w50k_ms", "w50k_max_ms"),
+    "max": ("max_demons_at_10hz", "max_demons_ms", "max_demons_worst_ms"),
+    "env": ("env_steps_per_s",),
+    "life": ("life_261681_s",),
+    "tile": ("tile_us",),
+    "cluster": ("cluster_vs_one", "cluster_ask_ms", "cluster_ask_p99_ms", "cluster_driver_ms"),
 }
-SECTIONS = tuple(dict.fromkeys(section for section in KEYS.values() if section))
+"""The sections, and the keys of the answer that each fills."""
+KEYS = (*chain.from_iterable(SECTIONS.values()), "threads", "cpu")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,7 +32,7 @@ class BenchConfig:
 
     Attributes:
         json: Print one JSON object, null where something was not or could not be measured; else a table.
-        out: Folder for bench.json (the object) and details.json.
+        out: Folder for bench.json, the object.
         only: Sections to run, with commas between: w1, w2, w10k, w50k, max, env, life, tile, cluster.
         skip: Sections to leave out.
         stream: "synthetic", 53 random walks, or "simulator", the simulated robot's, recorded before the timing.
@@ -64,11 +49,7 @@ class BenchConfig:
     full: bool = False
 
     def sections(self) -> list[str]:
-        """Return the sections to run, in their order.
-
-        Raises:
-            BadInput: If `only` or `skip` names an unknown one.
-        """
+        """Return the sections to run, in their order; raise BadInput if `only` or `skip` names an unknown one."""
         only, skip = ([name.strip() for name in words.split(",") if name.strip()] for words in (self.only, self.skip))
         unknown = [name for name in (*only, *skip) if name not in SECTIONS]
         if unknown:

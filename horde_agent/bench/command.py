@@ -10,8 +10,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -20,9 +20,8 @@ import numba
 import numpy as np
 
 from horde_agent.bench import KEYS, BenchConfig, workload
-from horde_agent.bench.competitors import Learning, of_constant_actions, of_own_policies, ratios
-from horde_agent.bench.measure import QUICK, THOROUGH, Effort, Step, Times, measure, timed
-from horde_agent.bench.workload import SIMULATOR, Stream, recorded
+from horde_agent.bench.competitors import Learning, Step, of_constant_actions, of_own_policies, ratios
+from horde_agent.bench.workload import SIMULATOR, recorded
 from horde_agent.gvf import GVF
 from horde_agent.horde import Mode
 from horde_agent.policies import StickyRandom
@@ -30,47 +29,74 @@ from horde_agent.processes import resident_bytes
 from horde_agent.runs.config import BadInput
 from horde_agent.runs.keeping.folder import unwritable, writable
 
+_FIRST_OF_YARDSTICK, _CHUNK_OF_YARDSTICK, _WARM_UP_OF_YARDSTICK = 16, 136, 8  # steps
+SETTLE_S = 0.1  # OpenBLAS keeps a core busy for some 30 ms after its last product
+
+
+class Effort(NamedTuple):
+    """How long to measure: in chunks. What counts of each is a multiple of the engine's two batches of 64 steps."""
+
+    first: int  # steps that do not count: arrays grow, kernels are compiled
+    chunk: int  # steps of each later chunk
+    n_chunks: int
+    warm_up: int  # first steps of a chunk that do not count: the caches hold what the competitor before it left there
+
+    @property
+    def n_steps(self) -> int:
+        """Steps in all."""
+        return self.first + self.chunk * self.n_chunks
+
+    def of_yardstick(self) -> Effort:
+        """Return the effort for one without bursts, that uses all its memory on each step: fewer steps."""
+        chunk, warm_up = min(self.chunk, _CHUNK_OF_YARDSTICK), min(self.warm_up, _WARM_UP_OF_YARDSTICK)
+        return Effort(min(self.first, _FIRST_OF_YARDSTICK), chunk, self.n_chunks, warm_up)
+
+
+# The engine first writes to its memory after 64 steps, or 192 if demons share policies.
+# 64 steps later the data between two writes is in the caches again, as in a life.
+THOROUGH = Effort(first=256, chunk=200, n_chunks=4, warm_up=72)  # 512 steps that count
+QUICK = Effort(first=8, chunk=24, n_chunks=1, warm_up=4)
+
+
+class Times(NamedTuple):
+    """Milliseconds per step."""
+
+    mean: float
+    worst: float
+
+
+def measure(steps: Mapping[str, Step], effort: Effort, others: Mapping[str, Effort] | None = None) -> dict[str, Times]:
+    """Return how long each competitor's steps take: a chunk of them at a time, in turn, from t = 0.
+
+    Means, not medians: an engine that writes in bursts would be flattered. Before each chunk all threads get time to
+    sleep, because idle threads of one program slow down the next. `others` are efforts of competitors that take another
+    number of steps, in as many chunks.
+    """
+    spent: dict[str, list[float]] = {name: [] for name in steps}
+    taken = dict.fromkeys(steps, 0)
+    for k in range(effort.n_chunks + 1):
+        for name, step in steps.items():
+            own = (others or {}).get(name, effort)
+            n = own.chunk if k else own.first
+            time.sleep(SETTLE_S)
+            times = [timed(step, t) for t in range(taken[name], taken[name] + n)]
+            taken[name] += n
+            if k:
+                spent[name] += times[own.warm_up :]
+    return {name: Times(1e3 * float(np.mean(s)), 1e3 * float(np.max(s))) for name, s in spent.items()}
+
+
+def timed(step: Step, t: int) -> float:
+    """Return the seconds that a step takes."""
+    began = time.perf_counter()
+    step(t)
+    return time.perf_counter() - began
+
+
+# ---- the sections ----------------------------------------------------------------------------------------------------
+
 N_SHARDS = 4
 N_FEW = 1_100  # demons of a small shard: fewer than 1,024 of many policies are never parted
-
-Questions = Callable[[int], Sequence[GVF]]
-
-
-class Turns(NamedTuple):
-    """How long to measure: rounds of `n_steps` steps; the first round does not count."""
-
-    n_rounds: int
-    n_steps: int
-
-
-def against_one(questions: Sequence[GVF], stream: Stream, turns: Turns) -> tuple[float, float]:
-    """Return the ms per step, eager, of one Horde, and of shards of the same demons until every one has come as far."""
-    one, many = Learning(questions, stream), Learning(questions, stream, shards=N_SHARDS)
-    ends: dict[Learning, Callable[[], None]] = {one: one.horde.catch_up, many: many.horde.wait}
-    spent: dict[Learning, list[float]] = {learning: [] for learning in ends}
-    with many.horde:
-        for k in range(turns.n_rounds + 1):
-            for learning, finish in ends.items():
-                began = time.perf_counter()
-                for t in range(k * turns.n_steps, (k + 1) * turns.n_steps):
-                    learning(t)
-                finish()
-                spent[learning].append(time.perf_counter() - began)
-    return 1e3 * np.median(spent[one][1:]) / turns.n_steps, 1e3 * np.median(spent[many][1:]) / turns.n_steps
-
-
-def small_shards_ms(
-    questions: Questions, stream: Stream, turns: Turns, mode: Mode, *, has_request: bool
-) -> list[float]:
-    """Return the driver's ms of each step with four small shards, with or without a requested prediction."""
-    few = questions(N_SHARDS * N_FEW)
-    many = Learning(few, stream, mode, shards=N_SHARDS, asked={"ask": [few[-1].name]} if has_request else None)
-    with many.horde:
-        spent = [1e3 * timed(many, t) for t in range((turns.n_rounds + 1) * turns.n_steps)]
-        many.horde.wait()
-    return spent[turns.n_steps :]
-
-
 Answer = dict[str, float | None]
 StreamName = Literal["synthetic", "simulator"]
 
@@ -80,7 +106,7 @@ BUDGET = 24_000_000_000  # bytes of memory in which the most demons are to be fo
 _BYTES_PER_DEMON = 55_000  # float32: 2 x 6,065 weights, the past, the policy, and Python's own objects
 _PROBE, _WORST_OVER_MEAN = 10_000, 1.5  # demons, and a guess at their slowest step
 _FEW = 100  # demons, enough for the same kernels
-# States that no step uses: with them the stream's tiles take 4 MB, from where on NumPy asks for huge pages. Without
+# States that no step uses: with them the stream's tiles take 4 MB, for which NumPy requests huge pages. Without
 # them a step of the same engine takes about a tenth longer, and older figures could not be compared.
 _SPARE = 64
 _TRIES = 4  # Hordes of growing, or shrinking, size
@@ -88,23 +114,15 @@ _TRIES = 4  # Hordes of growing, or shrinking, size
 
 @dataclass
 class Bench:
-    """One run of the benchmark.
+    """One run of the benchmark; `say` prints a line of progress.
 
-    Attributes:
-        effort: How long to measure.
-        say: Takes a line of progress.
-        source: Where the stream comes from: "synthetic", or "simulator".
-        details: Raw measurements by section; filled by the sections.
-        stream, coder: The states, and the tile coder of the same size.
-
-    Raises:
-        BadInput: If the source is "simulator" and it is not installed.
+    `stream` are the states, and `coder` is a tile coder of the same size. Raise BadInput if the source is "simulator"
+    and it is not installed.
     """
 
     effort: Effort
     say: Callable[[str], None]
     source: StreamName = "synthetic"
-    details: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         n_states = self.effort.n_steps + _SPARE + 1
@@ -113,14 +131,6 @@ class Bench:
             self.stream, self.coder = recorded(n_states)
         else:
             self.stream, self.coder = workload.stream(n_states), workload.coder()
-        s = self.stream
-        self.details["stream"] = {
-            "name": self.source,
-            "n_features": s.n_features,
-            "n_active": s.n_active,
-            "active_share": s.n_active / s.n_features,
-            "switched_share": s.share_switched,
-        }
 
     # ---- sections -------------------------------------------------------------------------------------------------
 
@@ -137,7 +147,7 @@ class Bench:
         return {
             "w1_ms": times["float32"].mean,
             "w1_f64_ms": times["float64"].mean,
-            "w1_vs_numpy": _best(times, yardsticks) / times["float32"].mean,
+            "w1_vs_numpy": min(times[name].mean for name in yardsticks) / times["float32"].mean,
             "w1_every_step_ms": times["float32, every-step"].mean,
         }
 
@@ -152,7 +162,7 @@ class Bench:
         }
         yardsticks = of_own_policies(questions, self.stream, rho)
         times = self._measure("w2", hordes, yardsticks)
-        best = _best(times, [name for name in yardsticks if name.startswith("NumPy")])
+        best = min(times[name].mean for name in yardsticks if name.startswith("NumPy"))
         return {
             "w2_ms": times["float32"].mean,
             "w2_f64_ms": times["float64"].mean,
@@ -182,13 +192,13 @@ class Bench:
 
     def max(self) -> Answer:
         """Find the largest number of demons with no step over 100 ms, within 24 GB or the free memory."""
-        most = self._most_by_memory()
+        free = available_memory() or 0
+        most = int(min(0.9 * free, BUDGET) / _BYTES_PER_DEMON) // 1_000 * 1_000
         if most < _PROBE:
             self.say(f"max: not measured: it needs the memory of {_PROBE:,} demons")
             return {}
         probe = measure({"float32": Learning(self._gibbs(_PROBE), self.stream)}, self.effort)["float32"]
         n, low, high, answer = min(most, _as_many(_PROBE, _WORST_OVER_MEAN * probe.mean)), 0, most + 1, Answer()
-        self.details["most_by_memory"] = most
         for _ in range(_TRIES):
             times = self._many(f"max {n}", n)
             more = min(most, _as_many(n, times.worst))
@@ -238,7 +248,6 @@ class Bench:
                     said = " ".join(done.stderr.split()[-40:])
                     self.say(f"life: not measured: horde {words[0]} ended with exit code {done.returncode}: {said}")
                     return {}
-            self.details["life"] = json.loads((out / "summary.json").read_text())
         return {"life_261681_s": spent}
 
     def tile(self) -> Answer:
@@ -257,17 +266,10 @@ class Bench:
         if self._lacks_memory(2 * n):
             return {}
         self.say(f"cluster: {n:,} demons in {N_SHARDS} shards, and in one Horde")
-        turns = Turns(self.effort.n_chunks, 16 if self.effort == QUICK else 128)
-        one, many = against_one(self._gibbs(n), self.stream, turns)
-        asked = small_shards_ms(self._gibbs, self.stream, turns, "eager", has_request=True)
-        noted = small_shards_ms(self._gibbs, self.stream, turns, "deferred", has_request=False)
-        self.details["cluster"] = {
-            "n_demons": n,
-            "one_ms": one,
-            "shards_ms": many,
-            "asked_ms": asked,
-            "noted_ms": noted,
-        }
+        n_steps = 16 if self.effort == QUICK else 128  # of a round
+        one, many = self._shards_against_one_ms(n, n_steps)
+        asked = self._driver_ms("eager", n_steps, has_request=True)
+        noted = self._driver_ms("deferred", n_steps, has_request=False)
         p50, p99 = np.percentile(asked, [50, 99]).tolist()
         return {
             "cluster_vs_one": many / one,
@@ -276,10 +278,37 @@ class Bench:
             "cluster_driver_ms": float(np.mean(noted)),
         }
 
+    def _shards_against_one_ms(self, n: int, n_steps: int) -> tuple[float, float]:
+        """Return the ms per step, eager, of one Horde of n demons, and of shards until all of them have learned."""
+        questions = self._gibbs(n)
+        one, many = Learning(questions, self.stream), Learning(questions, self.stream, shards=N_SHARDS)
+        spent: tuple[list[float], list[float]] = [], []
+        with many.horde:
+            for k in range(self.effort.n_chunks + 1):
+                for times, learning, finish in zip(
+                    spent, (one, many), (one.horde.catch_up, many.horde.wait), strict=True
+                ):
+                    began = time.perf_counter()
+                    for t in range(k * n_steps, (k + 1) * n_steps):
+                        learning(t)
+                    finish()
+                    times.append(time.perf_counter() - began)
+        ms_of_one, ms_of_many = (1e3 * float(np.median(times[1:])) / n_steps for times in spent)
+        return ms_of_one, ms_of_many
+
+    def _driver_ms(self, mode: Mode, n_steps: int, *, has_request: bool) -> list[float]:
+        """Return the driver's ms of each step with four small shards, with or without a requested prediction."""
+        few = self._gibbs(N_SHARDS * N_FEW)
+        asked = {"ask": [few[-1].name]} if has_request else None
+        many = Learning(few, self.stream, mode, shards=N_SHARDS, asked=asked)
+        with many.horde:
+            spent = [1e3 * timed(many, t) for t in range((self.effort.n_chunks + 1) * n_steps)]
+            many.horde.wait()
+        return spent[n_steps:]
+
     # ---- shared --------------------------------------------------------------------------------------------------
 
     def _gibbs(self, n: int) -> list[GVF]:
-        """Return n questions about Gibbs policies over this stream's features."""
         return workload.gibbs_questions(n, n_features=self.stream.n_features)
 
     def _measure(
@@ -288,32 +317,21 @@ class Bench:
         hordes: Mapping[str, Step],
         yardsticks: Mapping[str, Step] | None = None,
     ) -> dict[str, Times]:
-        """Measure competitors, and note their times."""
         yardsticks = yardsticks or {}
         steps = {**hordes, **yardsticks}
         self.say(f"{name}: {'; '.join(steps)}")
         efforts = dict.fromkeys(yardsticks, self.effort.of_yardstick())
         gc.collect()  # no garbage collection of earlier objects within a timed step
-        times = measure(steps, self.effort, efforts)
-        self.details[name] = {who: spent._asdict() for who, spent in times.items()}
-        return times
+        return measure(steps, self.effort, efforts)
 
     def _many(self, name: str, n: int) -> Times:
         """Measure n demons about Gibbs policies, eager, and the memory that they take."""
         Learning(self._gibbs(_FEW), self.stream)(0)  # compile before measuring memory
         gc.collect()
-        before, began = resident_bytes(), time.perf_counter()
-        hordes = {"float32": Learning(self._gibbs(n), self.stream)}
-        made_s = time.perf_counter() - began
-        times = self._measure(name, hordes)
-        taken = (resident_bytes() - before) / n if before else None
-        self.details[name]["float32"] |= {"bytes_per_demon": taken, "made_s": made_s}
+        before = resident_bytes()
+        times = self._measure(name, {"float32": Learning(self._gibbs(n), self.stream)})
+        self.say(f"{name}: {(resident_bytes() - before) / 1e9:.2f} GB of memory, {times['float32']}")
         return times["float32"]
-
-    def _most_by_memory(self) -> int:
-        """Return how many demons there is memory for, a multiple of 1,000."""
-        free = available_memory()
-        return 0 if free is None else int(min(0.9 * free, BUDGET) / _BYTES_PER_DEMON) // 1_000 * 1_000
 
     def _lacks_memory(self, n_demons: int) -> bool:
         """Return whether `n_demons` exceed the free memory, and print it."""
@@ -322,11 +340,6 @@ class Bench:
         if is_short:
             self.say(f"not measured: {n_demons} demons need {n_demons * _BYTES_PER_DEMON / 1e9:.1f} GB of memory")
         return is_short
-
-
-def _best(times: Mapping[str, Times], names: Collection[str]) -> float:
-    """Return the mean of the quickest."""
-    return min(times[name].mean for name in names)
 
 
 def _as_many(n: int, worst_ms: float) -> int:
@@ -348,14 +361,10 @@ def available_memory() -> int | None:
 
 
 def run(config: BenchConfig) -> dict[str, Any]:
-    """Measure the chosen sections and print the figures; with `out`, write bench.json and details.json too.
+    """Measure the chosen sections, print the figures and return them; with `out`, write bench.json too.
 
-    Returns:
-        The object with exactly the keys of `KEYS`, in order; null for a value that was not measured.
-
-    Raises:
-        BadInput: If a section is unknown, the folder cannot be written, or `stream` is "simulator" and the simulator
-            is not installed.
+    The object has exactly the keys of `KEYS`, in order, null for a value that was not measured. Raise BadInput if a
+    section is unknown, the folder cannot be written, or `stream` is "simulator" and the simulator is not installed.
     """
     sections = config.sections()
     if config.out is not None:
@@ -364,16 +373,15 @@ def run(config: BenchConfig) -> dict[str, Any]:
     answer |= {"threads": numba.get_num_threads(), "cpu": cpu_name()}
     bench = Bench(QUICK if config.quick else THOROUGH, _print, config.stream)
     if not config.full:
-        _print("life: left out, for it takes minutes; --full runs it")
+        _print("life: skipped, because it takes minutes; --full runs it")
     for name in sections:
         figures: dict[str, float | None] = getattr(bench, name)()
-        answer |= {key: _rounded(value) for key, value in figures.items()}
+        answer |= {k: float(f"{v:.4g}") if isinstance(v, float) else v for k, v in figures.items()}  # whole ones stay
         _print(f"{name}: " + ", ".join(f"{k} {answer[k]}" for k in figures))
     print(json.dumps(answer) if config.json else table(answer), flush=True)
     if config.out is not None:
         try:
             (config.out / "bench.json").write_text(json.dumps(answer, indent=1) + "\n")
-            (config.out / "details.json").write_text(json.dumps(bench.details, indent=1) + "\n")
         except OSError as error:
             raise BadInput(unwritable(config.out, error)) from error
     return answer
@@ -392,11 +400,6 @@ def cpu_name() -> str:
         lines = []
     names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
     return names[0] if names else platform.processor() or platform.machine()
-
-
-def _rounded(value: float | None) -> float | None:
-    """Return four significant digits; whole numbers stay whole."""
-    return value if value is None or isinstance(value, int) else float(f"{value:.4g}")
 
 
 def _print(words: str) -> None:

@@ -9,14 +9,13 @@ and step, read and written, in float32.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 import numba
 import numpy as np
 from numba import prange
 
-from horde_agent.bench.measure import Step
 from horde_agent.bench.workload import N_SENSORS, Stream
 from horde_agent.cluster import ShardedHorde
 from horde_agent.gvf import GVF, Channel
@@ -27,6 +26,8 @@ from horde_agent.learning.signals import SignalMaker
 from horde_agent.types import Reals, Tiles
 
 Order = Literal["C", "F"]
+Step = Callable[[int], object]
+"""A function that learns from transition t."""
 LAMBDA, STEP_SIZE, RATIO, TAU = 0.9, 0.1, 0.001, 10_000.0
 LAYOUTS: dict[str, Order] = {"learner-major": "F", "feature-major": "C"}
 
@@ -47,14 +48,10 @@ class Rates(NamedTuple):
 
 
 class SharedTraces:
-    """Demons start[g]..start[g + 1] share the trace of group g. theta and w have shape (n_features, n_demons), float32.
+    """Demons start[g]..start[g + 1] share the trace of group g and its gamma, shape (n_groups,).
 
-    Args:
-        start: First demon of each group, and the number of demons, shape (n_groups + 1,).
-        gamma: Of each group, shape (n_groups,).
-        n_features: Number of features.
-        rates: Step sizes, trace decay, and the time constant of the estimate.
-        order: "C" stores the weights of a feature together, "F" those of a demon.
+    theta and w have shape (n_features, n_demons), float32. The order "C" stores the weights of a feature together, "F"
+    those of a demon.
     """
 
     def __init__(self, start: Tiles, gamma: Reals, n_features: int, rates: Rates, order: Order) -> None:
@@ -67,16 +64,9 @@ class SharedTraces:
         self.v, self.s = np.zeros((2, n_demons), dtype=np.float32)
 
     def learn(self, tiles_t: Tiles, tiles_tp1: Tiles, rho: Reals, c: Reals) -> Reals:
-        """Learn from one transition.
+        """Learn from one transition between tiles, (n_active,), and return predictions at tiles_tp1, (n_demons,).
 
-        Args:
-            tiles_t: Active features of the state left, shape (n_active,).
-            tiles_tp1: Of the state reached, shape (n_active,).
-            rho: pi(a)/b(a) of each group, shape (n_groups,).
-            c: Cumulant of each demon, shape (n_demons,).
-
-        Returns:
-            Predictions at tiles_tp1, shape (n_demons,).
+        rho is pi(a)/b(a) of each group, shape (n_groups,), c the cumulant of each demon, shape (n_demons,).
         """
         v_tp1: Reals = self.theta[tiles_tp1].sum(0)
         delta = c + self.gamma_demon * v_tp1 - self.v
@@ -132,7 +122,7 @@ class OwnTraces:
         return self.v
 
 
-# The sum e.w in one pass needs another order of its terms than was written, or it would not be a sum of vectors.
+# The loop is vectorised only if the terms of the sum e.w may be reordered.
 _fused: Any = numba.njit(nogil=True, cache=True, fastmath={"contract", "reassoc"})
 
 
@@ -150,16 +140,9 @@ class DenseState(NamedTuple):
 
 @_fused  # type: ignore[untyped-decorator]
 def dense_one(i: int, state: DenseState, rates: Rates, tiles_t: Tiles, tiles_tp1: Tiles, rho: Reals, c: Reals) -> None:
-    """Update demon `i` from one transition; the active features' own part is added after the pass.
+    """Update demon `i` from one transition between tiles, (n_active,); the active features are added after the pass.
 
-    Args:
-        i: The demon.
-        state: Of all demons; changed in place.
-        rates: Step sizes, trace decay, and the time constant of the estimate.
-        tiles_t: Active features of the state left, shape (n_active,).
-        tiles_tp1: Of the state reached, shape (n_active,).
-        rho: pi(a)/b(a) of each demon, shape (n_demons,).
-        c: Cumulant of each demon, shape (n_demons,), float32.
+    rho, pi(a)/b(a), and c, the cumulant, are those of each demon, shape (n_demons,), float32.
     """
     theta, w, e = state.theta[i], state.w[i], state.e[i]
     v_tp1, q = np.float32(0.0), np.float32(0.0)
@@ -283,6 +266,5 @@ def of_own_policies(questions: Sequence[GVF], stream: Stream, rho: Any) -> dict[
 
 
 def _step(learner: Any, stream: Stream, rho: Any, c: Any) -> Step:
-    """Return a function that lets a yardstick learn from transition t."""
     tiles = stream.tiles
     return lambda t: learner.learn(tiles[t], tiles[t + 1], rho[t], c[t + 1])

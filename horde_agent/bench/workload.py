@@ -37,11 +37,6 @@ class Stream(NamedTuple):
         """Features that are on in each state."""
         return int(self.tiles.shape[1])
 
-    @property
-    def share_switched(self) -> float:
-        """Mean share of the tilings that switch tiles in one step."""
-        return float(np.mean(self.tiles[1:] != self.tiles[:-1]))
-
 
 def stream(n_steps: int, seed: int = 0) -> Stream:
     """Return a stream, in which 30 % of the active features change per step."""
@@ -127,14 +122,9 @@ SIMULATOR = "horde_env:CritterbotPen-v0"
 
 
 def recorded(n_states: int, seed: int = 0) -> tuple[Stream, TileCoder]:
-    """Run the simulated robot under the sticky random behaviour; return the stream and its tile coder.
+    """Run the simulated robot under the sticky random behaviour; return its stream of `n_states` and tile coder.
 
-    Args:
-        n_states: Length T of the stream.
-        seed: Of the robot and of its behaviour.
-
-    Raises:
-        BadInput: If the simulator is not installed.
+    `seed` is that of the robot and of its behaviour. Raise BadInput if the simulator is not installed.
     """
     try:
         env = gymnasium.make(SIMULATOR, disable_env_checker=True)
