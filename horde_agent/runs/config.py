@@ -9,7 +9,7 @@ import re
 import shlex
 import shutil
 import tomllib
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 from importlib import import_module
 from importlib.util import find_spec
@@ -185,24 +185,14 @@ class LearnConfig:
 
 def resolve(config: LearnConfig) -> LearnConfig:
     """Check what can be checked without the robot, and fill in defaults; raise BadInput if a setting is invalid."""
-    _check_text(config)
-    if config.env is not None and config.backend == LearnConfig.backend:
-        config = replace(config, backend="gymnasium")
-    if (config.data or config.minari) and config.backend == LearnConfig.backend:
-        config = replace(config, backend="data")
-    _check_body(config)
-    _check_numbers(config)
-    seconds(config.snapshot_every)
-    _check_behaviour(config)
-    _check_alarm(config.on_alarm)
-    _check_shards(config)
-    _check_robots(config)
-    check_one_of("trace rule", config.trace_rule, TRACE_RULES)
-    check_one_of("w rule", config.w_rule, W_RULES)
+    if config.backend == LearnConfig.backend and (config.env is not None or config.data or config.minari):
+        config = replace(config, backend="gymnasium" if config.env is not None else "data")
     is_on_policy = config.backend in ("replay", "gymnasium", "data")
     questions = config.questions or ("nexting" if is_on_policy else "excursions")
-    _check_questions(questions, "run" if is_life(config.log) else config.backend)
-    _check_folder(config.out)
+    for is_broken, sentence in _rules(config, questions):
+        if is_broken:
+            raise BadInput(sentence)
+    seconds(config.snapshot_every)
     physics = config.physics
     if physics is None and config.backend in SIMULATED:
         physics = "planar" if config.robot == "create2" else default_physics()
@@ -212,7 +202,7 @@ def resolve(config: LearnConfig) -> LearnConfig:
 
 
 def _with_step_sizes(config: LearnConfig) -> LearnConfig:
-    """Fill in the step sizes of the update rule, so that the run's config.toml states them."""
+    """Fill in the step sizes of the update rule, which config.toml then states."""
     try:
         of = rule(parse_algorithm(config.algorithm)[0])
     except ValueError as error:
@@ -233,10 +223,8 @@ def default_physics() -> str:
 def read_config(path: Path) -> LearnConfig:
     """Read settings from a TOML file; missing settings keep their defaults.
 
-    In a run's `config.toml`, tables (versions) and `out` are ignored.
-
-    Raises:
-        BadInput: If the file is missing, is not TOML, or has an unknown or wrongly typed setting.
+    In a run's `config.toml`, tables (versions) and `out` are ignored. Raise BadInput if the file is missing, is not
+    TOML, or has an unknown or wrongly typed setting.
     """
     try:
         table = tomllib.loads(path.read_text(encoding="utf-8-sig"))  # some editors write a byte order mark
@@ -276,62 +264,6 @@ def is_file(path: Path) -> bool:
         return False
 
 
-def _check_text(config: LearnConfig) -> None:
-    """Check that texts are valid UTF-8, as config.toml requires."""
-    for name, value in vars(config).items():
-        if isinstance(value, str | Path):
-            try:
-                str(value).encode()
-            except UnicodeEncodeError:
-                flag = name.replace("_", "-")
-                raise BadInput(f"--{flag} {os.fsencode(value)!r} is not UTF-8; choose another name") from None
-
-
-def _check_body(config: LearnConfig) -> None:
-    check_one_of("robot", config.robot, tuple(ROBOTS))
-    check_one_of("backend", config.backend, BACKENDS)
-    if (config.backend == "gymnasium") != (config.env is not None):
-        wrong = f"--backend {config.backend} has its own body" if config.env else "--backend gymnasium needs --env ID"
-        raise BadInput(f"{wrong}; name the environment by --env alone")
-    if config.data is not None and config.minari is not None:
-        raise BadInput(f"--minari {config.minari} and --data {config.data} are two data sets: give one")
-    if (config.data or config.minari) and config.backend != "data":
-        what = f"--data {config.data}" if config.data else f"--minari {config.minari}"
-        raise BadInput(f"{what} stands in the robot's place; leave out --backend {config.backend}")
-    if config.env is not None and config.realtime:
-        raise BadInput("--realtime belongs to a robot or its simulator; an environment of --env has no clock to keep")
-    if config.env is not None and config.robot != LearnConfig.robot:
-        raise BadInput(f"--env {config.env} stands in the robot's place; leave out --robot {config.robot}")
-    if config.env is None and config.backend not in (*ROBOTS[config.robot], "data"):
-        has = ", ".join(ROBOTS[config.robot])
-        raise BadInput(f"the robot {config.robot} has no backend {config.backend!r}: choose {has}")
-    if config.port is not None and config.backend not in ONE_AT_A_TIME:
-        raise BadInput(f"--port belongs to a real robot; the backend {config.backend!r} has none")
-    if config.parity is not None:
-        check_one_of("parity", config.parity, PARITIES)
-        if (config.robot, config.backend) != WITH_PARITY:
-            body = f"{config.robot} with the backend {config.backend}"
-            raise BadInput(f"--parity belongs to the Critterbot's serial line; the body of {body} has none")
-    if config.physics is not None:
-        check_one_of("physics", config.physics, PHYSICS)
-        if config.backend not in SIMULATED:
-            body = config.env or f"{config.robot} with the backend {config.backend}"
-            raise BadInput(f"--physics belongs to a simulated robot; the body of {body} has its own")
-        if config.robot == "create2" and config.physics != "planar":
-            raise BadInput("--physics bullet moves the Critterbot alone: leave it out for the Create 2 (planar)")
-    if config.backend == "replay":
-        if config.log is None:
-            raise BadInput("--backend replay needs --log FILE, the log to replay")
-        if not is_file(config.log) and not is_life(config.log):
-            raise BadInput(f"there is no log {config.log}")
-        if config.columns is not None and not (is_file(config.columns) and is_file(config.log)):
-            raise BadInput(f"--columns {config.columns} must be a file that describes the columns of --log, a table")
-    elif config.columns is not None and config.backend != "data":
-        raise BadInput("--columns requires --backend replay or --data; omit it or choose one of them")
-    elif config.log is not None:
-        raise BadInput("--log requires --backend replay; omit it or choose that backend")
-
-
 _RANGES: tuple[tuple[str, Callable[[Any], bool], str], ...] = (
     ("steps", lambda x: x is None or x >= 1, "at least 1"),
     ("horizon", lambda x: x >= 1, "at least 1"),
@@ -347,71 +279,100 @@ _RANGES: tuple[tuple[str, Callable[[Any], bool], str], ...] = (
 """Settings, whether a value is valid, and what it must be."""
 
 
-def _check_numbers(config: LearnConfig) -> None:
+def _rules(config: LearnConfig, questions: str) -> Iterator[tuple[bool, str]]:
+    """Yield whether a rule is broken, and the sentence that says so, for each rule of the settings, in their order."""
+    robot, backend, env, data = config.robot, config.backend, config.env, config.data or config.minari
+    for name, value in vars(config).items():
+        text = f"--{name.replace('_', '-')} {os.fsencode(str(value))!r}"
+        yield not _is_utf8(value), f"{text} is not UTF-8; choose another name"
+    # ---- the body
+    check_one_of("robot", robot, tuple(ROBOTS))
+    check_one_of("backend", backend, BACKENDS)
+    wrong = f"--backend {backend} has its own body" if env else "--backend gymnasium needs --env ID"
+    yield (backend == "gymnasium") != (env is not None), f"{wrong}; name the environment by --env alone"
+    both = config.data is not None and config.minari is not None
+    yield both, f"--minari {config.minari} and --data {config.data} are two data sets: give one"
+    named = f"--{'data' if config.data else 'minari'} {data}"
+    yield bool(data) and backend != "data", f"{named} stands in the robot's place; leave out --backend {backend}"
+    if env is not None:
+        has_none = "an environment of --env has no clock to keep"
+        yield config.realtime, f"--realtime belongs to a robot or its simulator; {has_none}"
+        yield robot != LearnConfig.robot, f"--env {env} stands in the robot's place; leave out --robot {robot}"
+    else:
+        has = ", ".join(ROBOTS[robot])
+        is_without = backend not in (*ROBOTS[robot], "data")
+        yield is_without, f"the robot {robot} has no backend {backend!r}: choose {has}"
+    is_port = config.port is not None and backend not in ONE_AT_A_TIME
+    yield is_port, f"--port belongs to a real robot; the backend {backend!r} has none"
+    body = f"the body of {env or f'{robot} with the backend {backend}'}"
+    if config.parity is not None:
+        check_one_of("parity", config.parity, PARITIES)
+        is_other = (robot, backend) != WITH_PARITY
+        yield is_other, f"--parity belongs to the Critterbot's serial line; {body} has none"
+    if config.physics is not None:
+        check_one_of("physics", config.physics, PHYSICS)
+        yield backend not in SIMULATED, f"--physics belongs to a simulated robot; {body} has its own"
+        is_other = robot == "create2" and config.physics != "planar"
+        yield is_other, "--physics bullet moves the Critterbot alone: leave it out for the Create 2 (planar)"
+    # ---- recorded rows
+    log, columns = config.log, config.columns
+    if backend == "replay":
+        yield log is None, "--backend replay needs --log FILE, the log to replay"
+        is_table = log is not None and is_file(log)
+        yield not is_table and not is_life(log), f"there is no log {log}"
+        is_wrong = columns is not None and not (is_file(columns) and is_table)
+        yield is_wrong, f"--columns {columns} must be a file that describes the columns of --log, a table"
+    else:
+        is_lone = columns is not None and backend != "data"
+        yield is_lone, "--columns requires --backend replay or --data; omit it or choose one of them"
+        yield log is not None, "--log requires --backend replay; omit it or choose that backend"
+    # ---- numbers, behaviour, alarms
     for name, is_valid, what in _RANGES:
-        if not is_valid(value := getattr(config, name)):
-            raise BadInput(f"--{name.replace('_', '-')} must be {what}, got {value}")
-
-
-def _check_behaviour(config: LearnConfig) -> None:
-    if config.behaviour == "random":
-        return
-    if not config.behaviour.startswith("greedy:"):
-        raise BadInput(f"--behaviour {config.behaviour}: write random, or greedy:NAME with the name of a question")
-    if config.backend in RECORDED:
-        raise BadInput(f"--behaviour requires a robot that can act; omit it with --backend {config.backend}")
-
-
-def _check_alarm(command: str | None) -> None:
-    if command is None:
-        return
-    try:
-        words = shlex.split(command)
-    except ValueError as error:
-        raise BadInput(f"--on-alarm {command!r} is no command line: {error}") from None
-    if not words or shutil.which(words[0]) is None:
-        raise BadInput(f"--on-alarm {command!r}: there is no such command")
-
-
-def _check_shards(config: LearnConfig) -> None:
-    if config.shards is None:
-        if config.ray is not None:
-            raise BadInput("--ray requires --shards, the number of processes")
-        return
-    if config.shards != "auto" and not (config.shards.isdecimal() and int(config.shards) > 0):
-        raise BadInput(f"--shards {config.shards}: write a number of processes, 1 or more, or auto")
-    if config.backend in RECORDED:
-        raise BadInput(f"--shards cannot be combined with --backend {config.backend}; omit it")
-    if find_spec("ray") is None:
-        raise BadInput("--shards needs the extra `ray`: pip install -e '.[ray]'")
-
-
-def _check_robots(config: LearnConfig) -> None:
-    """Several robots take turns, so that each must be simulated, and wait."""
-    if config.robots == 1:
-        return
-    wrong = {
-        f"--backend {config.backend}": config.backend != "simulator",
-        "--realtime": config.realtime,
-        "--shards": config.shards is not None,
-    }
-    for flag, is_given in wrong.items():
-        if is_given:
-            raise BadInput(f"--robots {config.robots} needs --backend simulator and cannot be combined with {flag}")
-
-
-def _check_questions(questions: str, backend: str) -> None:
+        value = getattr(config, name)
+        yield not is_valid(value), f"--{name.replace('_', '-')} must be {what}, got {value}"
+    if config.behaviour != "random":
+        is_greedy = config.behaviour.startswith("greedy:")
+        yield not is_greedy, f"--behaviour {config.behaviour}: write random, or greedy:NAME with the name of a question"
+        yield backend in RECORDED, f"--behaviour requires a robot that can act; omit it with --backend {backend}"
+    if config.on_alarm is not None:
+        yield _is_no_command(config.on_alarm)
+    # ---- shards and robots
+    shards = config.shards
+    yield shards is None and config.ray is not None, "--ray requires --shards, the number of processes"
+    if shards is not None:
+        is_number = shards == "auto" or (shards.isdecimal() and int(shards) > 0)
+        yield not is_number, f"--shards {shards}: write a number of processes, 1 or more, or auto"
+        yield backend in RECORDED, f"--shards cannot be combined with --backend {backend}; omit it"
+        yield find_spec("ray") is None, "--shards needs the extra `ray`: pip install -e '.[ray]'"
+    if config.robots != 1:  # they take turns: each must be simulated, and wait
+        several = f"--robots {config.robots} needs --backend simulator and cannot be combined with"
+        yield backend != "simulator", f"{several} --backend {backend}"
+        yield config.realtime, f"{several} --realtime"
+        yield shards is not None, f"{several} --shards"
+    # ---- what is learned, and where it is written
+    check_one_of("trace rule", config.trace_rule, TRACE_RULES)
+    check_one_of("w rule", config.w_rule, W_RULES)
     is_own = questions.endswith(".toml")
-    if is_own and not is_file(Path(questions)):
-        raise BadInput(f"there is no question file {questions}")
-    if not is_own and questions not in FAMILIES:
-        hint = _did_you_mean(questions, FAMILIES)
-        raise BadInput(f"unknown questions {questions!r}: choose {', '.join(FAMILIES)} or a .toml file{hint}")
-    if backend == "replay" and questions in ("excursions", "policies"):
-        raise BadInput(
-            f"the action probabilities of a replayed log are unknown, so only --questions nexting (or a file of "
-            f"questions about the behaviour) can be learned from it, not {questions!r}"
+    yield is_own and not is_file(Path(questions)), f"there is no question file {questions}"
+    known = f"choose {', '.join(FAMILIES)} or a .toml file{_did_you_mean(questions, FAMILIES)}"
+    yield not is_own and questions not in FAMILIES, f"unknown questions {questions!r}: {known}"
+    if backend == "replay" and not is_life(log):
+        what = "nexting (or a file of questions about the behaviour) can be learned from it"
+        yield (
+            questions in ("excursions", "policies"),
+            f"the action probabilities of a replayed log are unknown, so only --questions {what}, not {questions!r}",
         )
+    if config.out is not None:
+        yield _is_taken(config.out)
+
+
+def _is_utf8(value: object) -> bool:
+    """Return whether a text can be written to config.toml."""
+    try:
+        str(value).encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def check_one_of(what: str, value: str, known: Collection[str]) -> None:
@@ -425,13 +386,19 @@ def _did_you_mean(name: str, known: Iterable[str]) -> str:
     return f"; did you mean {near[0]!r}?" if near else ""
 
 
-def _check_folder(out: Path | None) -> None:
-    if out is None:
-        return
+def _is_no_command(command: str) -> tuple[bool, str]:
+    try:
+        words = shlex.split(command)
+    except ValueError as error:
+        return True, f"--on-alarm {command!r} is no command line: {error}"
+    return not words or shutil.which(words[0]) is None, f"--on-alarm {command!r}: there is no such command"
+
+
+def _is_taken(out: Path) -> tuple[bool, str]:
     try:
         if out.exists() and not out.is_dir():
-            raise BadInput(f"--out {out} is a file; name a new folder")
-        if out.is_dir() and any(out.iterdir()):
-            raise BadInput(f"--out {out} already contains a run (or other files); name a new folder")
+            return True, f"--out {out} is a file; name a new folder"
+        is_full = out.is_dir() and any(out.iterdir())
     except OSError as error:
-        raise BadInput(f"--out {out} cannot be read ({error.strerror}); name another folder") from None
+        return True, f"--out {out} cannot be read ({error.strerror}); name another folder"
+    return is_full, f"--out {out} already contains a run (or other files); name a new folder"
