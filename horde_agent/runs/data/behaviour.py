@@ -29,7 +29,7 @@ from horde_agent.types import Floats, Integers, Tiles
 
 _BLOCK = 256  # rows of a batch; every fifth batch is held out
 _LEAST_ROWS = 10 * _BLOCK
-_ENOUGH_ROWS = 100_000  # learned from, in as many passes as that takes, at most _MOST_PASSES
+_ENOUGH_ROWS = 100_000  # to learn from, in at most _MOST_PASSES passes
 _MOST_PASSES = 10
 _THINNED_FROM = 1024  # batches, after which only every second one is used; after half as many more every fourth, ...
 _PENALTY = 1e-6
@@ -55,7 +55,7 @@ class LogisticPolicy:
 
 
 def act_by(table: Table, policy: Policy | str) -> None:
-    """Give a table the action probabilities of a policy, or of an estimated one for "estimate"."""
+    """Set the policy that gives a table's action probabilities; "estimate" estimates it from the actions."""
     interface = Interface.of(HeaderEnv(table.header))
     if isinstance(policy, str):
         policy, table.b_estimate = estimate_behaviour(table, interface)
@@ -65,8 +65,8 @@ def act_by(table: Table, policy: Policy | str) -> None:
 def estimate_behaviour(rows: Table, interface: Interface) -> tuple[LogisticPolicy, dict[str, float]]:
     """Return the behaviour policy estimated from a data set's actions, and facts about the fit.
 
-    These are the log-loss per row on held-out rows, that of the actions' frequencies, T and the number of rows. Raise
-    BadInput if there are fewer than 2,560 rows.
+    The facts are the log-loss per held-out row, the log-loss of the actions' frequencies, T and the number of rows.
+    Raise BadInput if there are fewer than 2,560 rows.
     """
     n_actions, coder = len(interface.actions), interface.coder
     weights = np.zeros((coder.n_features, n_actions))
@@ -126,7 +126,6 @@ def _learn_batch(weights: Floats, squares: Floats, tiles: NDArray[np.int64], act
 
 
 def _softmax(logits: Floats) -> Floats:
-    """Return softmax over the last axis, shape as `logits`."""
     p = np.exp(logits - logits.max(axis=-1, keepdims=True))
     return np.asarray(p / p.sum(axis=-1, keepdims=True))
 

@@ -15,6 +15,7 @@ from horde_agent.types import real_number
 
 ESTIMATE = "estimate"
 _MISSING = ("error", "gap")
+_OTHERS = ("time", "action", "b", "episode", "terminated", "step", "phase", "flags", "policy")
 
 
 class ChannelColumn(NamedTuple):
@@ -75,11 +76,14 @@ class Columns:
     missing: str = "error"
 
     @property
+    def others(self) -> dict[str, str]:
+        """Names of the columns that are no channels, by attribute."""
+        return {key: name for key in _OTHERS if (name := getattr(self, key)) not in (None, ESTIMATE)}
+
+    @property
     def names(self) -> list[str]:
         """Names of the columns that are read."""
-        b = None if self.b == ESTIMATE else self.b
-        others = (self.time, self.action, b, self.episode, self.terminated, self.step, self.phase, self.flags)
-        return [*(c.column for c in self.channel), *(name for name in (*others, self.policy) if name is not None)]
+        return [*(c.column for c in self.channel), *self.others.values()]
 
     @classmethod
     def of_header(cls, header: Mapping[str, Any], column: str = "{name}", **named: str) -> Columns:

@@ -27,30 +27,24 @@ SUFFIXES = (".parquet", ".csv", ".csv.gz", ".npz")
 def open_table(path: Path, columns: Columns) -> Table:
     """Return the table in a file, or in the Parquet files of a folder; raise BadInput if it cannot be read."""
     files = parquet_files(path) if path.is_dir() else [path]
-    kind = "".join(path.suffixes[-2:]) if path.suffix == ".gz" else files[0].suffix if files else ""
-    if not path.exists() or kind not in SUFFIXES:
+    if not (path.exists() and files and files[0].name.endswith(SUFFIXES)):
         raise BadInput(f"{path} is no table: give a file *{', *'.join(SUFFIXES)}, or a folder of Parquet files")
     names = columns.names
-
-    def chunks() -> Iterator[Chunk]:
-        try:
-            yield from _read_npz(path) if kind == ".npz" else _read_csv(path, names)
-        except BadInput:
-            raise
-        except (OSError, ValueError, EOFError, csv.Error, zipfile.BadZipFile) as error:
-            raise BadInput(f"{path} cannot be read: {' '.join(str(error).split())}") from None
-
-    return Table((lambda: parquet_chunks(files, names)) if kind == ".parquet" else chunks, columns, str(path))
+    return Table(lambda: read_files(files, names), columns, str(path))
 
 
-def parquet_chunks(files: Sequence[Path], names: Sequence[str]) -> Iterator[Chunk]:
-    """Yield columns of Parquet files in short parts; raise BadInput if one is missing or cannot be read."""
+def read_files(files: Sequence[Path], names: Sequence[str]) -> Iterator[Chunk]:
+    """Yield columns of files in short parts; raise BadInput if a column is missing or a file cannot be read."""
     for file in files:
         try:
-            yield from read_parquet(file, names)
+            if file.suffix == ".npz":
+                with np.load(file, allow_pickle=False) as arrays:
+                    yield from parts(dict(arrays), str(file))
+            else:
+                yield from (_read_parquet if file.suffix == ".parquet" else _read_csv)(file, names)
         except BadInput:
             raise
-        except (OSError, ValueError) as error:  # pyarrow's are ValueErrors
+        except (OSError, ValueError, EOFError, csv.Error, zipfile.BadZipFile) as error:  # pyarrow's are ValueErrors
             raise BadInput(f"{file} cannot be read: {' '.join(str(error).split())}") from None
 
 
@@ -65,14 +59,13 @@ def _numbers_in(path: str) -> list[int | str]:
     return [int(part) if part.isdecimal() else part for part in re.split(r"(\d+)", path)]
 
 
-def read_parquet(file: Path, names: Sequence[str]) -> Iterator[Chunk]:
+def _read_parquet(file: Path, names: Sequence[str]) -> Iterator[Chunk]:
     """Yield columns of a Parquet file in short parts; NAME_3 reads the column NAME of vectors."""
     parquet = imported("pyarrow.parquet", NEEDS_PYARROW)
     with parquet.ParquetFile(file, buffer_size=_BUFFER_BYTES) as opened:
         there = opened.schema_arrow.names
         wanted = [name if name in there else name.rpartition("_")[0] for name in names]
-        if lacking := [name for name, found in zip(names, wanted, strict=True) if found not in there]:
-            raise BadInput(f"{file} has no column {lacking[0]!r}; there are {', '.join(there)}")
+        _refuse_lacking(file, [name for name, found in zip(names, wanted, strict=True) if found not in there], there)
         columns = list(dict.fromkeys(wanted))
         for group in range(opened.num_row_groups):  # one reader for all groups would keep the earlier groups in memory
             for batch in opened.iter_batches(_READ_ROWS, [group], columns, use_threads=False):
@@ -83,10 +76,15 @@ def _read_csv(file: Path, names: Sequence[str]) -> Iterator[Chunk]:
     opened: Any = gzip.open if file.suffix == ".gz" else open
     with opened(file, "rt", newline="", encoding="utf-8-sig") as lines:
         reader = csv.DictReader(lines)
-        if lacking := [name for name in names if name not in (reader.fieldnames or ())]:
-            raise BadInput(f"{file} has no column {lacking[0]!r}; there are {', '.join(reader.fieldnames or ())}")
+        there = reader.fieldnames or ()
+        _refuse_lacking(file, [name for name in names if name not in there], there)
         while rows := list(islice(reader, _READ_ROWS)):
             yield {name: np.array([_number(row[name]) for row in rows]) for name in names}
+
+
+def _refuse_lacking(file: Path, lacking: Sequence[str], there: Sequence[str]) -> None:
+    if lacking:
+        raise BadInput(f"{file} has no column {lacking[0]!r}; there are {', '.join(there)}")
 
 
 def _number(text: Any) -> float:
@@ -94,11 +92,6 @@ def _number(text: Any) -> float:
         return float(text)
     except (TypeError, ValueError):
         return float(text.strip().lower() == "true") if str(text).strip().lower() in ("true", "false") else np.nan
-
-
-def _read_npz(file: Path) -> Iterator[Chunk]:
-    with np.load(file, allow_pickle=False) as arrays:
-        yield from parts(dict(arrays), str(file))
 
 
 def parts(arrays: Mapping[str, NDArray[Any]], where: str) -> Iterator[Chunk]:

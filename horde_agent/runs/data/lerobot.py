@@ -19,7 +19,7 @@ import numpy as np
 
 from horde_agent.runs.config import BadInput, imported
 from horde_agent.runs.data.columns import ChannelColumn, Columns, default_layout, unscaled
-from horde_agent.runs.data.files import NEEDS_PYARROW, parquet_chunks, parquet_files
+from horde_agent.runs.data.files import NEEDS_PYARROW, parquet_files, read_files
 from horde_agent.runs.data.tables import Episode, Table
 
 STATE, ACTION = "observation.state", "action"
@@ -55,7 +55,7 @@ def open_lerobot(path: Path, columns: Path | None = None) -> Table:
     else:
         base = _columns_of(features, float(info.get("fps", 0)), path)
     found = base if columns is None else Columns.read(columns, base)
-    return Table(lambda: parquet_chunks(files, found.names), found, str(path), notes)
+    return Table(lambda: read_files(files, found.names), found, str(path), notes)
 
 
 def _columns_of(features: Mapping[str, Any], fps: float, path: Path) -> Columns:

@@ -37,8 +37,12 @@ def open_minari(data: Any, columns: Path | None = None) -> Table:
         data = _loaded(data)
     where = f"the Minari data set {data.id}"
     header = data.storage.metadata.get(HEADER)
-    base = _columns_of(data, where) if header is None else _columns_of_run(json.loads(header))
     to_columns = _flattener(data.observation_space, where)
+    if header is None:
+        base = _columns_of(data, where)
+    else:
+        own, named = {**json.loads(header), "tests_excursions": False}, ("action", "episode", "terminated")
+        base = Columns.of_header(own, "observations_{i}", **{key: key for key in named}, b=_B, step="infos/step")
 
     def chunks() -> Iterator[Chunk]:
         for number, episode in enumerate(data.iterate_episodes()):
@@ -68,8 +72,8 @@ def _loaded(name: str) -> Any:
 
 def _columns_of(data: Any, where: str) -> Columns:
     """Return the columns of a data set of any environment."""
-    n = _flattener(data.observation_space, where)(None).shape[1]
     space: Any = spaces.flatten_space(data.observation_space)
+    n = space.shape[0]
     found = [
         ChannelColumn(f"observations_{i}", f"obs_{i}", "obs", low=float(space.low[i]), high=float(space.high[i]))
         for i in range(n)
@@ -92,21 +96,13 @@ def _columns_of(data: Any, where: str) -> Columns:
     raise BadInput(f"{where}: the action space must be Discrete or a flat Box, not {data.action_space}")
 
 
-def _columns_of_run(header: Mapping[str, Any]) -> Columns:
-    named = {name: name for name in ("action", "episode", "terminated")}
-    return Columns.of_header(
-        {**header, "tests_excursions": False}, "observations_{i}", **named, b=_B, step="infos/step"
-    )
-
-
 def _flattener(space: Any, where: str) -> Callable[[Any], NDArray[Any]]:
-    """Return the function from an episode's observations to an array, shape (n_rows, n); None gives no row."""
-    if isinstance(space, spaces.Box) and len(space.shape) == 1 and space.dtype is not None:
-        width = space.shape[0]
-        return lambda values: np.zeros((0, width)) if values is None else np.asarray(values)
+    """Return the function from an episode's observations to an array, shape (n_rows, n)."""
+    if isinstance(space, spaces.Box) and len(space.shape) == 1:
+        return np.asarray
     if isinstance(space, spaces.Dict):
         parts = {key: _flattener(inner, where) for key, inner in space.spaces.items()}
-        return lambda values: np.hstack([of(None if values is None else values[key]) for key, of in parts.items()])
+        return lambda values: np.hstack([of(values[key]) for key, of in parts.items()])
     raise BadInput(f"{where}: the observation space must be a flat Box or a Dict of flat Boxes, not {space}")
 
 

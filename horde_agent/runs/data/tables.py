@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import chain, pairwise
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,11 +18,16 @@ from horde_agent.life.flags import are_broken
 from horde_agent.policies import Policy
 from horde_agent.record import NO_ACTION, Flag, Phase, Stream, row_dtype
 from horde_agent.runs.config import BadInput
-from horde_agent.runs.data.columns import ESTIMATE, Columns
+from horde_agent.runs.data.columns import Columns
 from horde_agent.types import Bools, Floats
 
 Chunk = Mapping[str, NDArray[Any]]
 """Columns by name, of numbers or of vectors: shape (n_rows,) or (n_rows, n)."""
+
+_Given = Mapping[str, Floats]
+"""The columns of a part, by attribute of `Columns`, each of shape (n_rows,)."""
+_Check = Callable[[Bools, str, str], None]
+"""Raises BadInput if a value of a column is not valid: which are, shape (n_rows,); its attribute; what it must be."""
 
 CHUNK_ROWS = 32_768
 LATE = 1.5  # periods after which a row follows a gap
@@ -112,18 +117,13 @@ class Table:
         return Columns(**{**vars(columns), "channel": tuple(found), "actions": actions})
 
     def __iter__(self) -> Iterator[Stream]:
-        """Yield the rows in consecutive parts.
-
-        Raises:
-            BadInput: At an invalid value; the message names the row and the column. If the behaviour gives the action
-                of a row no probability in (0, 1].
-        """
+        """Yield the rows in consecutive parts; raise BadInput at an invalid value, with its row and column."""
         self._n_dropped, n_read = 0, 0
         header, before = self.header, _Before()
         for chunk, after in pairwise(chain(self._chunks(), [None])):
             assert chunk is not None
-            rows = self._rows(chunk, after, before, n_read)
-            n_read += len(self._column(chunk, self.columns.channel[0].column))
+            n, rows = self._rows(chunk, after, before, n_read)
+            n_read += n
             if self.behaviour is not None:
                 _act_by(*self.behaviour, rows)
             if len(rows):
@@ -131,115 +131,103 @@ class Table:
         if before.step < 0:
             raise BadInput(f"{self.where} has no row to learn from: every one lacks a number in one of its columns")
 
-    def _rows(self, chunk: Chunk, after: Chunk | None, before: _Before, n_read: int) -> NDArray[Any]:
-        """Return the rows of a part; `after` is the part after it, and `n_read` the number of rows before it."""
-        columns, fail = self.columns, _Failure(self.where, n_read)
-        observation = np.column_stack([self._column(chunk, c.column) for c in columns.channel]).astype(np.float32)
-        rows = np.zeros(len(observation), dtype=row_dtype(len(columns.channel)))
-        rows["observation"], rows["pose"] = observation, np.nan
-        t = self._optional(chunk, columns.time)
-        is_whole = np.isfinite(observation).all(axis=1) & (True if t is None else np.isfinite(t))
-        is_kept = np.asarray(is_whole | (columns.missing == "error"))
-        self._n_dropped += int(np.count_nonzero(~is_kept))
-        ends = self._ends(chunk, after, before, fail)
-        begins = np.append(before.is_end, ends)[:-1]
-        before.is_end = bool(ends[-1]) if len(ends) else before.is_end
-        gaps = begins | ~np.append(before.is_kept, is_kept)[:-1]
-        if t is not None:
-            gaps |= self._late(t, begins, before, fail)
-        before.is_kept = bool(is_kept[-1]) if len(rows) else before.is_kept
-        self._number(rows, chunk, begins, before, fail)
-        rows["t"] = rows["step"] * columns.period_s if t is None else t
-        self._describe(rows, chunk, gaps, ends, fail)
-        if columns.missing == "error":
-            self._check_numbers(rows, chunk, fail)
-        self._act(rows, is_kept, chunk, fail)
-        return rows[is_kept]
+    def _rows(self, chunk: Chunk, after: Chunk | None, before: _Before, n_read: int) -> tuple[int, NDArray[Any]]:
+        """Return the number of rows of a part, and those that are kept; `n_read` rows were read before it.
 
-    def _ends(self, chunk: Chunk, after: Chunk | None, before: _Before, fail: _Failure) -> Bools:
-        """Return the last rows of episodes, shape (n_rows,)."""
-        n = len(self._column(chunk, self.columns.channel[0].column))
-        if self.columns.phase is not None:
-            return np.zeros(n, dtype=bool)
+        `after` is the part after it, None for the last one.
+        """
+        columns, given = self.columns, {key: self._column(chunk, name) for key, name in self.columns.others.items()}
+        observation = np.column_stack([self._column(chunk, c.column) for c in columns.channel]).astype(np.float32)
+        rows = np.zeros(n := len(observation), dtype=row_dtype(len(columns.channel)))
+
+        def check(is_valid: Bools, key: str, must: str) -> None:
+            if not is_valid.all():
+                self._refuse(n_read, int(is_valid.argmin()), columns.others[key], given[key], must)
+
+        rows["observation"], rows["pose"] = observation, np.nan
+        t = given.get("time", np.zeros(n))
+        is_kept = (np.isfinite(observation).all(axis=1) & np.isfinite(t)) | (columns.missing == "error")
+        self._n_dropped += int(np.count_nonzero(~is_kept))
+        ends = self._ends(given, n, after, before, check)
+        begins = np.append(before.is_end, ends)[:-1]
+        gaps = begins | ~np.append(before.is_kept, is_kept)[:-1]
+        if "time" in given:
+            since = np.diff(t, prepend=before.t)
+            is_back = (since <= 0) & ~begins
+            if columns.missing == "error":
+                check(~is_back, "time", "must increase within an episode: sort the rows by time")
+            gaps |= is_back | (since > LATE * columns.period_s) & ~begins
+        if "step" in given:  # else an episode begins at the step at which the one before it ended
+            steps = given["step"]
+            is_valid = np.isfinite(steps) & ~(np.diff(steps, prepend=before.step) < 0)
+            check(is_valid, "step", "must be a number that does not decrease: sort the rows")
+            rows["step"] = steps
+        else:
+            rows["step"] = before.step + np.cumsum(~begins | (before.step + np.arange(n) < 0))
+        if n:
+            before.is_end, before.is_kept, before.t, before.step = ends[-1], is_kept[-1], t[-1], int(rows["step"][-1])
+        rows["t"] = t if "time" in given else rows["step"] * columns.period_s
+        self._describe(rows, given, gaps, ends, check)
+        if columns.missing == "error":
+            is_needed = np.isin(rows["phase"], (*_ACTED, int(Phase.END)))  # frames within a drive may be unknown
+            for c, values in zip(columns.channel, observation.T, strict=True):
+                if (is_bad := is_needed & ~np.isfinite(values)).any():
+                    what = 'must be a finite number: correct it, or write missing = "gap" to drop such rows'
+                    self._refuse(n_read, int(is_bad.argmax()), c.column, self._column(chunk, c.column), what)
+            if "time" in given:
+                check(~is_needed | np.isfinite(t), "time", "must be a finite number")
+        self._act(rows, is_kept, given, check)
+        return n, rows[is_kept]
+
+    def _ends(self, given: _Given, n: int, after: Chunk | None, before: _Before, check: _Check) -> Bools:
+        """Return the last rows of episodes, shape (n,)."""
         ends = np.zeros(n, dtype=bool)
+        if "phase" in given:
+            return ends
         ends[-1:] = after is None
-        episode, terminated = (self._optional(chunk, name) for name in (self.columns.episode, self.columns.terminated))
-        if episode is not None and n:
-            fail.first(~np.isfinite(episode), self.columns.episode, episode, "must be the number of an episode")
+        if n and (episode := given.get("episode")) is not None:
+            check(np.isfinite(episode), "episode", "must be the number of an episode")
             change = np.diff(episode, prepend=episode[0] if np.isnan(before.episode) else before.episode)
-            fail.first(change < 0, self.columns.episode, episode, "must not decrease: sort the rows by episode")
-            following = None if after is None else self._optional(after, self.columns.episode)
-            last = episode[-1] if following is None or not len(following) else following[0]
-            ends |= np.diff(episode, append=last) != 0
+            check(~(change < 0), "episode", "must not decrease: sort the rows by episode")
+            following = episode[:0] if after is None else self._column(after, self.columns.others["episode"])
+            ends |= np.diff(episode, append=following[0] if len(following) else episode[-1]) != 0
             before.episode = float(episode[-1])
-        if terminated is not None:
-            ends |= np.nan_to_num(terminated) != 0
+        if "terminated" in given:
+            ends |= np.nan_to_num(given["terminated"]) != 0
         return ends
 
-    def _late(self, t: Floats, begins: Bools, before: _Before, fail: _Failure) -> Bools:
-        """Return which rows follow a gap in time, shape (n_rows,)."""
-        since = np.diff(t, prepend=before.t)
-        before.t = float(t[-1]) if len(t) else before.t
-        is_back = (since <= 0) & ~begins
-        if self.columns.missing == "error":
-            fail.first(is_back, self.columns.time, t, "must increase within an episode: sort the rows by time")
-        return np.asarray(is_back | (since > LATE * self.columns.period_s) & ~begins)
-
-    def _number(self, rows: NDArray[Any], chunk: Chunk, begins: Bools, before: _Before, fail: _Failure) -> None:
-        """Write the number of each step; an episode begins at the step at which the one before it ended."""
-        steps = self._optional(chunk, self.columns.step)
-        if steps is None:
-            rows["step"] = before.step + np.cumsum(~begins | (before.step + np.arange(len(rows)) < 0))
-        else:
-            is_bad = ~np.isfinite(steps) | (np.diff(steps, prepend=before.step) < 0)
-            fail.first(is_bad, self.columns.step, steps, "must be a number that does not decrease: sort the rows")
-            rows["step"] = steps
-        before.step = int(rows["step"][-1]) if len(rows) else before.step
-
-    def _describe(self, rows: NDArray[Any], chunk: Chunk, gaps: Bools, ends: Bools, fail: _Failure) -> None:
-        phase, flags, policy = (self._optional(chunk, getattr(self.columns, n)) for n in ("phase", "flags", "policy"))
-        terminated = self._optional(chunk, self.columns.terminated)
+    @staticmethod
+    def _describe(rows: NDArray[Any], given: _Given, gaps: Bools, ends: Bools, check: _Check) -> None:
         rows["phase"] = np.where(ends, int(Phase.END), int(Phase.BEHAVE))
         rows["flags"] = np.where(gaps, int(Flag.GAP), int(Flag.NONE))
-        if terminated is not None:
-            rows["flags"] |= np.where(np.nan_to_num(terminated) != 0, int(Flag.TERMINATED), 0).astype(np.uint8)
-        if phase is not None:
-            fail.first(~np.isin(phase, list(Phase)), self.columns.phase, phase, f"must be 0..{max(Phase):d}")
-            rows["phase"] = phase
-        if flags is not None:
-            fail.first(~((flags >= 0) & (flags < 256)), self.columns.flags, flags, "must be 0..255")
-            rows["flags"] = flags.astype(np.uint8) | (rows["flags"] & np.uint8(Flag.GAP) if phase is None else 0)
+        if "terminated" in given:
+            rows["flags"] |= np.where(np.nan_to_num(given["terminated"]) != 0, int(Flag.TERMINATED), 0).astype(np.uint8)
+        if "phase" in given:
+            check(np.isin(given["phase"], list(Phase)), "phase", f"must be 0..{max(Phase):d}")
+            rows["phase"] = given["phase"]
+        if (flags := given.get("flags")) is not None:
+            check((flags >= 0) & (flags < 256), "flags", "must be 0..255")
+            rows["flags"] = flags.astype(np.uint8) | (0 if "phase" in given else rows["flags"] & np.uint8(Flag.GAP))
             rows["flags"][(rows["flags"] & Flag.TURN) > 0] |= np.uint8(Flag.GAP)  # a data set is one stream
-        if policy is not None:
-            rows["policy"] = policy
+        if "policy" in given:
+            rows["policy"] = given["policy"]
 
-    def _check_numbers(self, rows: NDArray[Any], chunk: Chunk, fail: _Failure) -> None:
-        """Check that each observation is finite; frames within a drive may be unknown."""
-        is_needed = np.isin(rows["phase"], (*_ACTED, int(Phase.END)))
-        for i, c in enumerate(self.columns.channel):
-            is_bad = is_needed & ~np.isfinite(rows["observation"][:, i])
-            if is_bad.any():
-                what = 'must be a finite number: correct it, or write missing = "gap" to drop such rows'
-                fail.first(is_bad, c.column, self._column(chunk, c.column), what)
-        fail.first(is_needed & ~np.isfinite(rows["t"]), self.columns.time, rows["t"], "must be a finite number")
-
-    def _act(self, rows: NDArray[Any], is_kept: Bools, chunk: Chunk, fail: _Failure) -> None:
+    def _act(self, rows: NDArray[Any], is_kept: Bools, given: _Given, check: _Check) -> None:
         acted = np.isin(rows["phase"], _ACTED) & is_kept
         rows["action"], rows["b"] = np.where(acted, 0, NO_ACTION), np.where(acted, 1.0, np.nan)
-        action = self._optional(chunk, self.columns.action)
-        if action is not None:
+        if (action := given.get("action")) is not None:
             n = len(self.columns.actions)
-            is_bad = acted & ~((action >= 0) & (action < n) & (action == np.floor(action)))
-            fail.first(is_bad, self.columns.action, action, f"must be a whole number in 0..{n - 1}")
+            is_valid = (action >= 0) & (action < n) & (action == np.floor(action))
+            check(~acted | is_valid, "action", f"must be a whole number in 0..{n - 1}")
             rows["action"] = np.where(acted, action, NO_ACTION)
-        if self.columns.b not in (None, ESTIMATE):
-            b = self._column(chunk, str(self.columns.b))
-            is_bad = acted & ~((b > 0.0) & (b <= 1.0))
-            fail.first(is_bad, self.columns.b, b, "must be in (0, 1], the probability of the action that was taken")
+        if (b := given.get("b")) is not None:
+            is_valid = (b > 0.0) & (b <= 1.0)
+            check(~acted | is_valid, "b", "must be in (0, 1], the probability of the action that was taken")
             rows["b"] = np.where(acted, b, np.nan)
 
-    def _optional(self, chunk: Chunk, name: str | None) -> Floats | None:
-        return None if name is None else self._column(chunk, name)
+    def _refuse(self, n_read: int, i: int, column: str, values: Floats, must: str) -> NoReturn:
+        """Raise BadInput for a value in row i of a part after `n_read` rows."""
+        raise BadInput(f"{self.where}, row {n_read + i + 1}, column {column!r}: {values[i]:.9g} {must}")
 
     def _column(self, chunk: Chunk, name: str) -> Floats:
         """Return a column of numbers, or number 3 of a column NAME of vectors for NAME_3, float64, shape (n_rows,)."""
@@ -277,20 +265,6 @@ class _Before:
         self.is_end = self.is_kept = True
         self.episode = self.t = np.nan
         self.step = -1
-
-
-class _Failure:
-    """Raises BadInput for the first invalid value of a column, in a part after `n_read` rows of the table `where`."""
-
-    def __init__(self, where: str, n_read: int) -> None:
-        self.where, self.n_read = where, n_read
-
-    def first(self, is_bad: NDArray[Any], column: str | None, values: NDArray[Any], must: str) -> None:
-        """Raise BadInput if a value is bad, shape (n_rows,)."""
-        if is_bad.any():
-            i = int(is_bad.argmax())
-            value = f"{values[i]:.9g}"
-            raise BadInput(f"{self.where}, row {self.n_read + i + 1}, column {column!r}: {value} {must}")
 
 
 # ---- episodes of a recording, for other formats ----------------------------------------------------------------------
