@@ -114,7 +114,7 @@ class Job(ABC):
     def close_robot(self) -> None:
         """Stop and close the robot, deferring signals; only file writing remains. Idempotent."""
         self.signals.record_only()
-        self.obey_second_ctrl_c()
+        self._stop_at_second_ctrl_c()
         self._close()
         self.signals.call_at_first(
             lambda: self.say("the robot is stopped; writing the tables; press Ctrl-C again to skip that")
@@ -124,11 +124,11 @@ class Job(ABC):
         """Stop and close the robot, and end the shards, if there are any."""
         try:
             self.close_robot()
-            self.obey_second_ctrl_c()
+            self._stop_at_second_ctrl_c()
         finally:
             self.run.close()
 
-    def obey_second_ctrl_c(self) -> None:
+    def _stop_at_second_ctrl_c(self) -> None:
         """Set the robot's emergency stop, if it has one, after a second Ctrl-C."""
         if self.signals.seen.count(signal.SIGINT) < 2 or self._is_stopped_for_good:
             return

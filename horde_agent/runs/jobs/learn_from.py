@@ -21,7 +21,7 @@ from horde_agent.runs.data.files import as_chunk, chunks_of, is_table
 from horde_agent.runs.data.lerobot import open_lerobot
 from horde_agent.runs.data.minari import open_minari
 from horde_agent.runs.data.tables import Chunk, Table
-from horde_agent.runs.jobs.imported import learning_from
+from horde_agent.runs.jobs.recorded import learning_from
 from horde_agent.runs.keeping.folder import RunFolder
 from horde_agent.runs.keeping.run import IN_PYTHON, HeaderEnv, Questions
 
@@ -150,7 +150,8 @@ def _table(
 ) -> Table:
     """Return the table of `learn_from`; `names` are arrays or names of columns, `facts` other attributes of columns."""
     chunks: Callable[[], Iterable[Chunk]]
-    if isinstance(observations, np.ndarray | list | tuple) and not _are_tables(observations):
+    is_sequence = isinstance(observations, list | tuple)
+    if isinstance(observations, np.ndarray) or (is_sequence and not (observations and is_table(observations[0]))):
         named = {k: k for k, v in names.items() if v is not None}
         arrays = {"observation": np.asarray(observations), **{k: np.asarray(names[k]) for k in named}}
         if len(shape := arrays["observation"].shape) != 2:
@@ -173,10 +174,6 @@ def _settings(settings: Mapping[str, Any], questions: str, out: str | Path | Non
     except TypeError:
         unknown = sorted(set(settings) - set(vars(LearnConfig())))
         raise BadInput(f"unknown setting {unknown[0]!r}: see horde learn --help") from None
-
-
-def _are_tables(things: Any) -> bool:
-    return isinstance(things, list | tuple) and bool(things) and is_table(things[0])
 
 
 def _of_tables(tables: Any) -> tuple[Callable[[], Iterable[Chunk]], Chunk]:

@@ -19,9 +19,8 @@ from horde_agent.life.observers import Sampler
 from horde_agent.record.segments import record_files
 from horde_agent.runs.config import RECORDED, BadInput, LearnConfig
 from horde_agent.runs.ending import Cause, SignalHandler
-from horde_agent.runs.jobs.imported import Log
 from horde_agent.runs.jobs.job import Job, Unwritten
-from horde_agent.runs.jobs.recorded import Recording, Replay, as_bad_input, last_row, rebuilt_run, recorded_facts
+from horde_agent.runs.jobs.recorded import Log, Recording, Replay, as_bad_input, last_row, rebuilt_run, recorded_facts
 from horde_agent.runs.jobs.warm import CompileNotice
 from horde_agent.runs.keeping.folder import IMPORTED, RunFolder, lived_steps, write_whole
 from horde_agent.runs.keeping.resume import change, recorded_config, recorded_life, resumption
@@ -104,11 +103,9 @@ def complete(folder: RunFolder, console: Console) -> dict[str, Any]:
     """
     config = one_horde(folder)
     with tempfile.TemporaryDirectory() as elsewhere:
-        made = RunFolder(Path(elsewhere))
-        made.life = folder.life
-        made.log.mkdir()
         header, n_rows, end = recorded_facts(folder)
-        run = rebuilt_run(folder, made, config, header)
+        run = _rebuilt_elsewhere(folder, Path(elsewhere), config, header)
+        made = run.folder
         why = "has steps after its tables were written" if has_gone_on(folder) else "lacks tables"
         console.print(f"{folder.path} {why}: learning from its log again", highlight=False, soft_wrap=True)
         job: Job
@@ -146,13 +143,18 @@ def complete(folder: RunFolder, console: Console) -> dict[str, Any]:
     return summary
 
 
+def _rebuilt_elsewhere(folder: RunFolder, elsewhere: Path, config: LearnConfig, header: dict[str, Any]) -> Run:
+    made = RunFolder(elsewhere)
+    made.life = folder.life
+    made.log.mkdir()
+    return rebuilt_run(folder, made, config, header)
+
+
 def restored_run(
     folder: RunFolder, elsewhere: Path, config: LearnConfig, header: dict[str, Any], console: Console
 ) -> Run | None:
     """Return a run with the weights of its newest snapshot, in the folder `elsewhere`; None without a snapshot."""
-    made = RunFolder(elsewhere)
-    made.log.mkdir()
-    run = rebuilt_run(folder, made, config, header)
+    run = _rebuilt_elsewhere(folder, elsewhere, config, header)
     return run if _restored(run, folder, header, None, console) is not None else None
 
 

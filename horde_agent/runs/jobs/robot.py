@@ -38,7 +38,7 @@ _log = logging.getLogger(__name__)
 
 
 class Robot(Job):
-    """A robot; from the snapshot `resumed`, or from its start. Raises BadInput if it cannot be recorded."""
+    """Runs a robot, from the snapshot `resumed` or from the start; raises BadInput if it cannot be recorded."""
 
     def __init__(
         self,
@@ -156,14 +156,12 @@ class Robot(Job):
             self.stop(Cause.PAGE_STOP)
 
     def _close(self) -> None:
-        """Stop and close the robot."""
         if not self._is_closed:
             self._is_closed = True
             for env in self.envs:
                 env.close()
 
     def _abandon(self) -> None:
-        """Close everything; the run does not start."""
         super()._abandon()
         self.life.close()
         self.feed.close()

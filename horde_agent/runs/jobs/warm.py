@@ -87,10 +87,8 @@ def warm(env: gymnasium.Env[Any, Any], algorithm: str = PAPER_CONFIG.algorithm) 
     """Compile all kernels of `horde learn` into numba's cache.
 
     A short run with the default questions, then two learning steps for every other rule and family of questions, also
-    by `algorithm`. The environment stays open. Return the duration in seconds.
-
-    Raises:
-        ValueError: If there is no such rule, or it finds policies.
+    by `algorithm`. The environment stays open. Return the duration in seconds; raise ValueError if there is no such
+    rule, or it finds policies.
     """
     began = time.perf_counter()
     interface = Interface.of(env)
