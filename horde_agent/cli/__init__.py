@@ -6,6 +6,7 @@ Ctrl-C, 143 SIGTERM, 129 SIGHUP) after a signal, also if the run then ended in o
 
 from __future__ import annotations
 
+import argparse
 import io
 import itertools
 import operator
@@ -70,7 +71,7 @@ class ExportConfig:
     Attributes:
         run: The run's folder.
         to: `parquet` (a file a day, for DuckDB, polars and pandas), `mcap` (for robots' own viewers), `minari` or
-            `lerobot` (a data set of what was learned from) or `tensorboard` (scalars: NMSRE, MSPBE, cycle times,
+            `lerobot` (a data set of the transitions learned from) or `tensorboard` (scalars: NMSRE, MSPBE, cycle times,
             faults).
         out: Folder or file to write; `export` in the run's folder when None.
         follow: With `tensorboard`: continue until the run ends.
@@ -84,20 +85,19 @@ class ExportConfig:
 
 @dataclass(frozen=True)
 class WarmConfig:
-    """Compile all kernels now, so that `horde learn` starts within seconds.
+    """Compile all kernels in advance: `horde learn` then starts within seconds.
 
     Attributes:
-        algorithm: Update rule, with its parameters, whose kernels are compiled too.
+        algorithm: Further update rule, with its parameters, to compile.
     """
 
     algorithm: str = PAPER_CONFIG.algorithm
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line, the words after `horde`, and return the exit code.
+    """Run `horde` with these words, by default the program's own, and return the exit code.
 
-    Errors without an exit code are bugs and are raised. Output errors never end a command: a terminal may be closed
-    during a run.
+    Errors of the program (bugs) are raised. A closed terminal or a broken pipe does not end a command.
     """
     words = list(sys.argv[1:] if arguments is None else arguments)
     with unfailing(), handling_signals() as signals:
@@ -124,14 +124,10 @@ def _run(words: list[str], signals: SignalHandler) -> None:
         print(own_version())
         return
     command = _parse(words)
-    run = next(run for kind, run in _COMMANDS.values() if isinstance(command, kind))
-    if run in (lives.learn, lives.resume):
-        run(command, signals)
-    else:
-        run(command)
+    next(run for kind, run in _COMMANDS.values() if isinstance(command, kind))(command, signals)
 
 
-def _report(command: ReportConfig) -> None:
+def _report(command: ReportConfig, _: SignalHandler) -> None:
     if not command.others:
         print(write_report(command.run))
         return
@@ -140,13 +136,13 @@ def _report(command: ReportConfig) -> None:
     print(write_comparison([command.run, *command.others]))
 
 
-def _bench(command: BenchConfig) -> None:
+def _bench(command: BenchConfig, _: SignalHandler) -> None:
     from horde_agent.bench.command import run
 
     run(command)
 
 
-def _doctor(command: DoctorConfig) -> None:
+def _doctor(command: DoctorConfig, _: SignalHandler) -> None:
     found = examine(command.run)
     for finding in found:
         print(finding)
@@ -155,7 +151,7 @@ def _doctor(command: DoctorConfig) -> None:
         raise Fault(f"damaged and not repairable: {', '.join(damaged)}.")
 
 
-def _export(command: ExportConfig) -> None:
+def _export(command: ExportConfig, _: SignalHandler) -> None:
     if command.follow and command.to != SCALARS:
         raise BadInput(f"--follow requires --to {SCALARS}: {command.to} exports a run once")
     with user_errors():
@@ -170,7 +166,7 @@ def _export(command: ExportConfig) -> None:
             print(export(command.run, command.to, command.out))
 
 
-def _reproduce(config: ReproduceConfig) -> None:
+def _reproduce(config: ReproduceConfig, _: SignalHandler) -> None:
     from horde_agent.reproduce.command import run
 
     try:
@@ -181,13 +177,13 @@ def _reproduce(config: ReproduceConfig) -> None:
     print(page)
 
 
-def _warm(command: WarmConfig) -> None:
+def _warm(command: WarmConfig, _: SignalHandler) -> None:
     with user_errors(), CompileNotice(Console(stderr=True)).installed(), closing(lives.make_env(LearnConfig())) as env:
         took_s = warm(env, command.algorithm)
     print(f"compiled in {took_s:.1f} s; the next `horde learn` finds it in numba's cache")
 
 
-_COMMANDS: dict[str, tuple[type, Callable[..., None]]] = {
+_COMMANDS: dict[str, tuple[type, Callable[[Any, SignalHandler], None]]] = {
     "learn": (LearnConfig, lives.learn),
     "report": (ReportConfig, _report),
     "resume": (lives.ResumeConfig, lives.resume),
@@ -196,17 +192,17 @@ _COMMANDS: dict[str, tuple[type, Callable[..., None]]] = {
     "bench": (BenchConfig, _bench),
     "reproduce": (ReproduceConfig, _reproduce),
     "warm": (WarmConfig, _warm),
-    "watch": (WatchConfig, watch),
+    "watch": (WatchConfig, lambda command, _: watch(command)),
 }
 
 
 def _parse(words: list[str]) -> Any:
     """Turn words into a command; a --config file gives the defaults that flags override."""
-    default = LearnConfig()
-    if words[:1] == ["learn"] and (file := _config_file(words)) is not None:
-        default = replace(read_config(file), config=file)
-    settings: dict[str, Any] = {"learn": {"default": default}}
-    kinds: list[Any] = [Annotated[k, tyro.conf.subcommand(n, **settings.get(n, {}))] for n, (k, _) in _COMMANDS.items()]
+    file = _config_file(words) if words[:1] == ["learn"] else None
+    defaults: dict[str, Any] = {}
+    if file is not None:
+        defaults["learn"] = {"default": replace(read_config(file), config=file)}
+    kinds: list[Any] = [Annotated[k, tyro.conf.subcommand(n, **defaults.get(n, {}))] for n, (k, _) in _COMMANDS.items()]
     any_of: Any = reduce(operator.or_, kinds)
     errors = io.StringIO()
     try:
@@ -234,10 +230,7 @@ def one_sentence(box: str) -> str:
 
 
 def _config_file(words: Sequence[str]) -> Path | None:
-    file = None
-    for k, word in enumerate(words):
-        if word == "--config" and k + 1 < len(words):
-            file = Path(words[k + 1])
-        elif word.startswith("--config="):
-            file = Path(word.removeprefix("--config="))
-    return file
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    parser.add_argument("--config", nargs="?", type=Path)  # without a value, the other parser complains
+    config: Path | None = parser.parse_known_args(words)[0].config
+    return config

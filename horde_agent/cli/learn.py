@@ -26,8 +26,8 @@ from horde_agent.policies import StickyRandom
 from horde_agent.record import RecordLost
 from horde_agent.runs.config import WHOLE, BadInput, LearnConfig, default_physics, is_life, resolve, run_of
 from horde_agent.runs.ending import Ended, SignalHandler
-from horde_agent.runs.jobs.imported import Log, import_table, learning_from, open_data, play_log, resuming_data
 from horde_agent.runs.jobs.job import Job, Unwritten
+from horde_agent.runs.jobs.recorded import Log, import_table, learning_from, open_data, play_log, resuming_data
 from horde_agent.runs.jobs.relearn import recorded_settings, relearning
 from horde_agent.runs.jobs.robot import Robot
 from horde_agent.runs.jobs.warm import CompileNotice
@@ -85,7 +85,7 @@ def learn(config: LearnConfig, signals: SignalHandler) -> None:
     config = replace(config, out=folder.path)
     with folder.locked():
         try:
-            job = _begun(prepare, config, folder, signals)
+            job = _begin_job(prepare, config, folder, signals)
             _finish(job)
         except BaseException as error:
             if job is None or isinstance(error, BadInput):
@@ -101,11 +101,11 @@ def resume(command: ResumeConfig, signals: SignalHandler) -> None:
         need_extras()
     prepare: Prepare = resuming_data if config.backend == "data" else partial(_resuming, command)
     with folder.locked():
-        _finish(_begun(prepare, config, folder, signals))
+        _finish(_begin_job(prepare, config, folder, signals))
 
 
-def _begun(prepare: Prepare, config: LearnConfig, folder: RunFolder, signals: SignalHandler) -> Job:
-    """Return a job that has begun; if kernels are compiled for it, say so."""
+def _begin_job(prepare: Prepare, config: LearnConfig, folder: RunFolder, signals: SignalHandler) -> Job:
+    """Make a job and begin it; print a line if kernels are compiled."""
     console = Console(stderr=True)
     with user_errors(), CompileNotice(console).installed():
         job = prepare(config, folder, console, signals)
@@ -186,10 +186,10 @@ def _finish(job: Job) -> None:
             if job.run.config.watch:
                 page = open_beside(folder.path, job.say)
                 at_end.push(lambda error, *_: _end_page(page, job, is_error=error is not None))
-            summary = _completed(job)
+            summary = _learn_to_end(job)
         finally:
             job.close()
-        _say(job, summary)
+        _print_results(job, summary)
 
 
 def _end_page(page: LivePage, job: Job, *, is_error: bool) -> None:
@@ -207,15 +207,15 @@ def _end_page(page: LivePage, job: Job, *, is_error: bool) -> None:
 
 
 def _is_at_terminal() -> bool:
-    """Return whether this process is in the foreground of a terminal, so that Ctrl-C reaches it."""
+    """Return whether Ctrl-C reaches this process: it is in the foreground of a terminal."""
     try:
         return os.isatty(0) and os.isatty(2) and (os.name != "posix" or os.tcgetpgrp(0) == os.getpgrp())
     except OSError:
         return False
 
 
-def _completed(job: Job) -> dict[str, Any]:
-    """Learn and return the summary; turn a failure of the robot or the disk into Fault."""
+def _learn_to_end(job: Job) -> dict[str, Any]:
+    """Learn and return the summary; raise Fault if the robot or the disk fails."""
     folder = job.run.folder
     try:
         return job.learn()
@@ -226,7 +226,7 @@ def _completed(job: Job) -> dict[str, Any]:
         raise Fault(f"{first}{error} {more}") from error
     except Ended as error:
         if folder.summary.is_file():
-            error.add_note(f"The run until then is in {_drawn(folder)}")
+            error.add_note(f"The run until then is in {_write_report(folder)}")
         raise
     except ShardLost as error:
         raise Fault(
@@ -236,10 +236,10 @@ def _completed(job: Job) -> dict[str, Any]:
     except Exception as error:
         if not (_is_of_body(error) or isinstance(error, BodyDisobeys | EnvironmentGone | RecordLost)):
             raise
-        raise Fault(f"{sentence(error)} The run until then is in {_drawn(folder)}") from error
+        raise Fault(f"{sentence(error)} The run until then is in {_write_report(folder)}") from error
 
 
-def _drawn(folder: RunFolder, signals: SignalHandler | None = None) -> Path:
+def _write_report(folder: RunFolder, signals: SignalHandler | None = None) -> Path:
     """Write the report and return its path; after SIGTERM, when that would take too long, return the folder."""
     if signals is not None and signals.seen[:1] == [signal.SIGTERM]:
         return folder.path
@@ -264,10 +264,10 @@ def make_env(config: LearnConfig) -> gymnasium.Env[Any, Any]:
     )
 
 
-def _say(job: Job, summary: dict[str, Any]) -> None:
+def _print_results(job: Job, summary: dict[str, Any]) -> None:
     """Write the report, and print the results and the path of the report."""
     folder = job.run.folder
-    report = _drawn(folder, job.signals)
+    report = _write_report(folder, job.signals)
     nmsre, lines = "not scored", []
     if summary["mean_nmsre"] is not None:
         median, mean = nmsre_text(summary["median_nmsre"]), nmsre_text(summary["mean_nmsre"])
@@ -299,7 +299,7 @@ class Fault(Exception):
 
 @contextmanager
 def user_errors() -> Iterator[None]:
-    """Turn errors that the user can correct into BadInput; all others are bugs and keep their traceback."""
+    """Raise errors that the user can correct as BadInput; others are bugs and keep their traceback."""
     try:
         yield
     except BadInput:
