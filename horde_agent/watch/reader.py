@@ -224,7 +224,6 @@ class RunReader:
 
     @staticmethod
     def _json(path: Path) -> Table:
-        """Return a JSON table; an empty one if there is none."""
         try:
             return read_json(path)
         except (OSError, ValueError):
@@ -294,10 +293,9 @@ Scalar = tuple[str, int, float]
 
 
 class ScalarSink:
-    """Write scalars to a folder for TensorBoard, each step of each scalar once; `began_s` is in seconds since 1970.
+    """Write scalars to a folder for TensorBoard, each step of each scalar once; raise BadInput if it is not installed.
 
-    Raises:
-        BadInput: If tensorboard is not installed.
+    `began_s` is in seconds since 1970.
     """
 
     def __init__(self, folder: Path, began_s: float, period_s: float) -> None:
@@ -353,7 +351,7 @@ def export_scalars(
             say(f"following {run}: tensorboard --logdir {place}")
         while True:
             status = reader.status()
-            sink.write([*_curve_scalars(reader), *_status_scalars(reader, status)])
+            sink.write([*_scalars(reader, status)])
             if not follow or status["state"] in ("over", "dead"):
                 return place
             time.sleep(_FOLLOW_EVERY_S)
@@ -361,15 +359,12 @@ def export_scalars(
         sink.close()
 
 
-def _curve_scalars(reader: RunReader) -> Iterator[Scalar]:
+def _scalars(reader: RunReader, status: dict[str, Any]) -> Iterator[Scalar]:
     curves = reader.curves()
     for name in ("nmsre", "mspbe"):
         for step, value in zip(*curves[name], strict=True):
             if step is not None and value is not None:
                 yield (f"{name}/mean", int(step), value)
-
-
-def _status_scalars(reader: RunReader, status: dict[str, Any]) -> Iterator[Scalar]:
     step = status.get("step") or 0
     if step <= 0:
         return

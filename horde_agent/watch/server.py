@@ -24,12 +24,11 @@ from pathlib import Path
 from threading import Thread
 from typing import Annotated, Any
 
-import numpy as np
 import tyro
 
 from horde_agent.processes import python
 from horde_agent.runs.config import BadInput
-from horde_agent.runs.keeping.folder import RunFolder
+from horde_agent.runs.keeping.folder import RunFolder, finite
 from horde_agent.watch.reader import RunReader
 
 PORT = 8420
@@ -38,7 +37,6 @@ PAGE = Path(__file__).parent / "page"
 TICK_S = 0.25
 CONFIRM_S = 10.0  # within which a stop must be confirmed
 MOST_ROWS = 50  # in a message after the first
-_TYPES = {".html": "text/html", ".js": "text/javascript", ".css": "text/css", ".LICENSE": "text/plain"}
 _SAFE = {
     "Content-Security-Policy": "default-src 'self'; img-src 'self' data:; style-src 'self' 'unsafe-inline'; "
     "frame-ancestors 'none'",
@@ -91,24 +89,22 @@ def make_app(
     need_extras()
     from starlette.applications import Starlette
     from starlette.requests import Request
-    from starlette.responses import Response, StreamingResponse
-    from starlette.routing import Route
+    from starlette.responses import FileResponse, JSONResponse, StreamingResponse
+    from starlette.routing import Mount, Route
+    from starlette.staticfiles import StaticFiles
 
     reader = RunReader(folder)
     latest = Latest(reader)
     nonces: dict[str, float] = {}
     final = f"This page is no longer served: `horde watch {folder}` shows the run again."
 
-    def reply(table: Any) -> Any:
-        return Response(json.dumps(table), media_type="application/json", headers=_SAFE)
-
     def refuse(sentence: str, code: int) -> Any:
-        return Response(json.dumps({"error": sentence}), code, media_type="application/json", headers=_SAFE)
+        return JSONResponse({"error": sentence}, code)
 
     def endpoint_of(do: Callable[[Any], Any]) -> Any:
         async def endpoint(request: Any) -> Any:
             try:
-                return reply(await asyncio.to_thread(do, request.query_params))
+                return JSONResponse(await asyncio.to_thread(lambda: finite(do(request.query_params))))
             except (BadInput, ValueError) as error:
                 return refuse(str(error), 400)
 
@@ -122,15 +118,13 @@ def make_app(
         return reader.demons(words.get("find", "")[:200], sort, descending, max(offset, 0), max(limit, 0))
 
     def heat(_: Any) -> Any:
-        values = reader.measures()
-        nmsre = [float(f"{v:.3g}") if np.isfinite(v) else None for v in values[0]]
-        return {"nmsre": nmsre, "diverged": values[2].tolist()}
+        nmsre, _, diverged = reader.measures().tolist()
+        return {"nmsre": [float(f"{value:.3g}") for value in nmsre], "diverged": diverged}
 
     def run(_: Any) -> Any:
         facts = dict(reader.facts())
-        facts["n_questions"], facts["name"] = len(facts.pop("questions")), folder.resolve().name
-        facts["final"] = final
-        return facts
+        n_questions = len(facts.pop("questions"))
+        return {**facts, "n_questions": n_questions, "name": folder.resolve().name, "final": final}
 
     async def stream(request: Any) -> Any:
         async def events() -> AsyncIterator[str]:
@@ -149,7 +143,7 @@ def make_app(
             status = await asyncio.to_thread(reader.status, silent_s=0.0)
             yield f"data: {json.dumps({'status': status, 'rows': [], 'final': final})}\n\n"
 
-        return StreamingResponse(events(), media_type="text/event-stream", headers=_SAFE)
+        return StreamingResponse(events(), media_type="text/event-stream")
 
     async def ask_stop(request: Any) -> Any:
         """Return a word at the first request; stop the run at a second one with that word within CONFIRM_S."""
@@ -163,21 +157,14 @@ def make_app(
             if len(nonces) > 100:
                 nonces.clear()
             nonces[word := secrets.token_urlsafe(8)] = now
-            return reply({"word": word, "within_s": CONFIRM_S})
+            return JSONResponse({"word": word, "within_s": CONFIRM_S})
         if nonces.pop(word, None) is None:
             return refuse("the confirmation was too late: press stop again, and confirm within ten seconds", 409)
-        return reply({"stopped": await asyncio.to_thread(stop or (lambda: request_stop(folder)))})
-
-    async def file(request: Any) -> Any:
-        path = PAGE / (request.path_params.get("name") or "index.html")
-        if path.parent != PAGE or not path.is_file():
-            return refuse("there is no such file", 404)
-        kind = _TYPES.get(path.suffix, "application/octet-stream")
-        return Response(path.read_bytes(), media_type=kind, headers=_SAFE)
+        return JSONResponse({"stopped": await asyncio.to_thread(stop or (lambda: request_stop(folder)))})
 
     routes = [
-        Route("/", file),
-        Route("/page/{name}", file),
+        Route("/", lambda _: FileResponse(PAGE / "index.html")),
+        Mount("/page", StaticFiles(directory=PAGE)),
         Route("/api/run", endpoint_of(run)),
         Route("/api/stream", stream),
         Route("/api/demons", endpoint_of(demons)),
@@ -193,24 +180,22 @@ def make_app(
         if scope["type"] != "http":
             await app(scope, receive, send)
             return
-        request = Request(scope)
-        given = request.query_params.get("token")
-        problem = None
+        request, headers = Request(scope), dict(_SAFE)
+        given, problem = request.query_params.get("token"), None
         if token is None:
             problem = None if _is_own(request.headers.get("host", "")) else "open this page as localhost"
         elif not secrets.compare_digest((given or request.cookies.get("horde", "")).encode(), token.encode()):
             problem = "this page requires its token: open the address that `horde watch` printed"
-        if problem is not None:
-            await refuse(problem, 403)(scope, receive, send)
-            return
+        elif given:
+            headers["Set-Cookie"] = f"horde={token}; HttpOnly; SameSite=Strict; Path=/"
 
-        async def with_cookie(message: Any) -> None:
+        async def with_headers(message: Any) -> None:
             if message["type"] == "http.response.start":
-                cookie = f"horde={token}; HttpOnly; SameSite=Strict; Path=/"
-                message["headers"] = [*message["headers"], (b"set-cookie", cookie.encode())]
+                more = [(name.lower().encode(), value.encode()) for name, value in headers.items()]
+                message["headers"] = [*message["headers"], *more]
             await send(message)
 
-        await app(scope, receive, with_cookie if token is not None and given else send)
+        await (app if problem is None else refuse(problem, 403))(scope, receive, with_headers)
 
     return guarded
 

@@ -100,7 +100,7 @@ function drawHealth() {
   if ($("stop").disabled) unsure();
 }
 
-// ---- shards: where there are any -------------------------------------------------------------------------------------
+// ---- shards, if there are any ---------------------------------------------------------------------------------------
 function drawShards() {
   const shards = status.shards || [];
   $("shards").hidden = !shards.length;
