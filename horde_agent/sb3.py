@@ -80,7 +80,8 @@ class HordeCallback(BaseCallback):
         self.last_probability = float("nan")
 
     def _on_training_start(self) -> None:
-        n_actions = self._n_choices() if isinstance(self.model, SAC) else self._n_discrete()
+        is_sac = isinstance(self.model, SAC)
+        n_actions = self._n_choices() if is_sac else _n_discrete(self.model, "PPO, A2C, DQN or SAC")
         if n_actions != len(self.interface.actions):
             raise ValueError(f"the controller has {n_actions} actions, the interface {len(self.interface.actions)}")
         self.streams = [self.horde, *(self.horde.copy_for_stream() for _ in range(self.model.n_envs - 1))]
@@ -112,18 +113,6 @@ class HordeCallback(BaseCallback):
             if not done:
                 return
         self._begin(stream, following)
-
-    def _n_discrete(self) -> int:
-        """Return the number of actions; raise ValueError if their probabilities are unknown, or they are continuous."""
-        if not isinstance(self.model, OnPolicyAlgorithm | DQN):
-            name = type(self.model).__name__
-            raise ValueError(f"{name} does not report the probability of its actions; use PPO, A2C, DQN or SAC")
-        if not isinstance(self.model.action_space, spaces.Discrete):
-            raise ValueError(
-                f"the controller's actions must be discrete, not {self.model.action_space}; wrap the environment: "
-                f"gymnasium.wrappers.DiscretizeAction(env, bins=3)"
-            )
-        return int(self.model.action_space.n)
 
     def _n_choices(self) -> int:
         """Return the number of actions of SAC's environment; raise ValueError if their probabilities are unknown."""
@@ -172,7 +161,8 @@ class HordeCallback(BaseCallback):
         `shown` is the controller's observation, shape (n_envs, n_channels); raise ValueError if it does not fit.
         """
         own: Any = shown if self._normalizer is None else self._normalizer.get_original_obs()
-        n, n_appended, n_envs = len(self.interface.channels), self._n_appended(), len(self.streams)
+        n, n_envs, env = len(self.interface.channels), len(self.streams), self.model.get_env()
+        n_appended = int(env.get_attr("n_predictions")[0]) if env is not None and env.has_attr("n_predictions") else 0
         if n_appended and isinstance(own, np.ndarray) and own.shape == (n_envs, n + n_appended):
             own = own[:, :n]
         if not isinstance(own, np.ndarray) or own.shape != (n_envs, n):
@@ -183,16 +173,11 @@ class HordeCallback(BaseCallback):
             )
         return list(np.array(own, dtype=np.float32))
 
-    def _n_appended(self) -> int:
-        """Return the number of predictions that a `PredictiveObservation` appends to the observation."""
-        found = self.model.get_env()
-        return int(found.get_attr("n_predictions")[0]) if found is not None and found.has_attr("n_predictions") else 0
-
     def _last_of_episode(self, shown: NDArray[Any]) -> Observation | None:
         """Return the last observation of an episode in its own units; None if `VecNormalize` clipped it.
 
-        That wrapper stores only the latest observation, here that of the next episode, so this one is computed
-        from the normalised observation.
+        The wrapper stores only the latest observation, here the first of the next episode, so this one is computed from
+        the normalised observation.
         """
         wrapper, n = self._normalizer, len(self.interface.channels)
         if wrapper is None or not wrapper.norm_obs:
@@ -345,11 +330,7 @@ class ControllerPolicy:
     """
 
     def __init__(self, model: Any, *, frozen: bool = True) -> None:
-        if not isinstance(model, OnPolicyAlgorithm | DQN):
-            raise ValueError(f"{type(model).__name__} has no probabilities of discrete actions; use PPO, A2C or DQN")
-        if not isinstance(model.action_space, spaces.Discrete):
-            raise ValueError(f"the controller's actions must be discrete, not {model.action_space}")
-        self.n_actions = int(model.action_space.n)
+        self.n_actions = _n_discrete(model, "PPO, A2C or DQN")
         self._policy: Any = _frozen(model) if frozen else model.policy
         normalizer = _normalizer(model.get_env())
         self._normalizer: Any = copy.deepcopy(normalizer) if frozen else normalizer
@@ -370,6 +351,18 @@ class ControllerPolicy:
                 return np.asarray(np.eye(self.n_actions)[chosen])
             given = self._policy.get_distribution(tensor).distribution.probs[0].double().cpu().numpy()
         return np.asarray(given / given.sum())
+
+
+def _n_discrete(model: Any, known: str) -> int:
+    """Return the number of a controller's actions; raise ValueError if it is not `known`, or they are continuous."""
+    if not isinstance(model, OnPolicyAlgorithm | DQN):
+        raise ValueError(f"{type(model).__name__} does not report the probability of its actions; use {known}")
+    if not isinstance(model.action_space, spaces.Discrete):
+        raise ValueError(
+            f"the controller's actions must be discrete, not {model.action_space}; wrap the environment: "
+            f"gymnasium.wrappers.DiscretizeAction(env, bins=3)"
+        )
+    return int(model.action_space.n)
 
 
 def _frozen(model: Any) -> Any:

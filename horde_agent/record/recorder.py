@@ -1,4 +1,4 @@
-"""Write rows to files in a background thread, so that no step waits for the disk.
+"""Write rows to files in a background thread: no step waits for the disk.
 
 Fields of a row: `rows`; file format: `segments`.
 """
@@ -94,8 +94,7 @@ class Recorder:
         self._file: BinaryIO | None = None
         self._n_parts = self._n_written = self._first_step = 0
         self._rows_of_part = 0
-        period_s = self.header.get("period_s")
-        period_s = period_s if isinstance(period_s, int | float) and period_s else 0.1
+        period_s = self.header.get("period_s") or 0.1
         self._segment_steps, self._segment_bytes = max(round(segment_s / period_s), 1), segment_bytes
         self._synced_at = time.monotonic()
         self._lock, self._writing = threading.Lock(), threading.RLock()
@@ -165,10 +164,8 @@ class Recorder:
 
     def _encoded(self, rows: list[tuple[Any, ...]]) -> NDArray[Any]:
         """Return rows of `Row` as records, shape (n,), without their checksums."""
-        records, columns = (
-            np.zeros(len(rows), self._dtype),
-            dict(zip(Row._fields, zip(*rows, strict=True), strict=True)),
-        )
+        records = np.zeros(len(rows), self._dtype)
+        columns = dict(zip(Row._fields, zip(*rows, strict=True), strict=True))
         for name in (self._dtype.names or ())[:-1]:
             records[name] = columns[name]
         return records
@@ -204,7 +201,13 @@ class Recorder:
     def _keep_writing(self) -> None:
         while not self._wake.wait(FLUSH_S):
             self.flush()
-            self._sync()
+            if self._file is None or (now := time.monotonic()) - self._synced_at < SYNC_S:
+                continue
+            self._synced_at = now
+            try:
+                _sync_data(self._file)
+            except (OSError, ValueError) as error:  # ValueError: closed meanwhile
+                _log.warning("cannot sync the recording: %s", error)
 
     def flush(self) -> None:
         """Write buffered rows to the file, or keep them in memory; if the disk is full they wait."""
@@ -261,9 +264,8 @@ class Recorder:
         if self._file is None:
             return True
         is_long = step - self._first_step >= self._segment_steps
-        return bool(self._rows_of_part) and (
-            is_long or (self._rows_of_part + 1) * self._dtype.itemsize > self._segment_bytes
-        )
+        is_large = (self._rows_of_part + 1) * self._dtype.itemsize > self._segment_bytes
+        return bool(self._rows_of_part) and (is_long or is_large)
 
     def _begin_part(self) -> None:
         """Begin a file, after the previous one is synced; raise FileExistsError or RecordLost if it cannot be made."""
@@ -287,16 +289,6 @@ class Recorder:
             self._file.close()
             sync_folder(self._path.parent)
         self._file, self._n_parts, self._rows_of_part = file, self._n_parts + 1, 0
-
-    def _sync(self) -> None:
-        now = time.monotonic()
-        if now - self._synced_at < SYNC_S or self._file is None:
-            return
-        self._synced_at = now
-        try:
-            _sync_data(self._file)
-        except (OSError, ValueError) as error:  # ValueError: closed meanwhile
-            _log.warning("cannot sync the recording: %s", error)
 
     def sync(self) -> None:
         """Write buffered rows and sync the file."""
@@ -325,11 +317,7 @@ class Recorder:
         return Stream(np.concatenate([np.zeros(0, self._dtype), *self._kept]), self.header)
 
     def close(self) -> None:
-        """Write buffered rows and close the file. Closing twice does nothing.
-
-        Raises:
-            RecordLost: If not all rows could be written.
-        """
+        """Write buffered rows and close the file, once; raise RecordLost if not all rows could be written."""
         if self._is_closed:
             return
         self._is_closed = True

@@ -81,13 +81,13 @@ class Row(NamedTuple):
 
     Attributes:
         step: Number of 100 ms periods before this observation.
-        t: Robot time in seconds (nan where the body has no clock).
+        t: Robot time in seconds; NaN if the robot has no clock.
         observation: Observation, float32, shape (n_inputs,).
         action: Discrete action taken from it, or NO_ACTION.
         b: Probability with which that action was drawn, by the behaviour policy or in an excursion by the policy that
             is tested (1 if it always takes one action); NaN without an action.
         phase, flags: See `Phase` and `Flag`.
-        pose: x (m), y (m), heading (rad); nan where unknown. For pictures only.
+        pose: x (m), y (m), heading (rad); NaN if unknown. For pictures only.
         policy: In an excursion the CRC-32 of the name of the policy that is tested, else NO_POLICY.
         robot: Number of the robot, from 0.
     """
@@ -178,12 +178,7 @@ def read(path: Path, *, newest: int | None = None, columns: Sequence[str] | None
 
 
 def read_end(path: Path, n: int) -> Stream:
-    """Read the last `n` rows of a recorded life, n > 0, or all if there are fewer.
-
-    Raises:
-        FileNotFoundError: If there is no such file.
-        ValueError: If a file is not a recorded life.
-    """
+    """Read the last `n` rows of a recorded life, n > 0, or all if there are fewer; raise as `read`."""
     return read(path, newest=n)
 
 
@@ -191,10 +186,7 @@ def read_in_parts(path: Path, since: int | None = None) -> Iterator[Stream]:
     """Yield a recording file by file, each as `read` returns it: months of rows do not fit in memory.
 
     The first row is number `since`, damaged ones included, from the end if it is negative; earlier ones are not read.
-
-    Raises:
-        FileNotFoundError: If there is no such file.
-        ValueError: If a file is not a recorded life.
+    Raise as `read`.
     """
     files, first = (started_files(path), 0) if since is None else newest_files(path, FORMAT, since)
     expected: int | None = None

@@ -187,10 +187,9 @@ def newest_files(path: Path, kind: str, since: int) -> tuple[list[Path], int]:
 
 
 def append(file: BinaryIO, data: bytes, size: int) -> None:
-    """Append records of `size` bytes to an unbuffered file, at its end; if not all fit, none is written in part.
+    """Append records of `size` bytes to an unbuffered file, at its end; raise RecordLost if not all fit.
 
-    Raises:
-        RecordLost: If not all were written.
+    None is written in part.
     """
     begin, left = file.tell(), memoryview(data)
     try:

@@ -139,12 +139,7 @@ def found(folder: Path) -> Iterator[Path]:
 
 
 def read(path: Path) -> Snapshot:
-    """Read and check a snapshot. Large arrays are memory-mapped.
-
-    Raises:
-        SnapshotDamaged: If a file is missing or damaged.
-        SnapshotOfAnother: If it has another format version.
-    """
+    """Read and check a snapshot; raise as `read_manifest`, or if a file is damaged. Large arrays are memory-mapped."""
     manifest = read_manifest(path)
     state: State = {}
     for file, entry in manifest["files"].items():

@@ -280,7 +280,7 @@ _RANGES: tuple[tuple[str, Callable[[Any], bool], str], ...] = (
 
 
 def _rules(config: LearnConfig, questions: str) -> Iterator[tuple[bool, str]]:
-    """Yield whether a rule is broken, and the sentence that says so, for each rule of the settings, in their order."""
+    """Yield whether a rule of the settings is broken, and the sentence about it; raise BadInput at an unknown name."""
     robot, backend, env, data = config.robot, config.backend, config.env, config.data or config.minari
     for name, value in vars(config).items():
         text = f"--{name.replace('_', '-')} {os.fsencode(str(value))!r}"

@@ -130,11 +130,7 @@ class SignalHandler:
         self._ask, self._n = None, 1
 
     def __call__(self, signum: int, frame: object) -> None:  # noqa: ARG002
-        """Handle a signal; after it has raised, further signals are only recorded.
-
-        Raises:
-            Ended: At the first signal, or at the second one after `call_at_first`.
-        """
+        """Raise Ended at the first signal, or at the second one after `call_at_first`; only record further ones."""
         self.seen.append(signum)
         self._n += 1
         if self._ask is not None and self._n == 1:
@@ -185,34 +181,31 @@ class Unfailing:
 
     def write(self, text: str) -> int:
         """Write or drop the text; return its length."""
-        if not self.is_lost:
+        with self._dropping_errors():
             try:
-                self._stream.write(text)
+                self._stream.write("" if self.is_lost else text)
             except UnicodeEncodeError:  # a terminal with another encoding
-                coded = text.encode(self._stream.encoding or "ascii", "backslashreplace")
-                self.write(coded.decode(self._stream.encoding or "ascii"))
-            except RuntimeError:  # a signal handler prints during a print: dropped
-                pass
-            except (OSError, ValueError):  # gone, or closed
-                self._lose()
+                encoding = self._stream.encoding or "ascii"
+                self._stream.write(text.encode(encoding, "backslashreplace").decode(encoding))
         return len(text)
 
     def flush(self) -> None:
         """Flush, or do nothing."""
-        if not self.is_lost:
-            try:
-                self._stream.flush()
-            except RuntimeError:
-                pass
-            except (OSError, ValueError):
-                self._lose()
+        with self._dropping_errors():
+            self._stream.flush()
 
-    def _lose(self) -> None:
-        self.is_lost = True
-        with suppress(OSError, ValueError, AttributeError):
-            nowhere = os.open(os.devnull, os.O_WRONLY)
-            os.dup2(nowhere, self._stream.fileno())
-            os.close(nowhere)
+    @contextmanager
+    def _dropping_errors(self) -> Iterator[None]:
+        try:
+            yield
+        except RuntimeError:  # a signal handler prints during a print: dropped
+            pass
+        except (OSError, ValueError):  # gone, or closed
+            self.is_lost = True
+            with suppress(OSError, ValueError, AttributeError):
+                nowhere = os.open(os.devnull, os.O_WRONLY)
+                os.dup2(nowhere, self._stream.fileno())
+                os.close(nowhere)
 
 
 @contextmanager

@@ -26,7 +26,6 @@ import shutil
 import subprocess
 import threading
 import time
-from collections import deque
 from pathlib import Path
 
 import numpy as np
@@ -40,7 +39,6 @@ SILENT_S = 600.0
 LOW_BYTES = 1_000_000_000
 AGAIN_S = 3600.0
 LONGEST_S = 60.0  # timeout of the command
-MOST_RAISED = 100  # alarms held in memory
 
 _log = logging.getLogger(__name__)
 
@@ -70,11 +68,7 @@ class Events(LifeHooks):
 
 
 class Alarms(LifeHooks):
-    """Observe a life and call a command line at each alarm, with the alarm's name and a sentence.
-
-    Attributes:
-        raised: Names and sentences of the newest alarms.
-    """
+    """Observe a life and call a command line at each alarm, with the alarm's name and a sentence."""
 
     def __init__(self, command: str, folder: Path, channels: list[str], period_s: float) -> None:
         self._command, self._folder, self._channels = shlex.split(command), folder, channels
@@ -85,7 +79,6 @@ class Alarms(LifeHooks):
         self._has_varied = np.zeros(len(channels), dtype=bool)
         self._n_late = 0
         self._raised_at: dict[str, float] = {}
-        self.raised: deque[tuple[str, str]] = deque(maxlen=MOST_RAISED)
 
     def after_step(self, event: StepEvent) -> None:
         """Check for alarms every `EVERY` steps."""
@@ -121,7 +114,6 @@ class Alarms(LifeHooks):
         if now - self._raised_at.get(name, -np.inf) < again_s:
             return
         self._raised_at[name] = now
-        self.raised.append((name, sentence))
         threading.Thread(target=self._call, args=(name, sentence), name="alarm", daemon=True).start()
 
     def _call(self, name: str, sentence: str) -> None:

@@ -1,23 +1,7 @@
-"""The folder of a run: settings, results and recording, all readable without this program.
+"""The folder of a run: settings, results and recording, all readable without this program (docs/runs.md).
 
-config.toml          the resolved settings, versions, the git commit
-questions.toml       the question file, if the questions are the user's
-summary.json         one value per key (`jobs.tables`), null if it has no meaning in the run; written last
-details.json         further facts: counts, compile time, how a replay was scored
-questions.csv        a line per question
-learning_curve.csv   a line per test excursion
-mspbe_curve.csv      a line per 1000 steps
-traces.csv           predictions and returns of a few questions over time
-sums.sha256          of the settings and tables, for `sha256sum -c`
-log/life.rec         every observation and action (horde_agent.record), continued hourly in life-2.rec and so on
-log/excursions.rec   predictions and returns of every complete excursion (horde_agent.measures.excursion_table)
-log/events.jsonl     a line per event: faults, gaps, snapshots, questions (horde_agent.runs.keeping.events)
-export/              what `horde export` wrote: the record as Parquet tables, a folder a day
-checkpoint/          the newest snapshots of the run's state (horde_agent.record.snapshots)
-report.html          a page made from the files above, with its pictures
-
-A table is complete or absent. After a crash, `horde report` learns missing tables again from the log
-(horde_agent.runs.jobs.relearn).
+A table is complete or absent; summary.json, with one value per key, null if it has no meaning in the run, is written
+last. After a crash, `horde report` learns missing tables again from the log (horde_agent.runs.jobs.relearn).
 """
 
 from __future__ import annotations

@@ -100,7 +100,10 @@ def resumption(folder: RunFolder) -> Resumption:
             continue
         except snapshots.SnapshotOfAnother as error:
             raise BadInput(str(error)) from None
-        _check_inputs(folder, snapshot)
+        here = digests(folder)
+        for name, digest in snapshot.facts["asked"].items():
+            if here.get(name) != digest:
+                raise BadInput(f"{folder.path / name} has changed since {path.name} was written; restore it")
         step, n_rows, changes, wall_s, steps = (
             snapshot.facts[name] for name in ("step", "n_rows", "changes", "wall_s", "steps")
         )
@@ -129,12 +132,6 @@ def refuse_other_ranges(folder: RunFolder, recorded: Mapping[str, Any], now: Map
     for name, is_now in now["ranges"].items():
         if (was := recorded.get("ranges", {}).get(name)) != is_now:
             raise BadInput(f"{folder.path} was recorded with {name} in the range {was}, which is now {is_now}: {again}")
-
-
-def _check_inputs(folder: RunFolder, snapshot: snapshots.Snapshot) -> None:
-    for name, digest in snapshot.facts["asked"].items():
-        if digests(folder).get(name) != digest:
-            raise BadInput(f"{folder.path / name} has changed since {snapshot.path.name} was written; restore it")
 
 
 def _changed(snapshot: snapshots.Snapshot) -> list[str]:

@@ -75,9 +75,9 @@ def make_run(
 ) -> Run:
     """Build the Horde for resolved settings and a robot, or its description in a recording (`HeaderEnv`).
 
-    `file` is the question file instead of that in `config`; `own` replaces the questions. `lived` are the settings of
-    the recorded run to learn from: its action probabilities are known, and its mode is used. Raise BadInput if they are
-    unknown, and a question is about another policy than the behaviour; ValueError if the questions do not fit.
+    `file` replaces the question file of `config`, `own` the questions. `lived` are the settings of the recorded run to
+    learn from: its action probabilities are known, and its mode is used. Raise BadInput if a question is about another
+    policy than the behaviour and action probabilities are unknown; ValueError if the questions do not fit.
     """
     interface = Interface.of(env)
     file = file or Path(str(config.questions))
@@ -185,7 +185,7 @@ def new_life(envs: Sequence[gymnasium.Env[Any, Any]], run: Run) -> tuple[Life, S
     rngs = [np.random.default_rng(config.seed + k) for k in range(len(envs))]
     behaviours = [_behaviour_of(run) for _ in envs]
     if len(envs) == 1:
-        # No thread where to switch to it takes longer than to learn.
+        # No thread if switching to it takes longer than learning.
         worker = None if config.is_real_time or run.horde.n_demons > FEW_DEMONS else InPlace()
         life = Life(envs[0], run.horde, behaviours[0], rngs[0], worker=worker, **options)
     else:

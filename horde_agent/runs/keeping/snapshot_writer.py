@@ -79,13 +79,10 @@ class SnapshotWriter(LifeHooks):
             if not self._has_said_late:
                 _log.warning(_LATE, life.steps, time.monotonic() - self._taken_at)
             self._has_said_late = True
-        elif not self._recorder.is_paused and self._can_wait(life, self._every_s):
-            self.take_snapshot(life)
-
-    def _can_wait(self, life: Life, every_s: float) -> bool:
-        if not self._run.config.is_real_time or life.is_before_drive:
-            return True
-        return time.monotonic() - self._taken_at >= every_s + LONGEST_WAIT_S
+        elif not self._recorder.is_paused:
+            is_overdue = time.monotonic() - self._taken_at >= self._every_s + LONGEST_WAIT_S
+            if not self._run.config.is_real_time or life.is_before_drive or is_overdue:
+                self.take_snapshot(life)
 
     def take_snapshot(self, life: Life) -> None:
         """Copy the life's state now, and write it in a background thread."""

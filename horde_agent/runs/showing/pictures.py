@@ -89,7 +89,7 @@ def nmsre_picture(curves: Sequence[Curve], sound: Bools) -> Figure:
     """
     kept = [curve._replace(nmsre=curve.nmsre[:, sound[curve.policy.demons]]) for curve in curves]
     x = min((curve.at for curve in kept), key=lambda at: int(at[-1]))
-    x = x[np.logical_and.reduce([np.isin(x, curve.at) for curve in kept])]  # but for the shortest one's own end
+    x = x[np.logical_and.reduce([np.isin(x, curve.at) for curve in kept])]  # except the end of the shortest
     together = np.concatenate([curve.nmsre[np.isin(curve.at, x)] for curve in kept], axis=1)
     canvas, [axes] = new_canvas(8.0, 4.6)
     for colour, curve in zip(_cycle(len(kept)), kept, strict=True):
