@@ -5,6 +5,8 @@
 Public names are loaded when they are first used, so that importing the package stays light.
 """
 
+from __future__ import annotations
+
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 

@@ -1,5 +1,7 @@
 """All numba options and internals of this package, and the kernels that every body needs."""
 
+from __future__ import annotations
+
 import ctypes
 import functools
 import hashlib

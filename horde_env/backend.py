@@ -1,5 +1,7 @@
 """A robot body: one method holds a command for one period and returns a frame."""
 
+from __future__ import annotations
+
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace

@@ -5,6 +5,8 @@ two (a serial port: send, wait, read the newest packet) has the same clock and c
 a period returns at once with the same value.
 """
 
+from __future__ import annotations
+
 import time
 from collections.abc import Callable
 from typing import Protocol

@@ -3,6 +3,8 @@
 A robot's own drives are in its folder, as `DRIVES` in `drives`; a body may name others as `drives`.
 """
 
+from __future__ import annotations
+
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any, ClassVar, NamedTuple, Protocol, runtime_checkable

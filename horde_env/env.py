@@ -1,5 +1,7 @@
 """PenEnv: a robot body as a Gymnasium environment, the same for every body."""
 
+from __future__ import annotations
+
 import logging
 import os
 import sys

@@ -9,6 +9,8 @@ HordeEnvError
 A message states the failure with its numbers, the expectation, and the next action.
 """
 
+from __future__ import annotations
+
 from pathlib import Path
 from typing import TypeVar
 

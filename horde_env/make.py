@@ -1,5 +1,7 @@
 """`make_env`: a robot's environment by the name of its backend; what `gymnasium.make` calls."""
 
+from __future__ import annotations
+
 import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial

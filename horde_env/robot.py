@@ -3,6 +3,8 @@
 The numbers are in `assets/NAME.toml`. Raw units are the wire's integers; the simulators use them to quantise.
 """
 
+from __future__ import annotations
+
 import tomllib
 from collections.abc import Callable
 from dataclasses import dataclass

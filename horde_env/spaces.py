@@ -1,5 +1,7 @@
 """Action spaces, requests, reset options and metadata of a robot's environment."""
 
+from __future__ import annotations
+
 import math
 import operator
 from typing import Any, Literal

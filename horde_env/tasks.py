@@ -5,6 +5,8 @@ A task is a pure function of (observation before, request, observation after, ro
 robots, it returns an array, or one reward for all.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from typing import Any
 

@@ -9,6 +9,8 @@ body that its seed does not reproduce, and `obeys = False` for a recording, whic
 waits for its own deadlines in `PacedBody(body, clock)`.
 """
 
+from __future__ import annotations
+
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -8,6 +8,8 @@ round. Its results go into the robot's file, `[measured]`, in SI units: CHANNEL_
 deviation) of noisy channels, CHANNEL_in_ACTION of wheels, currents and turning.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, cast
 

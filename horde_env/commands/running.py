@@ -3,6 +3,8 @@
 A signal ends a command as an exception would, so that one `finally` stops the motors in every case.
 """
 
+from __future__ import annotations
+
 import argparse
 import contextlib
 import logging

@@ -1,5 +1,7 @@
 """`horde-robot emulate`: an emulated robot for programs in other processes."""
 
+from __future__ import annotations
+
 import os
 import select
 import threading

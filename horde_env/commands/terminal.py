@@ -3,6 +3,8 @@
 A picture has a group to a row, each channel with its value, its unit and a bar within its range; it fits 80 x 24.
 """
 
+from __future__ import annotations
+
 import os
 import shutil
 import sys

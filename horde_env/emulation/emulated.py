@@ -1,5 +1,7 @@
 """EmulatedRobot: a Backend that starts an emulated robot and connects the robot's physical body to it."""
 
+from __future__ import annotations
+
 import time
 from collections.abc import Mapping
 from dataclasses import replace

@@ -4,6 +4,8 @@ Time runs in a thread, or in lockstep with the host (`lockstep.LockstepClock`). 
 `robots.*.emulator`. `horde-robot emulate` runs one (`commands.serving.serve`).
 """
 
+from __future__ import annotations
+
 import threading
 import time
 from collections import deque

@@ -12,6 +12,8 @@ Damage hits a random byte of a tick's traffic, in either direction. Damaged inpu
 serial port; commands without a checksum may be misread.
 """
 
+from __future__ import annotations
+
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any

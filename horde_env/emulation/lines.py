@@ -4,6 +4,8 @@ A line never blocks: bytes without room are lost, as on a serial line without a 
 over TCP a second one is disconnected at once (on a pseudo terminal the hosts' own lock, `exclusive`, prevents it).
 """
 
+from __future__ import annotations
+
 import contextlib
 import os
 import socket

@@ -1,5 +1,7 @@
 """A physical robot of any kind as a Backend: deadlines, frames, supervisor, emergency stop."""
 
+from __future__ import annotations
+
 import logging
 import time
 from abc import abstractmethod

@@ -1,5 +1,7 @@
 """A robot's own part of the commands, and the lines that a check prints."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
 from typing import Any, NamedTuple, Protocol

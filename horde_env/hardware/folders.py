@@ -3,6 +3,8 @@
 Source: XDG Base Directory Specification 0.8.
 """
 
+from __future__ import annotations
+
 import contextlib
 import os
 import re

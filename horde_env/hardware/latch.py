@@ -6,6 +6,8 @@ continue. A file that cannot be read counts as set.
 The process that drives the robot writes a second file next to it when it has stopped the robot, as a confirmation.
 """
 
+from __future__ import annotations
+
 import contextlib
 import os
 from pathlib import Path

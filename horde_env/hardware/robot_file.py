@@ -17,6 +17,8 @@
 Every key is optional; an unknown one is an error, because a mistyped setting would be ignored.
 """
 
+from __future__ import annotations
+
 import json
 import math
 import re

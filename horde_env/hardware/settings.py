@@ -1,5 +1,7 @@
 """Settings of a robot's port, and time limits of commands and reconnection."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 from typing import Literal
 

@@ -11,6 +11,8 @@ the action taken *from* it with its probability b: both are in the extras of the
 and a truncated end are dropped; the next row follows a gap, as after missing steps.
 """
 
+from __future__ import annotations
+
 import json
 import logging
 import re

@@ -4,6 +4,8 @@ Each tick applies a force to each of three joints (x, y, yaw). Each body has a c
 PyBullet holds the interpreter lock while it steps, so bodies run in parallel only as processes.
 """
 
+from __future__ import annotations
+
 import math
 import os
 import weakref

@@ -1,5 +1,7 @@
 """The battery's gauge: whether the robot must dock."""
 
+from __future__ import annotations
+
 import math
 
 import numpy as np

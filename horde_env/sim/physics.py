@@ -3,6 +3,8 @@
 `bullet.PlanarBody` is the reference; `planar.PlanarBody` agrees with its poses and is many times faster.
 """
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path

@@ -14,6 +14,8 @@ Source: Catto (2005), Iterative dynamics with temporal coherence; PyBullet uses 
 An obstacle is a box: a row (centre x, y, half size x, y).
 """
 
+from __future__ import annotations
+
 import math
 from collections.abc import Sequence
 from pathlib import Path

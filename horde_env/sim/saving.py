@@ -4,6 +4,8 @@ A state is a flat dict with "/" in the names of nested objects' arrays. Values a
 pickled.
 """
 
+from __future__ import annotations
+
 import json
 from typing import Any
 

@@ -1,5 +1,7 @@
 """PenVectorEnv: many simulated robots as a Gymnasium vector environment, stepped in one call of a kernel."""
 
+from __future__ import annotations
+
 from typing import Any
 
 import numpy as np

@@ -5,6 +5,8 @@ that looks into a direction, the longer the higher the reading. A body without a
 every channel as a bar over its specified range; a group's bars and rays have one colour.
 """
 
+from __future__ import annotations
+
 import os
 from collections.abc import Sequence
 from typing import Any, NamedTuple

@@ -1,5 +1,7 @@
 """The iRobot Create 2: its bytes, rules, body, guardian, emulator and simulator."""
 
+from __future__ import annotations
+
 from horde_env.robot import Environment
 
 ENVIRONMENTS = {

@@ -1,5 +1,7 @@
 """The Create 2 as a Backend over its serial line: its dialect, how a connection begins, and what its modes mean."""
 
+from __future__ import annotations
+
 import string
 from collections.abc import Callable, Generator
 from dataclasses import replace

@@ -1,5 +1,7 @@
 """The Create 2's part of `horde-robot`."""
 
+from __future__ import annotations
+
 import time
 from collections.abc import Sequence
 

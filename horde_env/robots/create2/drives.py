@@ -3,6 +3,8 @@
 The robot docks by its own program (opcode 143), which a host cannot steer: a stay starts it, watches and repeats it.
 """
 
+from __future__ import annotations
+
 from typing import Any
 
 import numpy as np

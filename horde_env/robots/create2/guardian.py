@@ -19,6 +19,8 @@ the guardian is killed, the program sends the stop itself over the port's descri
 Only the standard library is imported, because the process runs isolated and takes some 10 MB.
 """
 
+from __future__ import annotations
+
 import contextlib
 import errno
 import fcntl

@@ -9,6 +9,8 @@
 The real, the emulated and the simulated robot share it.
 """
 
+from __future__ import annotations
+
 import math
 from typing import NamedTuple
 

@@ -1,5 +1,7 @@
 """The room of the Create 2: furniture, dock and floor, from a layout file."""
 
+from __future__ import annotations
+
 import math
 import tomllib
 from dataclasses import dataclass

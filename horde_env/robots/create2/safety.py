@@ -4,6 +4,8 @@ These are in addition to the robot's own triggers. Each condition has one thresh
 again.
 """
 
+from __future__ import annotations
+
 from horde_env.backend import Floats
 from horde_env.hardware.checks import held
 from horde_env.robot import RobotSpec

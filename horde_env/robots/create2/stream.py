@@ -4,6 +4,8 @@ Text in the stream is skipped as other bytes are: the banner of a reset, the bat
 reports.
 """
 
+from __future__ import annotations
+
 from collections import deque
 from typing import NamedTuple
 

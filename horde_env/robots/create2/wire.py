@@ -14,6 +14,8 @@ Source: iRobot Create 2 Open Interface Specification based on the Roomba 600 (20
 against that text's example.
 """
 
+from __future__ import annotations
+
 import struct
 from enum import IntEnum
 from math import log2

@@ -1,5 +1,7 @@
 """The Critterbot of White, Modayil & Sutton (2012): its bytes, rules, body, emulator and simulator."""
 
+from __future__ import annotations
+
 from horde_env.robot import Environment
 
 _PHYSICAL = ("port", "robot", "signs", "latch", "settings")

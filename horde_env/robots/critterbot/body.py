@@ -1,5 +1,7 @@
 """The Critterbot as a Backend, over its serial line or its on-board driver's drops."""
 
+from __future__ import annotations
+
 import string
 from collections.abc import Callable, Generator
 from typing import Any

@@ -4,6 +4,8 @@ Its thresholds come from the real robot's log of October 2010: in each window of
 to thermal had at least two values, even at rest.
 """
 
+from __future__ import annotations
+
 import time
 from collections.abc import Callable, Sequence
 from typing import Any

@@ -17,6 +17,8 @@ its frames have `applied` False. It is full, or needs no charge, when it follows
 firmware always completes a charge once begun (power AVR of 2011, power_avr_charge.c): disabling only prevents the next.
 """
 
+from __future__ import annotations
+
 import cmath
 import math
 from functools import cache

@@ -10,6 +10,8 @@ wrong checksum: the next frame counts it in `crc_errors`, and many in a row are 
 `RecordedLife.notes` counts both.
 """
 
+from __future__ import annotations
+
 import csv
 import gzip
 import zlib

@@ -7,6 +7,8 @@ Source: thresholds of the robot's firmware of June 2011 (lib_monitor.c, the powe
 voltage: the robot switches its computer off below 12.0 V, and this stops it before.
 """
 
+from __future__ import annotations
+
 from typing import ClassVar
 
 import numpy as np

@@ -1,5 +1,7 @@
 """State packets in the serial line's stream of bytes, and drops in that of the on-board driver."""
 
+from __future__ import annotations
+
 from enum import IntEnum
 
 import numpy as np

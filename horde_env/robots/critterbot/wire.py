@@ -21,6 +21,8 @@ Source: the Critterbot's ARM firmware of June 2011 (lib_mi.c, lib_motor.c: motor
 byte for byte.
 """
 
+from __future__ import annotations
+
 from binascii import crc_hqx
 from enum import IntEnum
 from typing import NamedTuple

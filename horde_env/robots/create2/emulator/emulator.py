@@ -5,6 +5,8 @@ with CreateEmulator(seed=0) as robot:
     robot.start()
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType

@@ -3,6 +3,8 @@
 Its program (`firmware`) receives the same bytes as the real robot, from the same pilot, without a line between.
 """
 
+from __future__ import annotations
+
 from pathlib import Path
 
 import numpy as np

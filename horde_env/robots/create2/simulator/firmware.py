@@ -12,6 +12,8 @@ Source: iRobot Create 2 Open Interface Specification based on the Roomba 600 (20
 firmware stm32-3.7.1.
 """
 
+from __future__ import annotations
+
 import math
 import struct
 from collections import deque

@@ -1,5 +1,7 @@
 """Machine: the robot without its program: body, battery and sensors in a room, one tick of 1/64 s at a time."""
 
+from __future__ import annotations
+
 import math
 
 import numpy as np

@@ -4,6 +4,8 @@
 below. `live` runs several ticks in one call.
 """
 
+from __future__ import annotations
+
 import math
 
 import numpy as np

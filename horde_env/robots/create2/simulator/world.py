@@ -7,6 +7,8 @@ Source: measurements of two robots by the RoombaCI project: steady speeds agains
 distance.
 """
 
+from __future__ import annotations
+
 import math
 
 import numpy as np

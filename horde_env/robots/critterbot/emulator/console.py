@@ -5,6 +5,8 @@ It has only the commands that a host needs: `mi on`, `reset now`, `recharge star
 Source: the Critterbot's ARM firmware of June 2011 (lib_ui.c, lib_events.c, armio.c).
 """
 
+from __future__ import annotations
+
 from horde_env.robots.critterbot.wire import BODY_SIZE, HEADER, LED_CUSTOM, LEDS_SIZE, Control
 
 PROMPT = b"critterprompt> "

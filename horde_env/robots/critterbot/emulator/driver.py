@@ -3,6 +3,8 @@
 Source: the original Critterdriver (CritterSerialLink, ActionWriter and its drop servers), June 2011.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from typing import Any
 

@@ -7,6 +7,8 @@
 It sends the same bytes as the robot, at 100 Hz with the jitter of the real robot's log, and has its firmware's faults.
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import Any, Literal

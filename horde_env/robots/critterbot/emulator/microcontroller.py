@@ -6,6 +6,8 @@ error flags, and the drive to the dock. A command therefore acts from the next c
 Source: the Critterbot's ARM firmware of June 2011 (lib_events.c, lib_mi.c, lib_ui.c, armio.c).
 """
 
+from __future__ import annotations
+
 import copy
 from collections import deque
 

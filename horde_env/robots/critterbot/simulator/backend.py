@@ -1,5 +1,7 @@
 """SimulatedBody: the simulated robot as a Backend, in virtual time."""
 
+from __future__ import annotations
+
 import math
 from collections.abc import Sequence
 from typing import Any

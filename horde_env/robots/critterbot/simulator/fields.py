@@ -9,6 +9,8 @@ Numbers are the robot's if they were measured (log of 5 October 2010, web site o
 of infrared against distance, its height or the view of its thermal zones: those are assumptions.
 """
 
+from __future__ import annotations
+
 import math
 
 import numpy as np

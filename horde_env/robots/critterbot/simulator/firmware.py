@@ -16,6 +16,8 @@ The state is two integer arrays that the kernels change in place: `arm`, shape (
 (N_ROWS, 3), one column per wheel in the order 100, 220, 340 degrees. A host sends `command`, in wire units.
 """
 
+from __future__ import annotations
+
 import numpy as np
 
 from horde_env._jit import kernel

@@ -3,6 +3,8 @@
 `step_fleet` is a whole step of `PenEnv` for each robot: noise, `period.run_period`, obedience, battery gauge, scaling.
 """
 
+from __future__ import annotations
+
 from typing import Any
 
 import numba

@@ -3,6 +3,8 @@
 `SimulatedBody` is its host in the simulator; the emulator is another.
 """
 
+from __future__ import annotations
+
 import math
 from collections.abc import Sequence
 from typing import Any

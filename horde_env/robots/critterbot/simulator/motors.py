@@ -11,6 +11,8 @@ friction relative to the axles'. Newtons per byte (0.12) follows from the time i
 State: `motion`, float64 of shape (N_ROWS, 3), one column per wheel.
 """
 
+from __future__ import annotations
+
 import math
 
 import numpy as np

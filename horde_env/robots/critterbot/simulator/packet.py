@@ -7,6 +7,8 @@ The constants were measured in the real robot's log of 5 October 2010 (100 Hz, 1
 `normal` are standard normals, one per independent source of noise (all zero: the noise-free reading).
 """
 
+from __future__ import annotations
+
 import math
 from typing import Any
 

@@ -11,6 +11,8 @@ Arguments of several kernels, all changed in place:
     senses    the first four arguments of `packet.read`, and those of `packet.air_at`
 """
 
+from __future__ import annotations
+
 import math
 from typing import Any
 

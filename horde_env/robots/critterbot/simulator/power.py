@@ -5,6 +5,8 @@ Volts at rest and their spread are from the real robot's log; capacity and load 
 12 h from full.
 """
 
+from __future__ import annotations
+
 import numpy as np
 
 from horde_env._jit import kernel

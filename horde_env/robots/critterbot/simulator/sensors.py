@@ -4,6 +4,8 @@ Each model is a kernel in `fields.py` or `packet.py`; this file adds lags, time 
 The noise of each group is from the real robot at rest (log of 5 October 2010); docs/results.md compares them.
 """
 
+from __future__ import annotations
+
 import math
 from collections.abc import Sequence
 from itertools import pairwise
