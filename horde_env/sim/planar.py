@@ -82,11 +82,7 @@ def corner_on_box(box: Floats, x: float, y: float) -> tuple[float, float, float]
     dx, dy = x - box[0], y - box[1]
     out_x, out_y = abs(dx) - box[2], abs(dy) - box[3]
     sign_x, sign_y = math.copysign(1.0, dx), math.copysign(1.0, dy)
-    if out_x <= 0.0 and out_y <= 0.0:  # inside: the nearest face
-        if out_x > out_y:
-            return sign_x, 0.0, out_x
-        return 0.0, sign_y, out_y
-    if out_y <= 0.0:
+    if out_y <= 0.0 and out_x > out_y:  # in front of a face, or inside: the nearest face
         return sign_x, 0.0, out_x
     if out_x <= 0.0:
         return 0.0, sign_y, out_y
@@ -136,11 +132,11 @@ def find_contacts(
     Two convex shapes in the plane touch at a corner of either: of the body at a box, or of a box at a polygon of the
     body.
     """
-    n, px, py = 0, motion[X], motion[Y]
+    n, px, py, far = 0, motion[X], motion[Y], inertia[REACH] + NEAR_M
     dx, dy = c * inertia[CENTROID_X] - s * inertia[CENTROID_Y], s * inertia[CENTROID_X] + c * inertia[CENTROID_Y]
     for o in range(obstacles.shape[0]):
         box = obstacles[o]
-        if is_beyond(box, px, py, inertia[REACH] + NEAR_M) or corner_on_box(box, px, py)[2] > inertia[REACH] + NEAR_M:
+        if is_beyond(box, px, py, far) or corner_on_box(box, px, py)[2] > far:
             continue
         for piece in range(pieces.shape[0]):
             first, n_corners, radius = pieces[piece, 0], pieces[piece, 1], radii[piece]
@@ -155,7 +151,6 @@ def find_contacts(
             for k in range(4):
                 x = box[0] + box[2] * (1.0 if k & 1 else -1.0) - px
                 y = box[1] + box[3] * (1.0 if k & 2 else -1.0) - py
-                far = inertia[REACH] + NEAR_M
                 if x * x + y * y > far * far:
                     continue
                 ex, ey, gap = corner_on_piece(corners, first, n_corners, c * x + s * y, c * y - s * x)
