@@ -229,7 +229,7 @@ class Demons:
         """
         engines = list(self._engine.engines.values())
         if len(engines) > 1 or not isinstance(engines[0], PlainEngine):
-            raise ValueError(f"algorithm {self.config.algorithm!r} has no step size per weight: use swift_td or tidbd")
+            raise ValueError(f"algorithm {self.config.algorithm!r} has no step size per weight: choose a rule that has")
         return engines[0].step_sizes()
 
     def weights_sha256(self) -> str:
