@@ -10,7 +10,7 @@ import pytest
 
 from horde_agent import cli
 from horde_agent.learning import layout
-from horde_agent.reproduce import EXPERIMENTS, offline, study
+from horde_agent.reproduce import EXPERIMENTS, LATER, offline, study
 from horde_agent.reproduce.chain import problem as chain
 from horde_agent.reproduce.conditioning import problem as conditioning
 from horde_agent.reproduce.curiosity import problem as curiosity
@@ -69,6 +69,16 @@ def test_an_experiment_runs_whole(
     assert len(result.claims) == n_claims
     if name == "conditioning":
         assert {row[0] for row in result.tables[0].rows} >= {*problem.LOOPS, *problem.REPRESENTATIONS}
+
+
+@pytest.mark.sim
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_the_later_experiments_run_whole_at_the_quick_scale(tmp_path: Path) -> None:
+    """`horde reproduce later`: 38 s on two idle cores, once compiled; in `make test-all`."""
+    assert cli.main(["reproduce", "later", "--scale", "quick", "--out", str(tmp_path)]) == 0
+    for name in LATER:
+        check_whole(Result.read(tmp_path / name / "result.json"), tmp_path)
 
 
 @pytest.mark.sim
