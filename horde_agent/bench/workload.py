@@ -124,7 +124,7 @@ SIMULATOR = "horde_env:CritterbotPen-v0"
 def recorded(n_states: int, seed: int = 0) -> tuple[Stream, TileCoder]:
     """Run the simulated robot under the sticky random behaviour; return its stream of `n_states` and tile coder.
 
-    `seed` is that of the robot and of its behaviour. Raise BadInput if the simulator is not installed.
+    `seed` is used for the robot and for its behaviour. Raise BadInput if the simulator is not installed.
     """
     try:
         env = gymnasium.make(SIMULATOR, disable_env_checker=True)

@@ -72,7 +72,7 @@ class Unreachable(Exception):
 class Reply:
     """A reply that may not have arrived yet.
 
-    `Cluster.result` waits for it in Ray itself. `has_arrived` needs a future, whose notification takes 0.1 ms more;
+    `Cluster.result` waits for it in Ray itself. `has_arrived` needs a future; its notification takes 0.1 ms more.
     `ray.wait` takes as long in every call.
     """
 

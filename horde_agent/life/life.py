@@ -299,7 +299,7 @@ class Life(Experience):
         self._take_step(*result)
 
     def _learn(self, choice: Choice) -> None:
-        """Learn from the transition to the current observation, and store what is done there."""
+        """Learn from the transition to the current observation, and store the action chosen there."""
         self._observe()
         self.student.set_action(choice.phase, choice.action, choice.b, self.steps, choice.policy)
 

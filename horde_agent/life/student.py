@@ -77,7 +77,7 @@ def check_questions(questions: Iterable[GVF], interface: Interface) -> None:
 class Student:
     """Passes a stream to a Horde: what to learn, what to skip, what to score.
 
-    Of `excursions` only the horizon of the returns is used.
+    `excursions` sets only the horizon of the returns.
 
     Attributes:
         errors: Scores of the test excursions.

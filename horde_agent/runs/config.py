@@ -349,7 +349,7 @@ def _rules(config: LearnConfig, questions: str) -> Iterator[tuple[bool, str]]:
         yield backend != "simulator", f"{several} --backend {backend}"
         yield config.realtime, f"{several} --realtime"
         yield shards is not None, f"{several} --shards"
-    # ---- what is learned, and where it is written
+    # ---- learner, questions and output folder
     check_one_of("trace rule", config.trace_rule, TRACE_RULES)
     check_one_of("w rule", config.w_rule, W_RULES)
     is_own = questions.endswith(".toml")

@@ -1,4 +1,4 @@
-"""Commands in a toy body's place, what they left, refusals, and damage to files and disks."""
+"""Run commands on a toy robot; read their files and refusals; damage files and disks."""
 
 from __future__ import annotations
 

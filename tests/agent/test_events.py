@@ -42,7 +42,7 @@ def look(alarms: Alarms, step: int, observation: list[float], **life: Any) -> No
 
 @pytest.fixture
 def alarms(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Alarms:
-    """Alarms whose command writes down its arguments."""
+    """Return alarms with a command that records its arguments."""
     monkeypatch.setattr("subprocess.run", lambda words, **_: CALLED.append(tuple(words[1:])))
     CALLED.clear()
     return Alarms("true", tmp_path, ["light", "overheating"], 0.1)

@@ -127,9 +127,9 @@ def steps_kept(run: Path) -> list[int]:
 
 
 def keep_each(n_steps: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let a clock advance by a second every `steps` steps, and wait for each snapshot to be written.
+    """Advance a clock by a second every `steps` steps, and wait for each snapshot to be written.
 
-    So how many there are is not for other programs on the machine to say.
+    The number of snapshots then does not depend on other programs on the machine.
     """
     see, clock = SnapshotWriter.before_step, SimpleNamespace(now=0.0)
 

@@ -25,7 +25,7 @@ N_DISTRACTORS, WITH_DISTRACTORS = 10, " and distractors"
 TUNED_ON = (100, 101, 102)
 """Seeds that are not judged."""
 OTHER_STREAM = 1_000
-"""Added to a seed for the stream whose predictions are foreign."""
+"""Added to a seed for the stream of the unrelated predictions."""
 BEFORE_CS = 5
 
 

@@ -27,7 +27,7 @@ Chunk = Mapping[str, NDArray[Any]]
 _Given = Mapping[str, Floats]
 """The columns of a part, by attribute of `Columns`, each of shape (n_rows,)."""
 _Check = Callable[[Bools, str, str], None]
-"""Raises BadInput if a value of a column is not valid: which are, shape (n_rows,); its attribute; what it must be."""
+"""Raises BadInput for an invalid value. Arguments: mask of valid rows, (n_rows,); column attribute; requirement."""
 
 CHUNK_ROWS = 32_768
 LATE = 1.5  # periods after which a row follows a gap

@@ -1,4 +1,4 @@
-"""The port over loop://, a pseudo terminal and a socket; what it does wrong, and the sentence that says so."""
+"""The port over loop://, a pseudo terminal and a socket; its failures and their error messages."""
 
 from __future__ import annotations
 
