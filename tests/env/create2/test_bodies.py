@@ -1,4 +1,4 @@
-"""The Create 2 as a body: one contract for the simulated and the emulated one, and what its modes mean for a life."""
+"""The Create 2 as a body: its readings, and what its modes mean for a life."""
 
 from __future__ import annotations
 
@@ -7,40 +7,16 @@ import copy
 import numpy as np
 import pytest
 
-from horde_env.backend import Backend
 from horde_env.env import PenEnv
-from horde_env.robot import RobotSpec, create2
+from horde_env.robot import create2
 from horde_env.robots.create2.emulator.emulator import EmulatedCreate
 from horde_env.robots.create2.simulator.backend import SimulatedCreate
 from horde_env.robots.create2.wire import SAFE
-from horde_env.testing import BackendContract, PacedBody
 from tests.env.toy import ToyBody
 
 SPEC = create2()
 FORWARD = np.array([0.199, 0.0, 0.0])
 STAY = {"manoeuvre": "stay"}
-
-
-class TestSimulatedCreate(BackendContract):
-    """In its room."""
-
-    def make_backend(self) -> Backend:
-        return SimulatedCreate()
-
-    def make_spec(self) -> RobotSpec:
-        return SPEC
-
-
-@pytest.mark.hardware
-class TestEmulatedCreate(BackendContract):
-    """Over its bytes, in lockstep."""
-
-    def make_backend(self) -> Backend:
-        body = EmulatedCreate()
-        return PacedBody(body, body.clock)
-
-    def make_spec(self) -> RobotSpec:
-        return SPEC
 
 
 def test_a_robot_without_a_drawing_of_its_own_cannot_be_drawn() -> None:

@@ -22,7 +22,6 @@ from horde_env.robots.create2.simulator.backend import SimulatedCreate
 from horde_env.robots.create2.simulator.world import RADIUS_M
 from horde_env.robots.create2.stream import FrameParser
 from horde_env.robots.create2.wire import PASSIVE, Sensors
-from horde_env.robots.critterbot.emulator.emulator import Emulator
 from tests.env.healthy import Run
 
 pytestmark = pytest.mark.usefixtures("own_folders")
@@ -136,19 +135,6 @@ def test_what_is_wrong_with_a_robot_is_one_sentence_and_exit_code_2(
     expected = {"asleep": "press its Clean button", "on its dock": "Put it on the floor", "no port": "there is no port"}
     assert expected[state] in said
     assert machine.is_charging == (state == "on its dock")  # START and no more was sent
-
-
-@pytest.mark.hardware
-@pytest.mark.usefixtures("_no_patience")
-def test_another_robot_at_the_port_is_told_by_its_bytes(run: Run) -> None:
-    """A Critterbot sends 100 packets a second, none of them a frame."""
-    with Emulator(seed=0) as critterbot:
-        critterbot.robot.in_mi = True
-        url = critterbot.open_pty()
-        critterbot.start()
-        said = run(f"monitor --once --robot create2 --backend serial --port {url}", code=2).err
-    assert "bytes came from" in said
-    assert "or not this robot?" in said
 
 
 def test_what_a_create_2_has_not_is_refused(run: Run) -> None:
