@@ -9,6 +9,7 @@ import pytest
 import horde_env
 from horde_env.emulation.emulator import RobotEmulator
 from horde_env.hardware.checks import RobotChecks
+from horde_env.make import make_env
 from horde_env.robot import ROBOTS, RobotSpec, asset, create2, critterbot, environments, part
 
 SPEC = critterbot()
@@ -85,6 +86,17 @@ def test_a_robots_folder_has_all_that_shared_modules_load_from_it(robot: str) ->
     assert part(robot, "drives").DRIVES.stay is not None
     assert isinstance(part(robot, "checks").CHECKS, RobotChecks)
     assert issubclass(part(robot, "emulator.emulator").EMULATOR, RobotEmulator)
+
+
+@pytest.mark.parametrize("robot", ROBOTS)
+@pytest.mark.parametrize("bad", [[0.1, 0.0], [0.0, np.nan, 0.0], 3.0, [[0.0, 0.0, 0.0]], [np.inf, 0.0, 0.0]], ids=str)
+def test_a_request_that_is_not_three_finite_numbers_is_refused(robot: str, bad: object) -> None:
+    """By its simulator, and by its bytes."""
+    with make_env(robot, "simulator") as env:
+        env.reset(seed=0)
+        for ask in (env.backend.exchange, lambda request: part(robot, "wire").drive(request, env.robot)):
+            with pytest.raises(ValueError, match="three finite numbers"):
+                ask(np.array(bad))
 
 
 def test_modules_that_robots_share_name_none_of_them() -> None:

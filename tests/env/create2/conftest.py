@@ -1,4 +1,4 @@
-"""An emulated robot in the middle of its room, over its bytes, in lockstep."""
+"""An emulated robot in the middle of its room, over its bytes, in lockstep or in real time."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 from horde_env.env import PenEnv
 from horde_env.robot import create2
-from horde_env.robots.create2.emulator.emulator import EmulatedCreate
+from horde_env.robots.create2.emulator.emulator import CreateEmulator, EmulatedCreate
 
 
 @pytest.fixture
@@ -22,3 +22,13 @@ def emulated(caplog: pytest.LogCaptureFixture) -> Iterator[tuple[PenEnv, Emulate
     caplog.clear()
     yield env, body
     env.close()
+
+
+@pytest.fixture
+def robot() -> Iterator[tuple[CreateEmulator, str]]:
+    """A robot in real time, and its port."""
+    with CreateEmulator(seed=3) as emulator:
+        emulator.robot.machine.place(0.0, -0.3, 0.0, np.random.default_rng(0))
+        url = emulator.open_pty()
+        emulator.start()
+        yield emulator, url

@@ -15,7 +15,6 @@ from horde_env.robots.create2.wire import SAFE
 from tests.env.toy import ToyBody
 
 SPEC = create2()
-FORWARD = np.array([0.199, 0.0, 0.0])
 STAY = {"manoeuvre": "stay"}
 
 

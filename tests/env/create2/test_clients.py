@@ -6,7 +6,6 @@ import math
 import runpy
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -16,13 +15,6 @@ from horde_env.robots.create2.emulator.emulator import CreateEmulator
 from horde_env.robots.create2.wire import OFF
 
 ROOT = Path(__file__).resolve().parents[3]
-
-
-@pytest.fixture
-def robot() -> Iterator[CreateEmulator]:
-    with CreateEmulator(seed=2) as emulator:
-        emulator.robot.machine.place(0.0, -0.3, 0.0, emulator.robot.machine._rng)
-        yield emulator
 
 
 PYCREATE2 = """
@@ -38,32 +30,27 @@ for _ in range(4):
 bot.drive_direct(0, 0)
 time.sleep(0.3)
 sensors = bot.get_sensors()
-print("said", sensors.open_interface_mode, sensors.voltage, sensors.cliff_left_signal)
+print(sensors.open_interface_mode, sensors.voltage, sensors.cliff_left_signal)
 """
-
-
-def driven_by(robot: CreateEmulator, client: str, script: str) -> list[str]:
-    """Run a separate program that drives the robot in a square; return the words of the last line of its output."""
-    pytest.importorskip(client)
-    url, machine = robot.open_pty(), robot.robot.machine
-    robot.start()
-    start = machine.pose
-    ran = subprocess.run([sys.executable, "-c", script, url], capture_output=True, text=True, timeout=60, check=False)
-    assert ran.returncode == 0, ran.stderr
-    assert math.dist(start[:2], machine.pose[:2]) < 0.25
-    assert robot.robot.n_cycles > 64 * 8
-    return next(line for line in ran.stdout.splitlines() if line.startswith("said ")).split()[1:]
 
 
 @pytest.mark.slow
 @pytest.mark.hardware
-def test_pycreate2_drives_a_square_and_reads_all_sensors(robot: CreateEmulator) -> None:
+def test_pycreate2_drives_a_square_and_reads_all_sensors(robot: tuple[CreateEmulator, str]) -> None:
     """Four sides of 0.3 m and four right angles, by its own clock; back within 0.25 m, and in Off (173) at the end."""
-    mode, voltage, cliff = map(float, driven_by(robot, "pycreate2", PYCREATE2))
+    pytest.importorskip("pycreate2")
+    emulator, url = robot
+    firmware, machine = emulator.robot, emulator.robot.machine
+    start = machine.pose
+    ran = subprocess.run([sys.executable, "-c", PYCREATE2, url], capture_output=True, text=True, timeout=60)
+    assert ran.returncode == 0, ran.stderr
+    assert math.dist(start[:2], machine.pose[:2]) < 0.25
+    assert firmware.n_cycles > 64 * 8
+    mode, voltage, cliff = map(float, ran.stdout.split()[-3:])
     assert mode == 2
-    assert voltage == pytest.approx(1000 * robot.robot.machine.volts, abs=500)
+    assert voltage == pytest.approx(1000 * machine.volts, abs=500)
     assert abs(cliff - 2890) < 700
-    assert robot.robot.mode == OFF
+    assert firmware.mode == OFF
 
 
 def test_the_microcontrollers_watchdog_stops_a_robot_half_a_second_after_the_last_byte() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import gymnasium
@@ -25,15 +24,6 @@ from horde_env.robots.create2.wire import PASSIVE, Sensors
 from tests.env.healthy import Run
 
 pytestmark = pytest.mark.usefixtures("own_folders")
-
-
-@pytest.fixture
-def robot() -> Iterator[tuple[CreateEmulator, str]]:
-    with CreateEmulator(seed=3) as emulator:
-        emulator.robot.machine.place(0.0, -0.3, 0.5, np.random.default_rng(0))
-        url = emulator.open_pty()
-        emulator.start()
-        yield emulator, url
 
 
 def checked(robot: SimulatedCreate, may_move: str = "", **rest: bool) -> tuple[Check, list[Line]]:

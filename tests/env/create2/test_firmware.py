@@ -17,10 +17,6 @@ FORWARD = drive_direct(Wheels(199, 199))
 
 @pytest.fixture
 def firmware() -> Firmware:
-    return robot()
-
-
-def robot() -> Firmware:
     firmware = Firmware(Machine(), np.random.default_rng(0))
     firmware.machine.place(0.0, 0.3, 0.0, np.random.default_rng(0))
     return firmware
@@ -105,9 +101,9 @@ def test_a_reset_prints_its_banner_and_is_off(firmware: Firmware) -> None:
     assert firmware.mode == OFF
 
 
-def test_nothing_reaches_a_robot_that_boots() -> None:
+def test_nothing_reaches_a_robot_that_boots(firmware: Firmware) -> None:
     """After its supply was interrupted: START within five seconds is lost."""
-    firmware, modes = robot(), []
+    modes = []
     firmware.hang()
     for _ in range(6 * 64):
         firmware.receive(START)
@@ -193,8 +189,8 @@ def test_a_robot_may_report_its_modes_one_too_high(firmware: Firmware) -> None:
     assert ticks(firmware, 1) == bytes([2])
 
 
-def test_random_bytes_raise_nothing() -> None:
-    rng, firmware = np.random.default_rng(0), robot()
+def test_random_bytes_raise_nothing(firmware: Firmware) -> None:
+    rng = np.random.default_rng(0)
     for _ in range(3_000):
         firmware.receive(rng.bytes(int(rng.integers(0, 40))))
         firmware.cycle()

@@ -6,9 +6,7 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
@@ -17,6 +15,7 @@ import pytest
 from horde_env.robots.create2.emulator.emulator import CreateEmulator
 from horde_env.robots.create2.guardian import START, STOP, WAKE_AGAIN_S, GuardedPort, Watch, is_set
 from horde_env.robots.create2.wire import PASSIVE, SAFE
+from tests.env.hardware.peers import until
 
 pytestmark = pytest.mark.hardware
 FORWARD = bytes.fromhex("80 83 00 00 00 00 91 00 c7 00 c7")
@@ -74,53 +73,41 @@ def test_a_silent_robot_is_woken_once_in_half_a_minute() -> None:
     assert watch.must_wake(200.0 + WAKE_AGAIN_S)
 
 
-@contextmanager
-def robot() -> Iterator[tuple[CreateEmulator, str]]:
-    with CreateEmulator(seed=1) as emulator:
-        url = emulator.open_pty()
-        emulator.start()
-        yield emulator, url
+Guarded = tuple[CreateEmulator, str, GuardedPort]
 
 
 @pytest.fixture
-def guarded() -> Iterator[tuple[CreateEmulator, str, GuardedPort]]:
-    with robot() as (emulator, url):
-        port = GuardedPort(url, baudrate=115200, timeout=0.05)
-        yield emulator, url, port
-        port.close()
-
-
-def wait_for(what: Callable[[], bool], limit_s: float) -> float:
-    began = time.monotonic()
-    while not what():
-        assert time.monotonic() - began < limit_s, "it did not happen in time"
-        time.sleep(0.002)
-    return time.monotonic() - began
+def guarded(robot: tuple[CreateEmulator, str]) -> Iterator[Guarded]:
+    port = GuardedPort(robot[1], baudrate=115200, timeout=0.05)
+    yield *robot, port
+    port.close()
 
 
 @pytest.mark.parametrize("victim", ["life", "life is stopped", "guardian by a signal"])
-def test_the_wheels_stop_within_0_6_s_of_every_loss_of_the_learner(victim: str) -> None:
+def test_the_wheels_stop_within_0_6_s_of_every_loss_of_the_learner(
+    victim: str, robot: tuple[CreateEmulator, str]
+) -> None:
     """SIGKILL of the life, a life that hangs (SIGSTOP), SIGTERM of the guardian: 0.3 s of silence and a tick."""
-    with robot() as (emulator, url):
-        life = subprocess.Popen([sys.executable, "-c", LIFE, url], stdout=subprocess.PIPE, text=True)
-        try:
-            guardian = int(life.stdout.readline())
-            firmware = emulator.robot
-            wait_for(lambda: bool(firmware.is_driven), 5.0)
-            if victim == "guardian by a signal":
-                os.kill(guardian, signal.SIGTERM)
-            else:
-                os.kill(life.pid, signal.SIGKILL if victim == "life" else signal.SIGSTOP)
-            assert wait_for(lambda: not firmware.is_driven, 5.0) < 0.6
-            if victim == "life is stopped":  # a hiccup costs no change of mode
-                assert firmware.mode == SAFE
-            else:
-                wait_for(lambda: firmware.mode == PASSIVE, 1.0)
-        finally:
-            life.kill()
-            life.wait()
-            life.stdout.close()
-        wait_for(lambda: not psutil.pid_exists(guardian) or _is_dead(guardian), 3.0)
+    emulator, url = robot
+    life = subprocess.Popen([sys.executable, "-c", LIFE, url], stdout=subprocess.PIPE, text=True)
+    try:
+        guardian = int(life.stdout.readline())
+        firmware = emulator.robot
+        until(lambda: firmware.is_driven, 5.0)
+        if victim == "guardian by a signal":
+            os.kill(guardian, signal.SIGTERM)
+        else:
+            os.kill(life.pid, signal.SIGKILL if victim == "life" else signal.SIGSTOP)
+        until(lambda: not firmware.is_driven, 0.6)
+        if victim == "life is stopped":  # a hiccup costs no change of mode
+            assert firmware.mode == SAFE
+        else:
+            until(lambda: firmware.mode == PASSIVE, 1.0)
+    finally:
+        life.kill()
+        life.wait()
+        life.stdout.close()
+    until(lambda: _is_dead(guardian), 3.0)
 
 
 def _is_dead(pid: int) -> bool:
@@ -130,23 +117,20 @@ def _is_dead(pid: int) -> bool:
         return True
 
 
-Guarded = tuple[CreateEmulator, str, GuardedPort]
-
-
 @pytest.mark.parametrize("signum", [signal.SIGKILL, signal.SIGSTOP])
 def test_a_life_says_the_stop_itself_when_its_guardian_is_no_more(signum: int, guarded: Guarded) -> None:
     """A killed guardian is detected by the next read, a stopped one by `close`. The port is free afterwards."""
     emulator, url, port = guarded
     firmware = emulator.robot
     port.write(FORWARD)
-    wait_for(lambda: bool(firmware.is_driven), 5.0)
+    until(lambda: firmware.is_driven, 5.0)
     os.kill(port.process.pid, signum)
     if signum == signal.SIGKILL:
         with pytest.raises(OSError, match="guardian was killed"):
-            wait_for(lambda: port.read(4096) is None, 5.0)
-        assert wait_for(lambda: not firmware.is_driven, 5.0) < 0.1
+            until(lambda: port.read(4096) is None, 5.0)
+        until(lambda: not firmware.is_driven, 0.1)
     port.close()
-    assert wait_for(lambda: not firmware.is_driven, 5.0) < 0.1
+    until(lambda: not firmware.is_driven, 0.1)
     GuardedPort(url, baudrate=115200, timeout=0.05).close()
 
 
@@ -161,8 +145,8 @@ def test_a_guardian_ends_when_its_port_goes_away(guarded: Guarded) -> None:
     emulator, _, port = guarded
     emulator.inject("unplug", 60.0)
     with pytest.raises(OSError, match="the device disconnected"):
-        wait_for(lambda: port.read(4096) is None, 5.0)
-    wait_for(lambda: port.process.poll() is not None, 2.0)
+        until(lambda: port.read(4096) is None, 5.0)
+    until(lambda: port.process.poll() is not None, 2.0)
 
 
 def test_the_guardian_is_small_and_knows_nothing_of_numpy(guarded: Guarded) -> None:

@@ -12,7 +12,7 @@ from horde_env.robots.critterbot.wire import Control, MotorMode, RobotState, enc
 from tests.env.hardware.packets import decode_state
 
 SPEC = critterbot()
-VELOCITY, DUTY = SPEC.group("motor_velocity"), SPEC.group("motor_voltage")
+VELOCITY = SPEC.group("motor_velocity")
 
 
 def robot(

@@ -16,14 +16,7 @@ from horde_env.robots.critterbot import stream, wire
 from horde_env.robots.critterbot.body import DROPS, SERIAL
 from horde_env.robots.critterbot.stream import StateDropParser
 from horde_env.robots.critterbot.wire import Control, RobotState
-from tests.env.hardware.packets import (
-    GOLDEN,
-    HIGHEST,
-    LOWEST,
-    controls,
-    state_of,
-    states,
-)
+from tests.env.hardware.packets import GOLDEN, HIGHEST, LOWEST, controls, state_of, states
 
 SPEC = critterbot()
 IR_DISTANCE = SPEC.group("ir_distance")

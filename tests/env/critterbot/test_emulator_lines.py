@@ -132,9 +132,7 @@ def test_the_driver_passes_the_newest_control_on_after_each_packet(driver: Drive
     assert line.read() == b""
 
 
-def test_the_driver_cuts_off_a_host_whose_control_comes_in_two_segments(
-    driver: Driver,
-) -> None:
+def test_the_driver_cuts_off_a_host_whose_control_comes_in_two_segments(driver: Driver) -> None:
     line, host = driver
     line.read()
     host.sendall(stream.encode_control_drop(Control(1, 1))[:50])

@@ -12,16 +12,7 @@ from hypothesis import strategies as st
 from horde_env.robots.critterbot import wire
 from horde_env.robots.critterbot.stream import StateParser
 from horde_env.robots.critterbot.wire import STOP, Control, MotorMode, RobotState, drive, encode_control
-from tests.env.hardware.packets import (
-    GOLDEN,
-    GOLDEN_RAW,
-    HIGHEST,
-    LOWEST,
-    SPEC,
-    decode_state,
-    feed_in_pieces,
-    states,
-)
+from tests.env.hardware.packets import GOLDEN, GOLDEN_RAW, HIGHEST, LOWEST, SPEC, decode_state, feed_in_pieces, states
 from tests.oracles import wire as oracle
 
 # ---- state packets ---------------------------------------------------------------------------------------------------
@@ -187,9 +178,3 @@ def test_every_number_of_units_can_be_asked_for(x: int, y: int, theta: int) -> N
 def test_a_request_beyond_int8_is_limited_alike_to_both_sides() -> None:
     assert drive(np.array([99, 99, 99.0]), SPEC) == Control(1, 127, -127, 127)
     assert drive(np.array([-99, -99, -99.0]), SPEC) == Control(1, -127, 127, -127)
-
-
-@pytest.mark.parametrize("request_", [[0, np.nan, 0], [0, 0], [np.inf, 0, 0]])
-def test_a_request_that_is_not_three_finite_numbers_is_refused(request_: list[float]) -> None:
-    with pytest.raises(ValueError, match="three finite numbers"):
-        drive(np.array(request_), SPEC)
