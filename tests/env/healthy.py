@@ -16,21 +16,29 @@ from tests.env.toy import ToyBody
 
 SPEC = critterbot()
 WHEELS = SPEC.group("motor_velocity")
+Harm = Callable[[Frame, Floats], Frame]  # a changed frame, from the frame and the request
+
+
+def setting(**channels: float) -> Harm:
+    """Hold channels at a value, in SI units."""
+
+    def harm(frame: Frame, request: Floats) -> Frame:
+        values = frame.values.copy()
+        for name, value in channels.items():
+            values[SPEC.index(name)] = value
+        return replace(frame, values=values)
+
+    return harm
 
 
 class Robot(ToyBody):
-    """The toy body with the readings of a healthy robot, changed by `harm`.
-
-    Args:
-        harm: Returns a changed frame, from the frame and the request.
-        motion: Maps the request to the body's motion.
-    """
+    """The toy body with the readings of a healthy robot, changed by `harm`; `motion` maps the request to its motion."""
 
     obedience = VoltageObedience
 
     def __init__(
         self,
-        harm: Callable[[Frame, Floats], Frame] = lambda frame, _: frame,
+        harm: Harm = lambda frame, _: frame,
         motion: Callable[[Floats], Floats] = lambda request: request,
     ) -> None:
         super().__init__()

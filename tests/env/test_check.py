@@ -16,7 +16,7 @@ from horde_env.errors import BackendLost
 from horde_env.hardware.checks import Line, Verdict
 from horde_env.robot import Floats, critterbot
 from horde_env.robots.critterbot import checks
-from tests.env.healthy import Robot
+from tests.env.healthy import Harm, Robot, setting
 
 SPEC = critterbot()
 GYRO, WHEELS = SPEC.index("rotational_velocity"), SPEC.group("motor_velocity")
@@ -33,18 +33,6 @@ def check(robot: Robot, may_move: str = "") -> tuple[dict[str, Line], Check]:
 
 def failed(lines: dict[str, Line]) -> list[str]:
     return [subject for subject, line in lines.items() if line.verdict is not Verdict.OK]
-
-
-def setting(**channels: float) -> Callable[[Frame, Floats], Frame]:
-    """Harm that holds channels at a value, in SI units."""
-
-    def harm(frame: Frame, request: Floats) -> Frame:
-        values = frame.values.copy()
-        for name, value in channels.items():
-            values[SPEC.index(name)] = value
-        return replace(frame, values=values)
-
-    return harm
 
 
 def test_a_healthy_robot_is_well() -> None:
@@ -155,9 +143,7 @@ DEAD = {f"motor_{what}_{w}": 0.0 for what in ("voltage", "velocity") for w in (1
     ],
     ids=["a slipping wheel", "a stuck wheel", "weak motors", "wild motors", "a dead current sensor", "no motion"],
 )
-def test_a_fault_of_the_drive_is_found_by_driving(
-    harm: Callable[[Frame, Floats], Frame], speed: float, subjects: list[str], said: str
-) -> None:
+def test_a_fault_of_the_drive_is_found_by_driving(harm: Harm, speed: float, subjects: list[str], said: str) -> None:
     lines, done = check(Robot(harm, motion=lambda request: speed * request))
     assert failed(lines) == subjects
     assert said in lines[subjects[0]].text
@@ -205,13 +191,12 @@ def test_a_bad_line_is_found(change: Callable[[Frame], dict[str, Any]], subject:
 
 
 def test_a_robot_that_goes_away_ends_the_check() -> None:
-    class Vanishing(Robot):
-        def exchange(self, command: Floats) -> Frame:
-            if np.any(command):
-                raise BackendLost("/dev/robot", 1.0, 0.5, 300)
-            return super().exchange(command)
+    def vanish(frame: Frame, request: Floats) -> Frame:
+        if np.any(request):
+            raise BackendLost("/dev/robot", 1.0, 0.5, 300)
+        return frame
 
-    lines, _ = check(Vanishing())
+    lines, _ = check(Robot(vanish))
     assert lines["link"].verdict is Verdict.FAIL
     assert "no frame from /dev/robot" in lines["link"].text
     assert list(lines)[-1] == "link"

@@ -353,12 +353,6 @@ def test_the_reward_of_each_task(name: str, channel: str, share: float, expected
     assert reward(name, observation(**{channel: share})) == pytest.approx(expected)
 
 
-def test_the_default_task_is_none_and_an_unknown_one_names_the_choices() -> None:
-    assert task(None) is task("none")
-    with pytest.raises(ValueError, match=r"unknown task 'lihgt'; choose one of none, light, beacon, centre, spin"):
-        task("lihgt")
-
-
 @pytest.mark.parametrize("name", sorted(TASKS))
 def test_rewards_lie_between_minus_one_and_one(name: str) -> None:
     rng = np.random.default_rng(0)

@@ -20,7 +20,7 @@ from horde_env.hardware import robot_file
 from horde_env.hardware.latch import EmergencyLatch, default_path
 from horde_env.hardware.robot_file import RobotFile
 from horde_env.robot import Floats, critterbot
-from tests.env.healthy import Instead, Robot, Run
+from tests.env.healthy import Instead, Robot, Run, setting
 from tests.env.recording import packets, write
 
 SPEC = critterbot()
@@ -123,12 +123,7 @@ def test_check_says_well_with_0_and_not_well_with_1(instead: Instead, run: Run) 
     assert max(map(len, lines)) <= 80
     assert robot.n_closed == 1
 
-    def dim(frame: Frame, _: Floats) -> Frame:
-        values = frame.values.copy()
-        values[SPEC.group("light")] = 0.1
-        return replace(frame, values=values)
-
-    instead(Robot(dim))
+    instead(Robot(setting(light_0=0.1)))
     out = run("check", code=1).out
     assert "  FAIL  light" in out
     assert out.splitlines()[-1] == "not well: 21 ok, 1 FAIL"

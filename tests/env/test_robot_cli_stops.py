@@ -22,28 +22,17 @@ from horde_env.hardware import robot_file
 from horde_env.hardware.latch import EmergencyLatch, default_path
 from horde_env.hardware.robot_file import RobotFile
 from horde_env.hardware.settings import PortConfig
-from horde_env.robot import Floats, critterbot
+from horde_env.robot import Floats
 from horde_env.robots.critterbot import checks
 from horde_env.robots.critterbot.emulator.emulator import Emulator
-from horde_env.robots.critterbot.wire import (
-    COAST,
-    FILL,
-    HALT,
-    LEAVE,
-    WAKE,
-    Control,
-    MotorMode,
-    RobotState,
-    encode_control,
-    encode_state,
-)
+from horde_env.robots.critterbot.wire import COAST, FILL, HALT, LEAVE, WAKE, Control, MotorMode, encode_control
 from tests.env.critterbot.emulated import wake
+from tests.env.hardware.packets import packet_of
 from tests.env.hardware.peers import Terminal, open_port, until
 from tests.env.healthy import Instead, Robot, Run
 
 pytestmark = pytest.mark.usefixtures("own_folders")
 
-SPEC = critterbot()
 PORT = "--backend serial --port /dev/robot"
 
 
@@ -107,13 +96,7 @@ def test_a_signal_during_the_closing_waits_for_it(instead: Instead, run: Run) ->
 
 
 def test_a_bug_while_moving_stops_the_robot_and_keeps_its_traceback(instead: Instead, run: Run) -> None:
-    class Buggy(Robot):
-        def exchange(self, command: Floats) -> Frame:
-            if np.any(command):
-                raise ZeroDivisionError
-            return super().exchange(command)
-
-    robot = instead(Buggy())
+    robot = instead(Robot(lambda frame, request: 1 / 0 if np.any(request) else frame))
     with pytest.raises(ZeroDivisionError):
         run(f"check --yes {PORT}")
     assert robot.n_closed == 1
@@ -182,20 +165,15 @@ def test_a_stop_to_a_given_port_is_sent_though_the_robots_file_cannot_be_read(te
 @pytest.mark.parametrize(
     ("shown", "code", "said"),
     [
-        ([""], 0, "the robot answers, and its wheels are at rest"),
-        (["motor_velocity_220"], 0, "the robot answers, and its motors are off, but a wheel still turns"),
-        (["motor_voltage_220"], 1, "but its motors are still driven: switch the robot off"),
-        (["motor_voltage_220", ""], 0, "the robot answers, and its wheels are at rest"),
+        ([{}], 0, "the robot answers, and its wheels are at rest"),
+        ([{"motor_velocity_220": 20}], 0, "the robot answers, and its motors are off, but a wheel still turns"),
+        ([{"motor_voltage_220": 20}], 1, "but its motors are still driven: switch the robot off"),
+        ([{"motor_voltage_220": 20}, {}], 0, "the robot answers, and its wheels are at rest"),
     ],
     ids=["at rest", "rolling", "driven", "driven a little longer"],
 )
 def test_a_stop_is_sent_to_the_port_and_motors_and_wheels_are_looked_at(
-    shown: list[str],
-    code: int,
-    said: str,
-    terminal: Terminal,
-    monkeypatch: pytest.MonkeyPatch,
-    run: Run,
+    shown: list[dict[str, float]], code: int, said: str, terminal: Terminal, monkeypatch: pytest.MonkeyPatch, run: Run
 ) -> None:
     """Velocity 0 brakes; duty 0, which stays, ends even the runaway of a robot that was left in WHEEL_VOLTAGE.
 
@@ -210,12 +188,8 @@ def test_a_stop_is_sent_to_the_port_and_motors_and_wheels_are_looked_at(
     def answer() -> None:
         nonlocal heard
         heard = terminal.hear(len(FILL) + 27)
-        for channel in shown:
-            raw = np.zeros(SPEC.n_channels)
-            raw[SPEC.index("bus_voltage")] = 160
-            if channel:
-                raw[SPEC.index(channel)] = 20
-            terminal.say(encode_state(RobotState(raw)))
+        for channels in shown:
+            terminal.say(packet_of(**channels))
             time.sleep(0.1)
         if code:
             heard += terminal.hear(9 + len(WAKE) + len(FILL) + 27)

@@ -18,7 +18,7 @@ from horde_env.hardware.latch import EmergencyLatch
 from horde_env.hardware.link import Link
 from horde_env.robot import critterbot
 from horde_env.robots.critterbot.body import SerialBody
-from horde_env.robots.critterbot.wire import COAST, HALT, LED_CUSTOM, Control, MotorMode, drive
+from horde_env.robots.critterbot.wire import COAST, HALT, Control, MotorMode, drive
 from tests.env.hardware.packets import GOLDEN_RAW, SPEC
 from tests.env.hardware.virtual import FORWARD, REST, VirtualRobot, serial_body
 
@@ -646,33 +646,3 @@ def test_a_refused_command_sends_nothing(robot: VirtualRobot, body: SerialBody) 
         body.exchange(np.array([np.nan, 0, 0]))
     robot.sleep(0.05)
     assert len(robot.received) == n
-
-
-def test_an_interrupted_write_is_completed_before_the_next_command(robot: VirtualRobot, open_body: Open) -> None:
-    """Ctrl-C after 6 of 9 bytes: DE AD BE would be velocities -34, -83 and an LED mode; zeros complete it instead."""
-    torn: list[bytes] = []
-
-    def connect(url: str, **settings: Any) -> Any:
-        port = robot.connect(url, **settings)
-        write = port.write
-
-        def cut(data: bytes) -> None:
-            if ASKED.a == data[-4] and not torn:
-                torn.append(data)
-                write(data[:6])
-                raise KeyboardInterrupt
-            write(data)
-
-        port.write = cut
-        return port
-
-    body = open_body(connect=connect)
-    with pytest.raises(KeyboardInterrupt):
-        body.exchange(FORWARD)
-    body.close()
-    robot.sleep(0.1)
-
-    assert len(torn) == 1
-    assert {(c.mode, c.a, c.b, c.c) for c in robot.controls()[4:]} <= {(1, 0, 0, 0), (1, 20, 0, 0), (2, 0, 0, 0)}
-    assert robot.controls()[-1] == COAST
-    assert LED_CUSTOM not in {c.led_mode for c in robot.controls()}

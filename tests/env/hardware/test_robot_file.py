@@ -41,7 +41,6 @@ def test_a_file_may_say_nothing(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ('prot = "/dev/ttyS0"', "unknown key 'prot'"),
         ('backend = "robot"', "backend must be one of"),
         ("port = 3", "port must be a text"),
         ('parity = "mark"', "parity must be one of odd, even, none, not 'mark'"),

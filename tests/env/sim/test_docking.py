@@ -96,21 +96,6 @@ def test_wiggling_meets_contacts_with_smaller_tolerances() -> None:
     assert sum(t.docked for t in done) >= 17
 
 
-def test_the_beacon_is_the_change_between_two_packets() -> None:
-    """Facing the dock at 0.5 m the front sees most of it, the back next to nothing; its mean cancels the blink."""
-    body = SimulatedBody()
-    body.reset(np.random.default_rng(0))
-    body.machine.reset(0.45, -0.30, math.radians(-90.0))
-    seen = np.array([body.exchange(np.zeros(3)).beacon for _ in range(30)])
-    body.close()
-    assert seen.shape == (30, 8)
-    assert (seen >= 0.0).all()
-    front, back = np.median(seen[:, 0]), np.median(seen[:, 4])
-    assert front > 0.3
-    assert back < 0.05
-    assert np.median(seen[:, 1]) == pytest.approx(np.median(seen[:, 7]), abs=0.05)
-
-
 @pytest.mark.slow
 def test_a_life_with_low_batteries_docks_charges_and_continues_learning_three_times() -> None:
     """A hundredth of the batteries: some 6 minutes from full to low, 4 to charge; three times within 35 minutes."""

@@ -20,7 +20,7 @@ BEACON = np.array([*PEN.beacon.position_m, PEN.beacon.direction_rad, PEN.beacon.
 LAMPS = np.array([[*lamp.position_m, lamp.intensity] for lamp in PEN.lamps])
 WARM = np.array([[*w.position_m, *w[2:]] for w in PEN.warm])
 SCRATCH = fields.scratch_for(30, SEGMENTS)
-NORTH, WEST, SOUTH = math.pi / 2, math.pi, -math.pi / 2
+WEST, SOUTH = math.pi, -math.pi / 2
 
 
 def sensors(group: str) -> np.ndarray:
@@ -142,9 +142,6 @@ def test_the_west_wall_casts_a_shadow_band() -> None:
     assert shadow == 0.0
     assert edge == pytest.approx(0.5 * light(-0.55, -0.2, WEST, window, walls=False)[0])
     assert lit == light(-0.4, -0.2, WEST, window, walls=False)[0] > 0.1
-
-
-# ---- heat ----
 
 
 # ---- oracles ----
