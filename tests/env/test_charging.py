@@ -275,9 +275,6 @@ def test_a_drive_without_a_dock_ends_after_a_minute() -> None:
     assert body.enabled == []
 
 
-# ---- refused options -------------------------------------------------------------------------------------------------
-
-
 def test_a_body_that_cannot_be_charged_cannot_dock(tmp_path: Any) -> None:
     """A recorded life refuses before anything happens, and its metadata does not list the manoeuvre."""
     env = PenEnv(RecordedLife(write(tmp_path / "life.csv", packets())))

@@ -118,9 +118,6 @@ def requested(drive: DockingDrive, readings: np.ndarray, beacon: np.ndarray | No
     return request
 
 
-# ---- the compass -----------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("bearing", np.linspace(-math.pi, math.pi, 17))
 def test_the_bearing_is_interpolated_between_two_sensors(bearing: float) -> None:
     compass = Compass(LIGHTS, 0.1)
@@ -140,9 +137,6 @@ def test_the_gyroscope_extrapolates_the_bearing_without_the_blink() -> None:
     assert compass.is_dim
     assert compass.is_seen
     assert compass.bearing_rad == pytest.approx(0.2 - 0.5, abs=0.05)
-
-
-# ---- the drive -------------------------------------------------------------------------------------------------------
 
 
 def test_far_away_it_drives_at_twenty_units_and_near_the_beacon_at_eight() -> None:

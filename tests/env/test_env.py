@@ -20,21 +20,9 @@ from horde_env.env import PenEnv
 from horde_env.errors import BackendLost, BackendUnavailable
 from horde_env.robot import RobotSpec, critterbot
 from horde_env.tasks import TASKS, task
+from tests.env.healthy import Robot
 from tests.env.recording import packets, write
 from tests.env.toy import ToyBody, begun
-
-
-class ScriptedBody(ToyBody):
-    """A toy with changed frames."""
-
-    def __init__(self, **changes: Any) -> None:
-        super().__init__()
-        self.changes = changes
-        self.commands: list[Floats] = []
-
-    def exchange(self, command: Floats) -> Frame:
-        self.commands.append(command.copy())
-        return dataclasses.replace(super().exchange(command), **self.changes)
 
 
 class LosingBody(ToyBody):
@@ -68,23 +56,23 @@ def test_gymnasiums_and_stable_baselines_checkers_pass(id_: str, action_type: st
 
 def test_the_five_actions_request_the_five_velocities() -> None:
     """The five actions: 0.35 m/s forward and back, 1.96 rad/s clockwise (negative) and counter-clockwise, nothing."""
-    body = ScriptedBody()
+    body = Robot()
     env = begun(body)
     for action in (0, 1, 2, 3, np.int64(4)):
         env.step(action)
     expected = [[0.35, 0, 0], [-0.35, 0, 0], [0, 0, -1.96], [0, 0, 1.96], [0, 0, 0]]
-    np.testing.assert_array_equal(body.commands, expected)
+    np.testing.assert_array_equal(body.requests, expected)
     # Vector environments, and policies of other libraries, return arrays of one element.
     for action in (np.array(0), np.array([1]), np.array([[3]])):
         env.step(action)
-    np.testing.assert_array_equal(body.commands[5:], [expected[0], expected[1], expected[3]])
+    np.testing.assert_array_equal(body.requests[5:], [expected[0], expected[1], expected[3]])
 
 
 def test_a_velocity_is_a_share_of_the_largest_request() -> None:
-    body = ScriptedBody()
+    body = Robot()
     env = begun(body, action_type="velocity")
     env.step(np.array([1.0, -0.5, 0.25], dtype=np.float32))
-    np.testing.assert_allclose(body.commands[0], [0.44, -0.22, 1.15])
+    np.testing.assert_allclose(body.requests[0], [0.44, -0.22, 1.15])
     assert env.metadata["actions"] == ["x", "y", "yaw"]
 
 
@@ -97,11 +85,11 @@ def test_a_velocity_is_a_share_of_the_largest_request() -> None:
     ],
 )
 def test_an_invalid_action_is_refused_and_sends_nothing(action_type: Any, action: Any, message: str) -> None:
-    body = ScriptedBody()
+    body = Robot()
     env = begun(body, action_type=action_type)
     with pytest.raises(ValueError, match=f"action must be {message}"):
         env.step(action)
-    assert body.commands == []
+    assert body.requests == []
 
 
 def test_readings_outside_their_range_are_clipped_and_counted() -> None:
@@ -110,7 +98,7 @@ def test_readings_outside_their_range_are_clipped_and_counted() -> None:
     values = env._frame.values.copy()  # type: ignore[union-attr]
     index = env.robot.index
     values[[index("light_0"), index("bus_voltage"), index("thermal_3")]] = 0.9, -3.0, np.nan
-    env.backend = ScriptedBody(values=values)  # type: ignore[assignment]
+    env.backend = Robot(lambda frame, _: dataclasses.replace(frame, values=values))  # type: ignore[assignment]
     env.backend.reset(np.random.default_rng(0))
     observation, _, _, _, info = env.step(0)
     assert info["clipped"] == 3
@@ -120,7 +108,7 @@ def test_readings_outside_their_range_are_clipped_and_counted() -> None:
 
 def test_what_the_body_reports_reaches_info() -> None:
     changes = {"sensor_age_s": 0.004, "crc_errors": 2, "stale": True, "gap": True, "applied": False}
-    env = begun(ScriptedBody(**changes, extras={"b": 0.2}))
+    env = begun(Robot(lambda frame, _: dataclasses.replace(frame, **changes, extras={"b": 0.2})))
     info = env.step(0)[4]
     expected = {"sensor_age_s": 0.004, "crc_errors": 2, "stale": 1, "gap": 1, "applied": 0, "b": 0.2}
     assert {key: info[key] for key in expected} == expected
@@ -320,9 +308,6 @@ def test_an_emergency_stop_reaches_the_body_that_has_one() -> None:
     assert PenEnv(ToyBody()).emergency_stop("smoke") is False
     assert PenEnv(Latched()).emergency_stop("smoke") is True
     assert reasons == ["smoke"]
-
-
-# ---- tasks -----------------------------------------------------------------------------------------------------------
 
 
 SPEC = critterbot()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from typing import Any
 
 import gymnasium
@@ -23,12 +24,17 @@ pytestmark = [pytest.mark.sim, pytest.mark.hardware]
 ID, STAY = "horde_env:CritterbotEmulated-v0", {"manoeuvre": "stay"}
 
 
-def joined(emulator: Emulator, line: MemoryLine) -> LockstepClock:
-    """Return the clock of an emulator with this line."""
-    clock = LockstepClock()
-    emulator.add(line)
-    clock.join(emulator, line)
-    return clock
+Linked = tuple[Emulator, MemoryLine, LockstepClock]
+
+
+@pytest.fixture
+def linked() -> Iterator[Linked]:
+    """A robot at its console, its line and their clock."""
+    line, clock = MemoryLine(), LockstepClock()
+    with Emulator(seed=3) as emulator:
+        emulator.add(line)
+        clock.join(emulator, line)
+        yield emulator, line, clock
 
 
 def make(**rest: Any) -> Any:
@@ -75,44 +81,33 @@ def test_a_silence_about_a_deadline_is_a_gap() -> None:
     assert infos[0]["sensor_age_s"] == pytest.approx(0.03)
 
 
-OWN_WAYS = {
-    "at its console": b"recharge start\r",
-    "among its packets": b"recharge start\rmi on\r",
-}
-
-
-@pytest.mark.parametrize("way", OWN_WAYS)
-def test_horde_robot_stop_ends_what_the_console_began(way: str) -> None:
+@pytest.mark.parametrize("way", [b"recharge start\r", b"recharge start\rmi on\r"], ids=["console", "packets"])
+def test_horde_robot_stop_ends_what_the_console_began(way: bytes, linked: Linked) -> None:
     """No packet ends the robot's own way to its dock: without the way over the console it would drive on for ever."""
-    with Emulator(seed=3) as emulator:
-        line = MemoryLine()
-        clock = joined(emulator, line)
-        for _ in range(130):
-            emulator.advance(look=False)
-        emulator.robot.receive(OWN_WAYS[way])
-        clock.sleep(0.4)
-        assert setpoints(emulator.robot) != [0, 0, 0]
-        config = PortConfig(line.url, parity="none")
-        report = checks.send_stop(config, "serial", clock.monotonic, clock.sleep, connect=line.connect)
-        assert report.text.endswith("its wheels are at rest")
-        for _ in range(100):
-            emulator.advance(look=False)
-            assert setpoints(emulator.robot) == [0, 0, 0]
-
-
-def test_a_body_ends_the_way_to_the_dock_of_a_robot_that_it_finds_at_its_console() -> None:
-    with Emulator(seed=3) as emulator:
-        line = MemoryLine()
-        clock = joined(emulator, line)
-        emulator.robot.receive(b"recharge start\r")
-        clock.sleep(1.0)
-        time_of: dict[str, Any] = {"monotonic": clock.monotonic, "sleep": clock.sleep, "connect": line.connect}
-        settings = LinkSettings(threaded=False)
-        body = SerialBody(PortConfig(line.url, parity="none"), clock, settings=settings, **time_of)
-        body.reset(np.random.default_rng(0))
-        assert not emulator.robot.recharging
+    emulator, line, clock = linked
+    for _ in range(130):
+        emulator.advance(look=False)
+    emulator.robot.receive(way)
+    clock.sleep(0.4)
+    assert setpoints(emulator.robot) != [0, 0, 0]
+    config = PortConfig(line.url, parity="none")
+    report = checks.send_stop(config, "serial", clock.monotonic, clock.sleep, connect=line.connect)
+    assert report.text.endswith("its wheels are at rest")
+    for _ in range(100):
+        emulator.advance(look=False)
         assert setpoints(emulator.robot) == [0, 0, 0]
-        body.close()
+
+
+def test_a_body_ends_the_way_to_the_dock_of_a_robot_that_it_finds_at_its_console(linked: Linked) -> None:
+    emulator, line, clock = linked
+    emulator.robot.receive(b"recharge start\r")
+    clock.sleep(1.0)
+    time_of: dict[str, Any] = {"monotonic": clock.monotonic, "sleep": clock.sleep, "connect": line.connect}
+    body = SerialBody(PortConfig(line.url, parity="none"), clock, settings=LinkSettings(threaded=False), **time_of)
+    body.reset(np.random.default_rng(0))
+    assert not emulator.robot.recharging
+    assert setpoints(emulator.robot) == [0, 0, 0]
+    body.close()
 
 
 def test_the_same_seed_gives_the_same_life_faults_and_all() -> None:

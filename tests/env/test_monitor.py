@@ -24,10 +24,6 @@ def picture(
     return block(title, values, INFO, tally or Tally(SPEC.period_s), SPEC, style)
 
 
-def row_of(picture: str, start: str) -> str:
-    return next(row for row in picture.splitlines() if row.startswith(start))
-
-
 @pytest.mark.parametrize("width", [80, 100, 200])
 @pytest.mark.parametrize("values", [SPEC.low, MIDDLE, SPEC.high, SPEC.to_si(SPEC.raw_low), SPEC.to_si(SPEC.raw_high)])
 def test_it_fits_the_terminal(values: Floats, width: int) -> None:
@@ -49,7 +45,8 @@ def test_a_bar_is_as_long_as_the_share_of_the_range() -> None:
     def bar(volt: float) -> str:
         values = MIDDLE.copy()
         values[SPEC.index("bus_voltage")] = volt
-        return row_of(picture(values, Style(width=84)), "bus").split()[-1]
+        rows = picture(values, Style(width=84)).splitlines()
+        return next(row for row in rows if row.startswith("bus")).split()[-1]
 
     assert [bar(v) for v in (11.0, 15.0, 19.0, 25.5, 0.0)] == ["....", "##..", "####", "####", "...."]
     assert bar(np.nan) == "????"

@@ -38,9 +38,6 @@ def judged(*steps: tuple[Wheels | None, CreateState], told: int = SAFE, n_since:
     return found
 
 
-# ---- the rule --------------------------------------------------------------------------------------------------------
-
-
 DEAF = [(BACK, state(AHEAD))]  # it drives ahead with its last command
 IN_PASSIVE, LIFTED_UP = [(AHEAD, state(mode=PASSIVE))], [(AHEAD, state(mode=PASSIVE, **LIFTED))]
 
@@ -104,13 +101,6 @@ def test_a_robot_that_is_sent_to_its_dock_must_leave_safe() -> None:
     assert judged(*[(None, state(mode=FULL))] * 31, (None, state(mode=PASSIVE)), told=PASSIVE)[-2:] == "m."
 
 
-# ---- as bytes --------------------------------------------------------------------------------------------------------
-
-
-def told(caplog: pytest.LogCaptureFixture) -> list[str]:
-    return [record.message for record in caplog.records if record.name == "horde_env.env"]
-
-
 @pytest.mark.hardware
 def test_a_robot_that_is_kept_still_is_not_complained_of_while_somebody_lifts_it(
     emulated: tuple[PenEnv, EmulatedCreate], caplog: pytest.LogCaptureFixture
@@ -123,7 +113,7 @@ def test_a_robot_that_is_kept_still_is_not_complained_of_while_somebody_lifts_it
     infos += [env.step(2)[4] for _ in range(45)]
     assert infos[-1]["applied"] == 0
     assert [info["obeyed"] for info in infos] == [1] * 105
-    assert told(caplog) == []
+    assert [record for record in caplog.records if record.name == "horde_env.env"] == []
 
 
 @pytest.mark.parametrize("body", ["simulated", pytest.param("emulated", marks=pytest.mark.hardware)])

@@ -23,10 +23,6 @@ LIVELY = dataclasses.replace(ROOM, lifts_per_h=900.0, buttons_per_h=2_000.0)
 pytestmark = pytest.mark.kernels
 
 
-def packets(machine: Machine) -> Sensors:
-    return Sensors(*machine.read().tolist())
-
-
 def quiet(machine: Machine) -> Sensors:
     """Return what the sensors read without noise."""
     body = machine.state, machine.found, machine.body[0], machine.amounts, machine.marks
@@ -90,7 +86,7 @@ def test_sensors_agree_with_their_slow_twin() -> None:
         pose = float(x), float(y), float(rng.uniform(-4.0, 4.0))
         near = int(machine.marks[tick.NEAR])
         machine.state[:3] = pose
-        seen = packets(machine)
+        seen = Sensors(*machine.read().tolist())
         noise, uniform = machine._normal, machine._uniform
         signals = np.zeros(6)
         world.look(*pose, SPEC.angles("light_bump"), ROOM.segments(), signals)

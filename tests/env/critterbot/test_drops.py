@@ -106,9 +106,6 @@ def test_the_simulators_ir_distance_is_a_share_of_255() -> None:
     np.testing.assert_allclose(SPEC.to_si(state.raw)[IR_DISTANCE], np.array(numbers) / 255, rtol=1e-12)
 
 
-# ---- controls --------------------------------------------------------------------------------------------------------
-
-
 @given(controls)
 def test_a_control_survives_its_drop(control: Control) -> None:
     frame = stream.encode_control_drop(control)
@@ -132,9 +129,6 @@ def test_the_driver_passes_on_the_low_eight_bits() -> None:
     assert stream.decode_control_drop(frame) == Control(1, 44, -126, 56, 0)
     with pytest.raises(ValueError, match=r"a, b, c -128\.\.127"):
         stream.encode_control_drop(Control(1, 300))
-
-
-# ---- the parser ------------------------------------------------------------------------------------------------------
 
 
 @given(st.lists(st.integers(0, 5 * 396), max_size=20))

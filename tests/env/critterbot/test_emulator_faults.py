@@ -33,9 +33,6 @@ def cycles(it: Microcontroller, faults: Faults, n: int, mode: int = 1, *values: 
     return heard
 
 
-# ---- the line --------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("kind", ["loss", "flip", "burst"])
 def test_damage_hits_the_next_traffic_once(kind: str) -> None:
     _, faults = faulty()
@@ -132,9 +129,6 @@ def test_a_reset_forgets_what_the_arm_knew_and_not_what_the_motor_boards_know() 
     assert setpoints(it) == [0, 0, 0]
 
 
-# ---- the robot -------------------------------------------------------------------------------------------------------
-
-
 def test_a_stuck_wheel_stands_under_current_and_the_robot_turns_less() -> None:
     it, faults = faulty(seed=4)
     free = drive(robot(4), 100, MotorMode.WHEEL_SPACE, 15, 15, 15)
@@ -149,9 +143,6 @@ def test_a_stuck_wheel_stands_under_current_and_the_robot_turns_less() -> None:
     cycles(it, faults, 150, MotorMode.WHEEL_SPACE, 15, 15, 15)
     assert it.machine.stuck is None
     assert decode_state(cycles(it, faults, 1, MotorMode.WHEEL_SPACE, 15, 15, 15)).raw[VELOCITY][wheel] > 8
-
-
-# ---- at random -------------------------------------------------------------------------------------------------------
 
 
 def test_faults_come_at_their_rates() -> None:

@@ -223,9 +223,6 @@ def test_a_host_that_reads_nothing_gets_whole_drops_when_it_does(driver: Driver)
     assert parser.skipped_bytes == 0
 
 
-# ---- the thread ------------------------------------------------------------------------------------------------------
-
-
 def test_a_port_that_was_taken_while_it_was_unplugged_is_tried_again(emulator: Emulator) -> None:
     """The robot must not die of it, nor cut off the host of its other line at each attempt."""
     terminal, url = emulator.open_pty(), emulator.listen()
@@ -242,9 +239,6 @@ def test_a_port_that_was_taken_while_it_was_unplugged_is_tried_again(emulator: E
     with socket.create_connection(address(url)):
         emulator.advance()
         assert os.readlink(terminal) == device
-
-
-# ---- the command line's function -------------------------------------------------------------------------------------
 
 
 def is_turning(port: Port) -> bool:

@@ -18,9 +18,6 @@ pytestmark = pytest.mark.sim
 PEN = load_pen()
 
 
-# ---- the console -----------------------------------------------------------------------------------------------------
-
-
 def test_after_a_reset_there_is_a_banner_a_prompt_and_no_packet() -> None:
     asleep = robot(awake=False)
     said = b"".join(asleep.cycle() for _ in range(100))
@@ -49,9 +46,6 @@ def console(line: bytes, n: int = 1) -> tuple[Microcontroller, bytes]:
         asleep.cycle(look=False)
     asleep.receive(line + b"\r")
     return asleep, b"".join(asleep.cycle() for _ in range(n))
-
-
-# ---- the robot's own way to its dock ---------------------------------------------------------------------------------
 
 
 def test_recharge_start_drives_the_robot_and_no_command_stops_it() -> None:
@@ -101,9 +95,6 @@ def test_half_an_exit_is_none(mode: int, led: int) -> None:
     awake = robot()
     say(awake, mode, led=led)
     assert all(is_packet(awake.cycle()) for _ in range(5))
-
-
-# ---- state packets ---------------------------------------------------------------------------------------------------
 
 
 def test_every_cycle_is_one_sound_packet_with_the_robots_readings() -> None:
@@ -166,9 +157,6 @@ def test_repeated_packets_keep_the_beacons_rhythm() -> None:
     states = [decode_state(near.cycle(look=k % 10 >= 8)) for k in range(400)]
     levels = [unwrapper.unwrap(state) for state in states]
     assert np.max(levels) < 256
-
-
-# ---- control packets -------------------------------------------------------------------------------------------------
 
 
 def test_the_last_packet_of_a_cycle_wins() -> None:

@@ -41,9 +41,6 @@ def judged(steps: list[tuple[Floats, Frame]]) -> str:
     return "".join({"": ".", IDLE: "i", ADRIFT: "a"}[obedience.judge(*step)] for step in steps)
 
 
-# ---- the rule --------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("steps", "said"),
     [
@@ -75,9 +72,6 @@ def test_a_step_in_which_commands_cannot_be_applied_restarts_the_count(explained
     assert judged(still * 5 + held + still * 6) == "." * 11 + "i"
     assert judged(still * 6 + held + still) == "." * 5 + "iii"
     assert judged(driven * 17 + [(STAND, explained)] + driven * 17) == "." * 35
-
-
-# ---- no false alarm --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.skipif(not recording.REAL_LOG.exists(), reason="the real robot's log is not here")
@@ -143,9 +137,6 @@ def test_the_firmwares_stops_are_not_disobedience() -> None:
     applied = [info["applied"] for info in infos]
     assert 15 <= applied.count(0) <= 40
     assert applied[-5:] == [1] * 5
-
-
-# ---- bodies that do not ----------------------------------------------------------------------------------------------
 
 
 def _environment(body: str, **settings: Any) -> PenEnv:

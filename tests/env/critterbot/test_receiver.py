@@ -59,9 +59,6 @@ def test_bytes_that_nobody_reads_are_lost_by_whole_rings() -> None:
     assert list(robot._bytes) == list(PLAIN[-4:])
 
 
-# ---- the way out of half a packet ------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("place", [0, RING - 20, RING - 60])
 def test_a_robot_left_with_half_a_packet_comes_to_rest(place: int) -> None:
     """However much it was left with, and wherever in its ring."""
@@ -79,9 +76,6 @@ def test_a_stop_alone_would_drive_a_robot_left_with_half_a_packet() -> None:
     robot = Receiver()
     heard(robot, CUSTOM[:6])
     assert heard(robot, STOP)[0][1:4] == (20, -34, -83)
-
-
-# ---- the console's lines ---------------------------------------------------------------------------------------------
 
 
 def test_a_line_ends_with_cr_and_one_is_read_at_a_time() -> None:

@@ -7,6 +7,7 @@ import queue
 import time
 import tty
 from collections.abc import Callable
+from itertools import count
 from typing import Any, NamedTuple
 
 from horde_env.hardware.port import Port
@@ -19,15 +20,9 @@ from horde_env.robots.critterbot.wire import FILL
 LIMIT_S = 10.0  # for what takes milliseconds: reached only by a test that fails
 
 
-class Ticks:
-    """A clock that advances by 10 ms at each reading."""
-
-    def __init__(self) -> None:
-        self.n = 0
-
-    def __call__(self) -> float:
-        self.n += 1
-        return 0.01 * self.n
+def ticks() -> Callable[[], float]:
+    """Return a clock that advances by 10 ms at each reading."""
+    return (0.01 * n for n in count(1)).__next__
 
 
 class Terminal:

@@ -27,7 +27,7 @@ from horde_env.robots.critterbot.body import start_packets
 from horde_env.robots.critterbot.emulator.console import Receiver
 from horde_env.robots.critterbot.wire import STOP, Control, encode_control
 from tests.env.hardware.packets import GOLDEN, SPEC, packet_of
-from tests.env.hardware.peers import LIMIT_S, Terminal, Ticks, await_reading, config, open_port, until
+from tests.env.hardware.peers import LIMIT_S, Terminal, await_reading, config, open_port, ticks, until
 
 pytestmark = pytest.mark.hardware
 
@@ -36,7 +36,7 @@ pytestmark = pytest.mark.hardware
 
 def test_a_packet_is_there_with_its_last_byte_whatever_the_read_timeout(terminal: Terminal) -> None:
     """The reader waits for the bytes that a packet lacks and no more: with a timeout of 60 s nothing is late."""
-    p = open_port(config(terminal.path, read_timeout_s=60.0), Ticks())
+    p = open_port(config(terminal.path, read_timeout_s=60.0), ticks())
     terminal.say(b"junk" + GOLDEN[:50])
     terminal.say(GOLDEN[50:] + GOLDEN)
     assert await_reading(p, 2).number == 2
@@ -47,7 +47,7 @@ def test_a_packet_is_there_with_its_last_byte_whatever_the_read_timeout(terminal
 
 def test_the_same_over_a_socket() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
-        p = open_port(config(f"socket://127.0.0.1:{server.getsockname()[1]}", read_timeout_s=60.0), Ticks())
+        p = open_port(config(f"socket://127.0.0.1:{server.getsockname()[1]}", read_timeout_s=60.0), ticks())
         robot, _ = server.accept()
         with robot:
             robot.sendall(b"junk" + GOLDEN * 3)
@@ -63,7 +63,7 @@ def test_continuity_of_ir_light_reaches_over_one_lost_packet_and_no_further() ->
     """After 250 the byte 10 means 266; after two lost packets it is not changed."""
     high, low, lost = packet_of(ir_light_2=250), packet_of(ir_light_2=10), GOLDEN[:-1] + b"\x00"
     for n_lost, level in ((0, 266.0), (1, 266.0), (2, 10.0)):
-        with open_port(config("loop://"), Ticks()) as p:
+        with open_port(config("loop://"), ticks()) as p:
             p.write(high * 3)
             await_reading(p, 3)
             p.write(lost * n_lost + low)
@@ -81,19 +81,16 @@ def test_a_command_over_tcp_does_not_wait_for_company() -> None:
 def test_bytes_that_terminals_like_to_change_come_through(terminal: Terminal) -> None:
     """FF would be doubled with PARMRK, 0D become 0A with ICRNL, 11 and 13 vanish with IXON, 03 and 04 interrupt."""
     odd = [0xFFFF, 0x0D0D, 0x0A0D, 0x1113, 0x0304, 0x1A1C, 0x7F00, 0x1600]
-    with open_port(config(terminal.path), Ticks()) as p:
+    with open_port(config(terminal.path), ticks()) as p:
         terminal.say(packet_of(**{f"thermal_{i}": value for i, value in enumerate(odd)}))
         assert await_reading(p, 1).state.raw[SPEC.group("thermal")].tolist() == odd
 
 
-# ---- the handshake ---------------------------------------------------------------------------------------------------
-
-
 def test_a_robot_that_already_talks_is_not_woken(terminal: Terminal) -> None:
-    with open_port(config(terminal.path), Ticks()) as p:
+    with open_port(config(terminal.path), ticks()) as p:
         terminal.say(GOLDEN)
         await_reading(p, 1)
-        assert next(start_packets(p, Ticks()), None) is None
+        assert next(start_packets(p, ticks()), None) is None
         p.write(b"!")
         assert terminal.hear(1) == b"!"
 
@@ -121,7 +118,7 @@ def test_a_write_that_was_torn_is_completed_before_the_command_is_sent_again(
     Without zeros between them, DE AD BE of the second header would be velocities -34, -83 and an LED mode.
     """
     torn, asked = TornWrite(error, n_sent), Control(1, 20, -7, 3)
-    with open_port(config("loop://"), Ticks()) as p:
+    with open_port(config("loop://"), ticks()) as p:
         p._serial.write = torn.write
         if error is KeyboardInterrupt:
             with pytest.raises(KeyboardInterrupt):
@@ -138,7 +135,7 @@ def test_a_write_that_was_torn_is_completed_before_the_command_is_sent_again(
 
 
 def test_a_drop_cut_short_loses_the_port_for_nothing_completes_it() -> None:
-    with open_port(config("loop://"), Ticks(), fill=b"") as p:
+    with open_port(config("loop://"), ticks(), fill=b"") as p:
         p._serial.write = TornWrite(KeyboardInterrupt, 6).write
         with pytest.raises(KeyboardInterrupt):
             p.write(STOP)
@@ -170,7 +167,7 @@ def test_a_drop_cut_short_loses_the_port_for_nothing_completes_it() -> None:
 )
 def test_a_port_that_cannot_be_opened_says_why(url: str, sentence: str) -> None:
     with pytest.raises(BackendUnavailable, match=sentence):
-        open_port(config(url), Ticks())
+        open_port(config(url), ticks())
 
 
 def refuse(error: Exception) -> Callable[..., None]:
@@ -202,7 +199,7 @@ def test_no_permission_advises_a_group_only_where_that_helps_and_gives_no_more(
 
     error = serial.SerialException(errno.EACCES, f"could not open port {device}: [Errno 13] Permission denied")
     with pytest.raises(BackendUnavailable, match=f"belongs to the group {group}") as refusal:
-        open_port(config(str(device)), Ticks(), connect=refuse(error))
+        open_port(config(str(device)), ticks(), connect=refuse(error))
     assert (f"`sudo usermod -aG {group} $USER`" in str(refusal.value)) is helps
     assert ("usermod" in str(refusal.value)) is helps
     assert ("ask the administrator" in str(refusal.value)) is not helps
@@ -254,13 +251,13 @@ def test_no_permission_for_what_cannot_even_be_looked_at(tmp_path: Path) -> None
     """Asking for the group must not raise in place of the sentence."""
     device = tmp_path / "locked" / "ttyUSB0"
     with pytest.raises(BackendUnavailable, match=re.escape(f"no permission to use {device}.")):
-        open_port(config(str(device)), Ticks(), connect=refuse(PermissionError(errno.EACCES, "Permission denied")))
+        open_port(config(str(device)), ticks(), connect=refuse(PermissionError(errno.EACCES, "Permission denied")))
 
 
 def test_a_parity_that_the_port_refuses_is_named() -> None:
     """What a pseudo terminal raises when it is opened with odd parity for the second time; no OSError."""
     with pytest.raises(BackendUnavailable, match=r"odd parity.* Use parity none"):
-        open_port(PortConfig("/dev/pts/7"), Ticks(), connect=refuse(termios.error(errno.EINVAL, "Invalid argument")))
+        open_port(PortConfig("/dev/pts/7"), ticks(), connect=refuse(termios.error(errno.EINVAL, "Invalid argument")))
 
 
 def test_the_line_is_the_robots_unless_told_otherwise() -> None:
@@ -271,7 +268,7 @@ def test_the_line_is_the_robots_unless_told_otherwise() -> None:
         raise OSError("enough")
 
     with pytest.raises(BackendUnavailable, match=re.escape("/dev/robot cannot be opened: enough.")):
-        open_port(PortConfig("/dev/robot"), Ticks(), connect=remember)
+        open_port(PortConfig("/dev/robot"), ticks(), connect=remember)
     assert asked == {
         "url": "/dev/robot",
         "baudrate": 115_200,
@@ -302,7 +299,7 @@ def test_settings_that_are_unsafe_or_make_no_sense_are_refused(kind: Any, wrong:
 
 
 def test_an_unplugged_port_is_lost_for_all_who_use_it(terminal: Terminal) -> None:
-    p = open_port(config(terminal.path), Ticks())
+    p = open_port(config(terminal.path), ticks())
     terminal.say(GOLDEN)
     await_reading(p, 1)
     terminal.unplug()
@@ -318,7 +315,7 @@ def test_an_unplugged_port_is_lost_for_all_who_use_it(terminal: Terminal) -> Non
 
 def test_a_port_without_room_is_lost_after_the_write_timeout(terminal: Terminal) -> None:
     """A terminal without a reader is full after some kilobytes and would block without end."""
-    with open_port(config(terminal.path, write_timeout_s=0.05), Ticks()) as p:
+    with open_port(config(terminal.path, write_timeout_s=0.05), ticks()) as p:
         with pytest.raises(PortLost, match=r"accepts no bytes.*\(waited 0\.05 s, twice\)"):
             p.write(STOP * 100_000)
         with pytest.raises(PortLost, match="accepts no bytes"):
@@ -363,7 +360,7 @@ class BrokenSerial:
 @pytest.mark.parametrize("first", ["read", "write"])
 def test_every_way_to_say_unplugged_is_the_same_loss(error: Exception, first: str) -> None:
     broken = BrokenSerial(error)
-    p = open_port(config("/dev/robot"), Ticks(), connect=lambda *_, **__: broken)
+    p = open_port(config("/dev/robot"), ticks(), connect=lambda *_, **__: broken)
     if first == "read":
         broken.read_now.set()
     with pytest.raises(PortLost, match="the device disconnected"):
@@ -375,7 +372,7 @@ def test_every_way_to_say_unplugged_is_the_same_loss(error: Exception, first: st
 def test_an_error_that_nobody_foresaw_does_not_kill_the_reader_in_silence() -> None:
     broken = BrokenSerial(TypeError("'NoneType' object cannot be interpreted as an integer"))
     broken.read_now.set()
-    p = open_port(config("/dev/robot"), Ticks(), connect=lambda *_, **__: broken)
+    p = open_port(config("/dev/robot"), ticks(), connect=lambda *_, **__: broken)
 
     with pytest.raises(PortLost, match="TypeError: 'NoneType' object"):
         until(lambda: p.newest(0))
@@ -384,7 +381,7 @@ def test_an_error_that_nobody_foresaw_does_not_kill_the_reader_in_silence() -> N
 def test_a_stop_still_goes_out_where_only_reading_failed() -> None:
     broken = BrokenSerial(OSError(errno.EIO, "Input/output error"), can_write=True)
     broken.read_now.set()
-    p = open_port(config("/dev/robot"), Ticks(), connect=lambda *_, **__: broken)
+    p = open_port(config("/dev/robot"), ticks(), connect=lambda *_, **__: broken)
     with pytest.raises(PortLost):
         until(lambda: p.newest(0))
     p.write(STOP)

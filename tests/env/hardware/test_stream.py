@@ -18,9 +18,6 @@ def pending(parser: StateParser) -> int:
     return parser.size - parser.n_wanted
 
 
-# ---- the state parser ------------------------------------------------------------------------------------------------
-
-
 def test_a_lost_byte_costs_one_packet() -> None:
     """Whichever it is. The robot's own driver delivered the ruin and lost the packet after it."""
     for lost in range(83):
@@ -76,9 +73,6 @@ def test_a_million_bytes_of_noise_hold_no_packet() -> None:
     assert len(noise) > 1_000_000
     assert parser.feed(noise) == []
     assert parser.crc_errors > 22_700
-
-
-# ---- the two bits of IR light that the firmware loses ---------------------------------------------------------------
 
 
 def unwrap(unwrapper: IrLightUnwrapper, wrapped: float | np.ndarray) -> np.ndarray:

@@ -63,9 +63,6 @@ def kelvin(x: float, y: float, heading: float, walls: bool = True, at: np.ndarra
     return out
 
 
-# ---- reflected infrared ----
-
-
 def test_a_matte_white_wall_gives_nine_tenths_at_3_cm_and_next_to_nothing_beyond_60() -> None:
     """A share s / (1 + s) with s = (9 cm / d)^2: 0.90 at 3 cm, 0.50 at 9 cm, 0.02 at 60 cm, on an idle reading of 0.01.
 
@@ -107,9 +104,6 @@ def test_at_the_edge_of_range_readings_jump_and_elsewhere_they_do_not() -> None:
     assert fields.ir_reading(1.0, 0.0, 0.001, 0.0) == pytest.approx(0.505)
 
 
-# ---- the dock's beacon ----
-
-
 def test_the_beacon_is_seen_by_the_sensor_that_faces_it_alone() -> None:
     """Half a metre north of the dock, facing it: front bright, back at the dark reading and a little stray."""
     ring = beacon(0.45, -0.4, SOUTH, at=sensors("ir_light"))
@@ -118,9 +112,6 @@ def test_the_beacon_is_seen_by_the_sensor_that_faces_it_alone() -> None:
     assert int(np.argmax(ring)) == 0
     assert ring[0] > 0.4
     assert np.all(ring[3:6] - dark[3:6] < 0.05)
-
-
-# ---- light ----
 
 
 def test_light_falls_with_the_square_of_the_distance_and_the_cosine_of_the_heading() -> None:
@@ -142,9 +133,6 @@ def test_the_west_wall_casts_a_shadow_band() -> None:
     assert shadow == 0.0
     assert edge == pytest.approx(0.5 * light(-0.55, -0.2, WEST, window, walls=False)[0])
     assert lit == light(-0.4, -0.2, WEST, window, walls=False)[0] > 0.1
-
-
-# ---- oracles ----
 
 
 def poses() -> list[np.ndarray]:
