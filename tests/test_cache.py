@@ -51,7 +51,6 @@ def test_without_any_folder_a_temporary_one_is_used_and_named(tmp_path: Path) ->
 
 
 def test_child_processes_use_it_without_a_warning(tmp_path: Path) -> None:
-    """The simulator's process."""
     start = "import os, subprocess\nimport horde_agent.kernels._jit\n"
     start += "print(subprocess.run([sys.executable, '-c', 'import horde_env._jit; import horde_agent.kernels._jit'],"
     start += " capture_output=True, text=True).stderr)\n"

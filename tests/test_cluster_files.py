@@ -88,7 +88,6 @@ def test_every_node_needs_the_token_and_only_a_head_disables_the_dashboard(
 
 @pytest.mark.slow
 def test_a_head_at_the_loopback_listens_only_there_and_needs_the_token(tmp_path: Path) -> None:
-    """Started by the script, as a user would."""
     pytest.importorskip("ray")
     psutil = pytest.importorskip("psutil")
     with socket.socket() as free:

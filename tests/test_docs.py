@@ -1,16 +1,19 @@
-"""The documentation: links lead somewhere, its Python blocks run and print the output shown, tables are complete."""
+"""The documentation: links lead somewhere, its Python blocks run and print the output shown, docstrings give shapes."""
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import inspect
 import io
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import gymnasium
 import pytest
 
+import horde_agent
 import horde_env  # noqa: F401  registers the ids
 from horde_env import make
 from horde_env.env import PenEnv
@@ -24,6 +27,8 @@ README, DOCS = ROOT / "README.md", ROOT / "docs"
 PAGES = [README, ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md", *sorted(DOCS.glob("*.md"))]
 TUTORIALS = [page for page in PAGES if "```python" in page.read_text(encoding="utf-8")]
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+ARRAYS = {"Bools", "Floats", "Integers", "NDArray", "Observation", "Reals", "Tiles"}
+SHAPE = re.compile(r"\bshapes?\b|\((?:n_\w+|[A-Z]|n)(?: \+ 1)?, ?(?:[^()]*)\)")
 N_PAGES, N_WORDS, N_WORDS_README = 13, 24_000, 900
 
 
@@ -118,3 +123,35 @@ def test_the_class_of_the_page_your_robot_is_a_body() -> None:
     assert env.reset(seed=0)[1]["gap"] == 1
     assert env.step(0)[4]["applied"] == 1
     env.close()
+
+
+def public_functions(module: Path) -> Iterator[ast.FunctionDef]:
+    waiting: list[ast.Module | ast.ClassDef] = [ast.parse(module.read_text(encoding="utf-8"))]
+    while waiting:
+        for node in waiting.pop().body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                waiting.append(node)
+            if isinstance(node, ast.FunctionDef) and not node.name.startswith("_"):
+                yield node
+
+
+def takes_arrays(function: ast.FunctionDef) -> bool:
+    arguments = [*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs]
+    names = (node for a in arguments if a.annotation for node in ast.walk(a.annotation))
+    return any(isinstance(node, ast.Name) and node.id in ARRAYS for node in names)
+
+
+def test_functions_with_array_arguments_document_their_shapes() -> None:
+    """Signatures cannot."""
+    lacking = [
+        f"{module}:{function.lineno} {function.name}"
+        for module in sorted((ROOT / "horde_agent").rglob("*.py"))
+        for function in public_functions(module)
+        if takes_arrays(function) and not SHAPE.search(ast.get_docstring(function) or "")
+    ]
+    assert lacking == []
+
+
+@pytest.mark.parametrize("name", [name for name in horde_agent.__all__ if inspect.isclass(getattr(horde_agent, name))])
+def test_the_docstring_of_a_public_class_has_an_example(name: str) -> None:
+    assert ">>> " in (inspect.getdoc(getattr(horde_agent, name)) or "")

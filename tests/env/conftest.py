@@ -30,7 +30,6 @@ def own_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def instead(monkeypatch: pytest.MonkeyPatch) -> Instead:
-    """Replace the requested robot by another."""
 
     def put(robot: Robot) -> Robot:
         monkeypatch.setattr(Target, "make", lambda self, realtime: PenEnv(robot))

@@ -64,7 +64,6 @@ def record(run: Path, rows: np.ndarray, n_in_a_file: int = 1_000, **facts: Any) 
 
 
 def frames(life: Recording) -> list[Frame]:
-    """Play a life to its end."""
     found = [life.reset(np.random.default_rng(0))]
     while not found[-1].last:
         found.append(life.exchange(np.zeros(3)))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -31,12 +32,15 @@ class DockedBody(ToyBody):
     Args:
         charging_s: Duration of a charge.
         power: Whether the dock's voltage is on the bus, as a function of the exchange's number.
+        n_answers: Number of exchanges before it is lost.
     """
 
-    def __init__(self, charging_s: float = 100.0, power: Callable[[int], bool] = lambda _: True) -> None:
+    def __init__(
+        self, charging_s: float = 100.0, power: Callable[[int], bool] = lambda _: True, n_answers: float = math.inf
+    ) -> None:
         super().__init__()
         self.n_left = round(charging_s / self.period_s)
-        self.power, self.is_enabled, self.is_lost = power, False, False
+        self.power, self.n_answers, self.is_enabled = power, n_answers, False
         self.requests: list[Floats] = []
         self.enabled: list[bool] = []
         self.battery_v = EMPTY_V
@@ -49,7 +53,7 @@ class DockedBody(ToyBody):
         return self._powered(super().reset(rng))
 
     def exchange(self, command: Floats) -> Frame:
-        if self.is_lost:
+        if len(self.requests) >= self.n_answers:
             raise BackendLost(port="nowhere", silent_s=0.2, limit_s=0.1, last_frame=1)
         self.requests.append(command.copy())
         self._t += 1
@@ -213,15 +217,8 @@ def test_a_stay_ends_at_its_time_limit_or_two_seconds_after_the_power(
 def test_a_stay_can_be_ended_from_outside_at_its_500th_frame() -> None:
     """A signal handler does so; the next stay is not affected."""
     body = DockedBody(charging_s=1e6)
-    env = PenEnv(body)
-
-    def end_at_500(n: int) -> bool:
-        if n == 500:
-            env.end_manoeuvre()
-        return True
-
-    body.power = end_at_500
-    env.reset(seed=0)
+    env = begun(body)
+    body.power = lambda n: n != 500 or env.end_manoeuvre() is None
     info = env.reset(options={"manoeuvre": "dock"})[1]
     assert body.enabled == [True, False]
     assert info["manoeuvre_steps"] == pytest.approx(500 + 20, abs=3)
@@ -253,15 +250,8 @@ def test_a_robot_that_cannot_leave_ends_the_stay_without_moving(
 
 
 def test_losing_the_body_at_the_dock_disables_charging() -> None:
-    body = DockedBody(charging_s=1e6)
-    env = PenEnv(body)
-
-    def lose(n: int) -> bool:
-        body.is_lost = n >= 50
-        return True
-
-    body.power = lose
-    env.reset(seed=0)
+    body = DockedBody(charging_s=1e6, n_answers=50)
+    env = begun(body)
     with pytest.raises(BackendLost):
         env.reset(options={"manoeuvre": "dock"})
     assert env.fault is not None

@@ -112,7 +112,6 @@ def observation(infrared: dict[int, float] | None = None, yaw_rate: float = 0.0)
 
 
 def requested(drive: DockingDrive, readings: np.ndarray, beacon: np.ndarray | None, n: int = 1) -> np.ndarray:
-    """Return the last of `n` requests under the same readings."""
     for _ in range(n):
         request = drive.request(readings, beacon, BATTERY_V)
     return request

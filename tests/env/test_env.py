@@ -55,7 +55,6 @@ def test_gymnasiums_and_stable_baselines_checkers_pass(id_: str, action_type: st
 
 
 def test_the_five_actions_request_the_five_velocities() -> None:
-    """The five actions: 0.35 m/s forward and back, 1.96 rad/s clockwise (negative) and counter-clockwise, nothing."""
     body = Robot()
     env = begun(body)
     for action in (0, 1, 2, 3, np.int64(4)):

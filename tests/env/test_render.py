@@ -101,7 +101,6 @@ def test_the_path_stays_in_the_picture() -> None:
 
 
 def test_a_create_is_drawn_in_its_own_room() -> None:
-    """Not of the Critterbot's pen."""
     env = gymnasium.make("horde_env:CreatePen-v0", render_mode="rgb_array", disable_env_checker=True)
     env.reset(seed=0)
     before = env.render()

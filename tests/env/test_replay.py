@@ -243,7 +243,6 @@ def test_a_truncated_number_is_not_read_as_another_one(tmp_path: Path) -> None:
 
 
 def test_a_truncated_compressed_file_is_read_up_to_its_end(tmp_path: Path) -> None:
-    """Half of its bytes hold its first packets."""
     whole = write(tmp_path / "life.csv.gz", packets(400))
     expected = frames(RecordedLife(whole))
     torn = tmp_path / "torn.csv.gz"

@@ -16,7 +16,6 @@ def make(**settings: Any) -> gymnasium.Env[Any, Any]:
 
 
 def lived(env: gymnasium.Env[Any, Any], actions: np.ndarray) -> list[Any]:
-    """Return the outputs of some steps."""
     seen = []
     for action in actions.tolist():
         observation, reward, terminated, truncated, info = env.step(action)

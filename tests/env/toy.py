@@ -43,7 +43,6 @@ class ToyBody:
         return self._frame(np.zeros(3))
 
     def place(self, x: float, y: float, heading: float) -> Frame:
-        """Put the body at a pose, at rest."""
         self.pose, self.velocity = np.array([x, y, heading]), np.zeros(3)
         self._push_inside()
         return self._frame(np.zeros(3))
@@ -88,7 +87,6 @@ class ToyBody:
 
 
 def begun(body: Backend, *clock: Any, **rest: Any) -> PenEnv:
-    """Return an environment over a body after its first reset."""
     env = PenEnv(body, *clock, **rest)
     env.reset(seed=0)
     return env

@@ -25,7 +25,6 @@ class Battery(NamedTuple):
 
 
 def turned_to(angle: float) -> float:
-    """Return an angle in [-pi, pi]."""
     return math.remainder(angle, 2.0 * math.pi)
 
 

@@ -24,6 +24,5 @@ def _dense(policy: Gibbs) -> Floats:
 
 
 def _softmax(x: Floats) -> Floats:
-    """Return exp(x) / sum exp(x)."""
     weight = np.exp(x - x.max())
     return np.asarray(weight / weight.sum())

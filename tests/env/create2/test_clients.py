@@ -1,8 +1,9 @@
-"""Another author's program drives the emulated robot in a square and reads its sensors; the MicroPython watchdog."""
+"""Other programs at the emulated robot: pycreate2, hosts of `serve` over TCP, and the MicroPython watchdog."""
 
 from __future__ import annotations
 
 import math
+import os
 import runpy
 import subprocess
 import sys
@@ -10,13 +11,14 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+import serial
 
 from horde_env.robots.create2.emulator.emulator import CreateEmulator
-from horde_env.robots.create2.wire import OFF
+from horde_env.robots.create2.wire import FRAME_SIZE, HEADER, OFF, PASSIVE, decode, is_sound
+from tests.env.hardware.peers import LIMIT_S, Served, Serving
 
+pytestmark = pytest.mark.hardware
 ROOT = Path(__file__).resolve().parents[3]
-
-
 PYCREATE2 = """
 import sys, time, pycreate2
 bot = pycreate2.Create2(sys.argv[1])
@@ -35,7 +37,6 @@ print(sensors.open_interface_mode, sensors.voltage, sensors.cliff_left_signal)
 
 
 @pytest.mark.slow
-@pytest.mark.hardware
 def test_pycreate2_drives_a_square_and_reads_all_sensors(robot: tuple[CreateEmulator, str]) -> None:
     """Four sides of 0.3 m and four right angles, by its own clock; back within 0.25 m, and in Off (173) at the end."""
     pytest.importorskip("pycreate2")
@@ -71,3 +72,41 @@ def test_the_microcontrollers_watchdog_stops_a_robot_half_a_second_after_the_las
     dog.received((begin + 2_000) % wraps)
     assert dog.due((begin + 2_499) % wraps) == b""
     assert dog.due((begin + 2_500) % wraps) == module.STOP
+
+
+@pytest.fixture
+def served(serving: Serving) -> Served:
+    return serving(kind="create2", tcp="127.0.0.1:0", seed=1)
+
+
+def test_a_robot_that_powered_down_is_woken_by_its_clean_button(served: Served) -> None:
+    """Opcode 133: silent, START or not. Awake it is in Off and accepts START; a stream must be requested again."""
+    with serial.serial_for_url(served.urls[1], timeout=1.0) as port:
+        port.write(bytes([128, 148, 1, 100]))
+        port.read_until(HEADER)
+        port.write(bytes([133]))
+        while port.read(FRAME_SIZE):
+            pass
+        port.write(bytes([128, 148, 1, 100]))
+        assert port.read(1) == b""
+        os.write(served.typed, b"clean\n")
+        for _ in range(30):
+            port.write(bytes([128, 148, 1, 100]))
+            if port.read(FRAME_SIZE):
+                break
+        port.read_until(HEADER)
+        frame = HEADER + port.read(FRAME_SIZE - len(HEADER))
+    assert is_sound(frame)
+    assert decode(frame[3:-1]).mode == PASSIVE
+
+
+def test_faults_may_be_typed(served: Served) -> None:
+    """Packet 7 reports the wheel drop while it lasts; an unknown word is named in an error."""
+    with serial.serial_for_url(served.urls[1], timeout=5.0) as port:
+        port.write(bytes([128, 148, 1, 7]))
+        os.write(served.typed, b"\nlift 600\nlift up\ndance\nclean up now\n")
+        drops = [port.read_until(bytes([19, 2, 7]))[-4:] and port.read(2)[0] & 12 for _ in range(200)]
+    assert drops[0] == 0
+    assert drops[-1] == 12
+    refused = [served.said.get(timeout=LIMIT_S) for _ in range(3)]
+    assert [line.split(" is neither")[0] for line in refused] == ["'lift up'", "'dance'", "'clean up now'"]

@@ -27,7 +27,6 @@ pytestmark = pytest.mark.usefixtures("own_folders")
 
 
 def checked(robot: SimulatedCreate, may_move: str = "", **rest: bool) -> tuple[Check, list[Line]]:
-    """Return a finished check of a body, and its lines."""
     with PenEnv(robot, spec=create2()) as env:
         env.reset(seed=1, options={"manoeuvre": "stay"})
         check = Check(env, lambda: may_move, **rest)

@@ -68,7 +68,6 @@ def test_groups_have_their_sizes(group: int, size: int) -> None:
 
 
 def test_every_channel_comes_from_its_own_packet() -> None:
-    """The golden frame in SI units, each reading at its place."""
     values = SPEC.to_si(wire.channels(SAID, 7, -5, 2))
     expected = {
         "battery_voltage": 15.321, "battery_current": -0.251, "battery_temperature": 300.15, "battery_charge": 2.134,

@@ -51,12 +51,10 @@ def listen(robot: Microcontroller, n: int) -> list[RobotState]:
 
 
 def setpoints(robot: Microcontroller) -> list[int]:
-    """Return the wheels' setpoints, wheel units or duties."""
     return [int(v) for v in robot.machine.firmware.wheels[firmware.SETPOINT]]
 
 
 def is_packet(data: bytes) -> bool:
-    """Return whether `data` is exactly one state packet."""
     return len(data) == wire.STATE_SIZE and data.startswith(wire.HEADER) and wire.is_sound(data)
 
 

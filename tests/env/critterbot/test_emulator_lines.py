@@ -30,13 +30,6 @@ pytestmark = [pytest.mark.sim, pytest.mark.hardware]
 SPEC = critterbot()
 
 
-@pytest.fixture
-def emulator() -> Iterator[Emulator]:
-    """A robot at its console, ten times as fast as the real one."""
-    with Emulator(seed=1) as emulator:
-        yield emulator
-
-
 def address(url: str) -> tuple[str, int]:
     host, port = url.removeprefix("socket://").split(":")
     return host, int(port)
@@ -223,22 +216,23 @@ def test_a_host_that_reads_nothing_gets_whole_drops_when_it_does(driver: Driver)
     assert parser.skipped_bytes == 0
 
 
-def test_a_port_that_was_taken_while_it_was_unplugged_is_tried_again(emulator: Emulator) -> None:
+def test_a_port_that_was_taken_while_it_was_unplugged_is_tried_again() -> None:
     """The robot must not die of it, nor cut off the host of its other line at each attempt."""
-    terminal, url = emulator.open_pty(), emulator.listen()
-    emulator.inject("unplug", for_s=0.02)
-    emulator.advance()
-    with socket.create_server(address(url)):
-        for _ in range(5):
-            emulator.advance()
-        device = os.readlink(terminal)
-        for _ in range(5):
-            emulator.advance()
-        assert os.readlink(terminal) == device
-    emulator.advance()
-    with socket.create_connection(address(url)):
+    with Emulator(seed=1) as emulator:
+        terminal, url = emulator.open_pty(), emulator.listen()
+        emulator.inject("unplug", for_s=0.02)
         emulator.advance()
-        assert os.readlink(terminal) == device
+        with socket.create_server(address(url)):
+            for _ in range(5):
+                emulator.advance()
+            device = os.readlink(terminal)
+            for _ in range(5):
+                emulator.advance()
+            assert os.readlink(terminal) == device
+        emulator.advance()
+        with socket.create_connection(address(url)):
+            emulator.advance()
+            assert os.readlink(terminal) == device
 
 
 def is_turning(port: Port) -> bool:

@@ -20,7 +20,6 @@ PLAIN = encode_control(ASKED)
 
 
 def heard(robot: Receiver, data: bytes) -> list[Control]:
-    """Return the controls of one cycle."""
     robot.receive(data)
     return robot.controls()
 

@@ -15,7 +15,6 @@ HEAT = SPEC.index("motor_temperature_220")
 
 
 def frame(*, bus: int = 160, heat: int = 128, flag: bool = False) -> Floats:
-    """Return channels in SI units of a healthy robot at rest; `raw` overrides channels in wire integers."""
     raw = np.zeros(SPEC.n_channels)
     raw[SPEC.group("bus_voltage")] = bus
     raw[SPEC.group("motor_temperature")] = 128

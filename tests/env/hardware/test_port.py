@@ -171,7 +171,6 @@ def test_a_port_that_cannot_be_opened_says_why(url: str, sentence: str) -> None:
 
 
 def refuse(error: Exception) -> Callable[..., None]:
-    """Return a `connect` that raises."""
 
     def connect(*_: object, **__: object) -> None:
         raise error

@@ -30,7 +30,6 @@ def body(request: pytest.FixtureRequest) -> Iterator[Body]:
 
 
 def another(body: Body) -> Body:
-    """Return a new body of the same kind."""
     physics = "planar" if isinstance(body, planar.PlanarBody) else "bullet"
     return open_body(physics, URDF, load_pen().boxes(), tick_s=TICK_S)
 

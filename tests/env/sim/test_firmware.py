@@ -38,16 +38,6 @@ def cycles(robot: Firmware, n: int) -> list[list[int]]:
     return setpoints
 
 
-def run_duty(robot: Firmware, *duties: int, row: int = fw.DUTY, bus: int = BUS) -> list[int]:
-    """Return wheel 100's `row` after each of the cycles in which these duties are commanded."""
-    found = []
-    for duty in duties:
-        robot.command(fw.WHEEL_VOLTAGE, duty, duty, duty)
-        robot.cycle(bus, False)
-        found.append(int(robot.wheels[row, 0]))
-    return found
-
-
 # ---- the ARM: ramps, timeout, modes ----------------------------------------------------------------------------------
 
 
@@ -149,7 +139,10 @@ def test_a_stalled_motor_loses_a_unit_of_duty_every_six_periods(robot: Firmware)
 
     def run(n: int, clicks: int, current: int) -> int:
         robot.wheels[fw.CLICKS], robot.wheels[fw.CURRENT] = clicks, current
-        return run_duty(robot, *[100] * n)[-1]
+        for _ in range(n):
+            robot.command(fw.WHEEL_VOLTAGE, 100, 100, 100)
+            robot.cycle(BUS, False)
+        return int(robot.wheels[fw.DUTY, 0])
 
     assert run(30, 0, 10) == 94 - 5
     assert run(29, 4, 10) == 94 - 5 - 4

@@ -8,10 +8,6 @@ import pytest
 from horde_env.robots.critterbot.simulator import power
 from horde_env.robots.critterbot.simulator.power import PowerSupply
 
-HOUR_S = 3600.0
-# The motors' mean current in a wandering life; test_backend measures it.
-WANDERING_A = 0.56
-
 
 def supply_with(charge: float | tuple[float, ...], *, enabled: bool = True) -> PowerSupply:
     supply = PowerSupply()
@@ -24,12 +20,13 @@ def hours_until_low(motors_a: float) -> float:
     supply, hours = PowerSupply(), 0.0
     while not supply.is_low:
         power.advance(supply.amounts, supply.marks, motors_a, False, 10.0)
-        hours += 10.0 / HOUR_S
+        hours += 10.0 / 3600.0
     return hours
 
 
 def test_full_batteries_last_twelve_hours_of_wandering_and_less_under_load() -> None:
-    assert 12.0 <= hours_until_low(WANDERING_A) <= 13.0
+    wandering_a = 0.56  # the motors' mean current in a wandering life
+    assert 12.0 <= hours_until_low(wandering_a) <= 13.0
     assert hours_until_low(1.0) < 0.8 * hours_until_low(0.0)
 
 
