@@ -32,7 +32,7 @@ for _ in range(4):
 bot.drive_direct(0, 0)
 time.sleep(0.3)
 sensors = bot.get_sensors()
-print(sensors.open_interface_mode, sensors.voltage, sensors.cliff_left_signal)
+print("said", sensors.open_interface_mode, sensors.voltage, sensors.cliff_left_signal)
 """
 
 
@@ -47,7 +47,7 @@ def test_pycreate2_drives_a_square_and_reads_all_sensors(robot: tuple[CreateEmul
     assert ran.returncode == 0, ran.stderr
     assert math.dist(start[:2], machine.pose[:2]) < 0.25
     assert firmware.n_cycles > 64 * 8
-    mode, voltage, cliff = map(float, ran.stdout.split()[-3:])
+    mode, voltage, cliff = map(float, ran.stdout.split("said ")[1].split()[:3])
     assert mode == 2
     assert voltage == pytest.approx(1000 * machine.volts, abs=500)
     assert abs(cliff - 2890) < 700
