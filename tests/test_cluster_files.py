@@ -9,7 +9,6 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -21,16 +20,13 @@ DOCUMENTS = {d["kind"]: d for d in yaml.safe_load_all((FOLDER / "kuberay.yaml").
 CLUSTER = DOCUMENTS["RayCluster"]["spec"]
 GROUPS = [CLUSTER["headGroupSpec"], *CLUSTER["workerGroupSpecs"]]
 PODS = [*(group["template"] for group in GROUPS), DOCUMENTS["Deployment"]["spec"]["template"]]
-
-
-def containers() -> list[dict[str, Any]]:
-    return [container for pod in PODS for container in pod["spec"]["containers"]]
+CONTAINERS = [container for pod in PODS for container in pod["spec"]["containers"]]
 
 
 def test_the_cluster_is_closed_to_others_and_every_call_needs_the_operators_token() -> None:
     """The token's Secret has the cluster's name; a pod that the operator does not create needs it explicitly."""
     assert CLUSTER["authOptions"] == {"mode": "token"}
-    environment = {one["name"]: one for one in containers()[-1]["env"]}
+    environment = {one["name"]: one for one in CONTAINERS[-1]["env"]}
     assert environment["RAY_AUTH_MODE"]["value"] == "token"
     secret = environment["RAY_AUTH_TOKEN"]["valueFrom"]["secretKeyRef"]
     assert secret == {"name": DOCUMENTS["RayCluster"]["metadata"]["name"], "key": "auth_token"}
@@ -38,7 +34,7 @@ def test_the_cluster_is_closed_to_others_and_every_call_needs_the_operators_toke
     assert (head["serviceType"], head.get("enableIngress", False)) == ("ClusterIP", False)
     assert head["rayStartParams"]["dashboard-host"] == "127.0.0.1"
     assert not {"Service", "Ingress", "Gateway"} & DOCUMENTS.keys()
-    assert not any("hostPort" in port for container in containers() for port in container.get("ports", ()))
+    assert not any("hostPort" in port for container in CONTAINERS for port in container.get("ports", ()))
     policy = DOCUMENTS["NetworkPolicy"]["spec"]
     ours = policy["podSelector"]["matchLabels"]
     assert policy["ingress"] == [{"from": [{"podSelector": {"matchLabels": ours}}]}]
@@ -51,9 +47,9 @@ def test_the_cluster_is_closed_to_others_and_every_call_needs_the_operators_toke
 def test_only_workers_hold_demons_and_find_their_snapshots_after_a_restart() -> None:
     """Memory is reserved: requests are limits."""
     assert CLUSTER["headGroupSpec"]["rayStartParams"]["num-cpus"] == "0"
-    assert "--num-cpus=0" in containers()[-1]["command"]
-    assert all(c["resources"]["requests"] == c["resources"]["limits"] for c in containers())
-    mounts = [{m["mountPath"] for m in c.get("volumeMounts", ())} for c in containers()]
+    assert "--num-cpus=0" in CONTAINERS[-1]["command"]
+    assert all(c["resources"]["requests"] == c["resources"]["limits"] for c in CONTAINERS)
+    mounts = [{m["mountPath"] for m in c.get("volumeMounts", ())} for c in CONTAINERS]
     assert [("/runs" in paths) for paths in mounts] == [False, True, True]
     claim = DOCUMENTS["PersistentVolumeClaim"]
     assert claim["spec"]["accessModes"] == ["ReadWriteMany"]

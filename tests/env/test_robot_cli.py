@@ -12,14 +12,14 @@ import numpy as np
 import pytest
 
 from horde_env import cli
-from horde_env.backend import Frame
 from horde_env.commands.running import Target
 from horde_env.env import PenEnv
 from horde_env.errors import BackendLost, BackendUnavailable
 from horde_env.hardware import robot_file
 from horde_env.hardware.latch import EmergencyLatch, default_path
 from horde_env.hardware.robot_file import RobotFile
-from horde_env.robot import Floats, critterbot
+from horde_env.robot import critterbot
+from tests.env.hardware.peers import raising
 from tests.env.healthy import Instead, Robot, Run, setting
 from tests.env.recording import packets, write
 
@@ -95,11 +95,7 @@ def test_a_wrong_robot_file_is_named(run: Run) -> None:
 
 
 def test_a_body_that_cannot_be_opened_is_bad_input(instead: Instead, run: Run) -> None:
-    class Absent(Robot):
-        def reset(self, rng: np.random.Generator) -> Frame:
-            raise BackendUnavailable("nothing comes from /dev/robot.")
-
-    robot = instead(Absent())
+    robot = instead(Robot(raising(BackendUnavailable("nothing comes from /dev/robot."))))
     assert run(f"check --yes {PORT}", code=2) == ("", "horde-robot: nothing comes from /dev/robot.\n")
     assert robot.n_closed == 1
 
@@ -230,11 +226,8 @@ def test_a_picture_is_drawn_in_place_on_a_terminal_and_once_a_second_elsewhere(
 def test_a_robot_that_goes_away_ends_the_monitor_and_is_told_of_once(
     instead: Instead, run: Run, caplog: pytest.LogCaptureFixture
 ) -> None:
-    class Vanishing(Robot):
-        def exchange(self, command: Floats) -> Frame:
-            raise BackendLost("/dev/robot", 1.0, 0.5, 300)
-
-    robot = instead(Vanishing())
+    robot = instead(Robot())
+    robot.exchange = raising(BackendLost("/dev/robot", 1.0, 0.5, 300))  # type: ignore[method-assign]
     assert run("monitor", code=1).err.count("no frame from /dev/robot") == 1
     assert caplog.records == []
     assert robot.n_closed == 1

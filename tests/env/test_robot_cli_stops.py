@@ -28,7 +28,7 @@ from horde_env.robots.critterbot.emulator.emulator import Emulator
 from horde_env.robots.critterbot.wire import COAST, FILL, HALT, LEAVE, WAKE, Control, MotorMode, encode_control
 from tests.env.critterbot.emulated import wake
 from tests.env.hardware.packets import packet_of
-from tests.env.hardware.peers import Terminal, open_port, until
+from tests.env.hardware.peers import Terminal, open_port, raising, until
 from tests.env.healthy import Instead, Robot, Run
 
 pytestmark = pytest.mark.usefixtures("own_folders")
@@ -140,11 +140,7 @@ def test_a_stop_that_cannot_be_written_is_sent_all_the_same(
     terminal: Terminal, monkeypatch: pytest.MonkeyPatch, run: Run
 ) -> None:
     robot_file.save(RobotFile("serial", terminal.path, "none"), robot_file.default_path())
-
-    def refuse(*_: object) -> None:
-        raise PermissionError(13, "Permission denied")
-
-    monkeypatch.setattr("horde_env.hardware.latch.write_whole", refuse)
+    monkeypatch.setattr("horde_env.hardware.latch.write_whole", raising(PermissionError(13, "Permission denied")))
     assert "Permission denied" in run("stop", code=1).err
     assert terminal.hear(len(FILL) + 9) == FILL + encode_control(HALT)
 

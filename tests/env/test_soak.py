@@ -17,7 +17,7 @@ from horde_env.backend import Frame
 from horde_env.env import PenEnv
 from horde_env.robot import Floats
 from horde_env.robots.critterbot.body import SerialBody
-from horde_env.robots.critterbot.emulator.emulator import LASTING_S, EmulatedBody, Emulator, Faults
+from horde_env.robots.critterbot.emulator.emulator import LASTING_S, EmulatedBody, Faults
 from horde_env.robots.critterbot.emulator.microcontroller import WATCHDOG_CYCLES
 from horde_env.robots.critterbot.simulator import firmware, motors
 from horde_env.robots.critterbot.wire import COAST, HALT
@@ -66,12 +66,8 @@ class WatchedBody(EmulatedBody):
         self._open = [event for event in self._open if t <= event.end + NOTICED_S]
         return frame
 
-    def _connect(self, emulator: Emulator) -> SerialBody:
+    def _connect(self, emulator: Any) -> SerialBody:
         body = super()._connect(emulator)
-        self._watch_robot(emulator, body)
-        return body
-
-    def _watch_robot(self, emulator: Any, body: SerialBody) -> None:
         robot, faults, firm = emulator.robot, emulator._faults, emulator.robot.machine.firmware
         cycle, tick, command = robot.cycle, faults.tick, firm.command
         silent = stopping = 0
@@ -107,6 +103,7 @@ class WatchedBody(EmulatedBody):
                     event.end = emulator.t
 
         robot.cycle, faults.tick, firm.command = watched_cycle, watched_tick, watched_command
+        return body
 
 
 @pytest.mark.parametrize("link", ["serial", "drops"])

@@ -24,7 +24,7 @@ from horde_env.robots.critterbot.emulator.driver import DropsLine, PacketCutter
 from horde_env.robots.critterbot.emulator.emulator import LATE_MS, Emulator, packet_delays
 from horde_env.robots.critterbot.wire import Control, encode_control
 from tests.env.hardware.packets import GOLDEN
-from tests.env.hardware.peers import LIMIT_S, Serving, config, handshake, open_port, until
+from tests.env.hardware.peers import LIMIT_S, Serving, config, handshake, open_port, raising, until
 
 pytestmark = [pytest.mark.sim, pytest.mark.hardware]
 SPEC = critterbot()
@@ -257,10 +257,6 @@ def test_serve_tells_where_it_is_drives_its_robot_and_ends_when_told(serving: Se
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 def test_serve_does_not_outlive_its_robot(monkeypatch: pytest.MonkeyPatch) -> None:
     """A dead thread would look like a robot that is switched off."""
-
-    def die(*_: Any, **__: Any) -> bytes:
-        raise ZeroDivisionError("a bug in the emulator")
-
-    monkeypatch.setattr(Emulator, "_cycle", die)
+    monkeypatch.setattr(Emulator, "_cycle", raising(ZeroDivisionError("a bug in the emulator")))
     with pytest.raises(RuntimeError, match="the emulated robot's thread"):
         serve(say=lambda _: None)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -155,45 +156,41 @@ def cut(env: PenEnv, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("body", ["simulator", "serial", "drops"])
-def test_a_wire_that_is_cut_is_noticed_within_seven_steps_in_every_body(
-    body: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize(
+    ("before", "actions", "n_applied", "complaint"),
+    [(4, [0, 1, 2, 3] * 6, 5, IDLE), (3, [4] * 24, 17, ADRIFT)],
+    ids=["it stands", "it drives on"],
+)
+def test_a_wire_that_is_cut_is_noticed_in_every_body(
+    body: str,
+    before: int,
+    actions: list[int],
+    n_applied: int,
+    complaint: str,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """The robot stood still. Nothing is applied from then on, with one message; after the repair, at once again."""
+    """Nothing is applied from then on, with one message; after the repair it is again."""
     with _environment(body) as env:
         env.reset(seed=6)
         for _ in range(10):
-            env.step(4)
+            env.step(before)
         cut(env, monkeypatch)
-        infos = [env.step(k % 4)[-1] for k in range(20)]
-        assert [info["applied"] for info in infos] == [1] * 5 + [0] * 15
-        assert [info["obeyed"] for info in infos] == [1] * 5 + [0] * 15
-        assert env.disobedience == IDLE
-        assert [r.message for r in caplog.records if r.name == "horde_env.env"] == [IDLE]
+        backend: Any = env.backend
+        machine, infos = getattr(backend, "emulator", SimpleNamespace(robot=backend)).robot.machine, []
+        for action in actions:
+            machine.firmware.arm[firmware.SILENT] = 0  # or its own timeout would stop it
+            infos.append(env.step(action)[-1])
+        assert [info["applied"] for info in infos] == [1] * n_applied + [0] * (24 - n_applied)
+        assert [info["obeyed"] for info in infos] == [1] * n_applied + [0] * (24 - n_applied)
+        assert env.disobedience == complaint
+        assert [r.message for r in caplog.records if r.name == "horde_env.env"] == [complaint]
         monkeypatch.undo()
+        for _ in range(12):  # until it stands, which ends the second complaint
+            env.step(4)
         infos = [env.step(0)[-1] for _ in range(3)]
         assert [info["applied"] for info in infos][1:] == [1, 1]
         assert caplog.records[-1].message == "the robot follows its commands again"
-
-
-@pytest.mark.parametrize("body", ["simulator", "serial", "drops"])
-def test_a_robot_that_drives_on_is_noticed_in_every_body(body: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its firmware hangs while it drives: it continues although the command is to stop."""
-    with _environment(body) as env:
-        env.reset(seed=7)
-        for _ in range(10):
-            env.step(3)
-        cut(env, monkeypatch)
-        backend: Any = env.backend
-        machine = backend.emulator.robot.machine if hasattr(backend, "emulator") else backend.machine
-
-        def hold() -> None:  # past the firmware's own timeout
-            machine.firmware.arm[firmware.SILENT] = 0
-
-        applied = []
-        for _ in range(22):
-            hold()
-            applied.append(env.step(4)[-1]["applied"])
-    assert applied == [1] * 17 + [0] * 5
 
 
 def test_a_recorded_life_is_not_judged(tmp_path: Any) -> None:

@@ -59,6 +59,13 @@ def open_port(where: PortConfig, monotonic: Callable[[], float], **rest: Any) ->
     return Port(where, monotonic, **usual | rest)
 
 
+def raising(error: BaseException) -> Callable[..., Any]:
+    def fail(*_: object, **__: object) -> None:
+        raise error
+
+    return fail
+
+
 def until(condition: Callable[[], Any], limit_s: float = LIMIT_S) -> Any:
     """Return the condition's value as soon as it is true; fail after a while."""
     end = time.monotonic() + limit_s

@@ -20,6 +20,7 @@ from horde_env.robot import critterbot
 from horde_env.robots.critterbot.body import SerialBody
 from horde_env.robots.critterbot.wire import COAST, HALT, Control, MotorMode, drive
 from tests.env.hardware.packets import GOLDEN_RAW, SPEC
+from tests.env.hardware.peers import raising
 from tests.env.hardware.virtual import FORWARD, REST, VirtualRobot, serial_body
 
 pytestmark = pytest.mark.hardware
@@ -439,12 +440,7 @@ def test_a_lapse_of_the_keep_alive_is_told(robot: VirtualRobot, body: SerialBody
 def test_the_supervisor_sees_every_new_frame_once_and_no_old_one(robot: VirtualRobot, body: SerialBody) -> None:
     """A stale frame has no information on the present, so it must not end a condition by its time."""
     judged: list[float] = []
-
-    def judge(values: Any, charge_state: int, t: float) -> str:
-        judged.append(t)
-        return ""
-
-    body.supervisor = SimpleNamespace(judge=judge)
+    body.supervisor = SimpleNamespace(judge=lambda values, charge_state, t: judged.append(t) or "")
     body.reset(RNG)
     life(body, 2)
     robot.silent = True
@@ -510,7 +506,7 @@ def test_after_an_interrupted_reset_no_command_is_sent(
 ) -> None:
     """Ctrl-C while it waits for the wheels: the link is open, and there is no frame yet."""
     with monkeypatch.context() as patch:
-        patch.setattr(unopened, "is_at_rest", _interrupted)
+        patch.setattr(unopened, "is_at_rest", raising(KeyboardInterrupt()))
         with pytest.raises(KeyboardInterrupt):
             unopened.reset(RNG)
     n = len(robot.received)
@@ -519,10 +515,6 @@ def test_after_an_interrupted_reset_no_command_is_sent(
     hang(robot, unopened, 0.1)
     assert {control for _, control in robot.received[n:]} <= {HALT, COAST}
     assert marks([unopened.reset(RNG), *life(unopened, 2)]) == ["g", "", ""]
-
-
-def _interrupted(_: Any) -> bool:
-    raise KeyboardInterrupt
 
 
 def test_an_emergency_stop_holds_until_it_is_cleared(robot: VirtualRobot, open_body: Open, tmp_path: Path) -> None:

@@ -10,15 +10,14 @@ import pytest
 
 from horde_env.errors import BackendUnavailable
 from horde_env.hardware.latch import EmergencyLatch, default_path
+from tests.env.hardware.peers import raising
+
+refuse_writing = raising(PermissionError(13, "Permission denied"))
 
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     return tmp_path / "state" / "critterbot.stop"
-
-
-def refuse_writing(*args: object, **kwargs: object) -> None:
-    raise PermissionError(13, "Permission denied")
 
 
 def test_a_stop_is_seen_by_everybody_until_it_is_cleared(path: Path) -> None:

@@ -7,7 +7,6 @@ import re
 import socket
 import termios
 import threading
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -27,7 +26,7 @@ from horde_env.robots.critterbot.body import start_packets
 from horde_env.robots.critterbot.emulator.console import Receiver
 from horde_env.robots.critterbot.wire import STOP, Control, encode_control
 from tests.env.hardware.packets import GOLDEN, SPEC, packet_of
-from tests.env.hardware.peers import LIMIT_S, Terminal, await_reading, config, open_port, ticks, until
+from tests.env.hardware.peers import LIMIT_S, Terminal, await_reading, config, open_port, raising, ticks, until
 
 pytestmark = pytest.mark.hardware
 
@@ -170,14 +169,6 @@ def test_a_port_that_cannot_be_opened_says_why(url: str, sentence: str) -> None:
         open_port(config(url), ticks())
 
 
-def refuse(error: Exception) -> Callable[..., None]:
-
-    def connect(*_: object, **__: object) -> None:
-        raise error
-
-    return connect
-
-
 @pytest.mark.parametrize(
     ("group", "mode", "helps"),
     [
@@ -198,7 +189,7 @@ def test_no_permission_advises_a_group_only_where_that_helps_and_gives_no_more(
 
     error = serial.SerialException(errno.EACCES, f"could not open port {device}: [Errno 13] Permission denied")
     with pytest.raises(BackendUnavailable, match=f"belongs to the group {group}") as refusal:
-        open_port(config(str(device)), ticks(), connect=refuse(error))
+        open_port(config(str(device)), ticks(), connect=raising(error))
     assert (f"`sudo usermod -aG {group} $USER`" in str(refusal.value)) is helps
     assert ("usermod" in str(refusal.value)) is helps
     assert ("ask the administrator" in str(refusal.value)) is not helps
@@ -250,13 +241,13 @@ def test_no_permission_for_what_cannot_even_be_looked_at(tmp_path: Path) -> None
     """Asking for the group must not raise in place of the sentence."""
     device = tmp_path / "locked" / "ttyUSB0"
     with pytest.raises(BackendUnavailable, match=re.escape(f"no permission to use {device}.")):
-        open_port(config(str(device)), ticks(), connect=refuse(PermissionError(errno.EACCES, "Permission denied")))
+        open_port(config(str(device)), ticks(), connect=raising(PermissionError(errno.EACCES, "Permission denied")))
 
 
 def test_a_parity_that_the_port_refuses_is_named() -> None:
     """What a pseudo terminal raises when it is opened with odd parity for the second time; no OSError."""
     with pytest.raises(BackendUnavailable, match=r"odd parity.* Use parity none"):
-        open_port(PortConfig("/dev/pts/7"), ticks(), connect=refuse(termios.error(errno.EINVAL, "Invalid argument")))
+        open_port(PortConfig("/dev/pts/7"), ticks(), connect=raising(termios.error(errno.EINVAL, "Invalid argument")))
 
 
 def test_the_line_is_the_robots_unless_told_otherwise() -> None:

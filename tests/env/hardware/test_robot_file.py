@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from horde_env.errors import BackendUnavailable
 from horde_env.hardware.robot_file import BACKENDS, RobotFile, default_path, load, save
 from horde_env.robot import critterbot
+from tests.env.hardware.peers import raising
 
 NAMES = st.sampled_from([channel.name for channel in critterbot().channels])
 FINITE = st.floats(allow_nan=False, allow_infinity=False)
@@ -75,11 +76,7 @@ def test_a_missing_file_says_who_writes_it(tmp_path: Path) -> None:
 def test_a_file_that_cannot_be_written_leaves_the_old_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "mine.toml"
     save(RobotFile(port="old"), path)
-
-    def full(*_: object) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(os, "fsync", full)
+    monkeypatch.setattr(os, "fsync", raising(OSError(28, "No space left on device")))
     with pytest.raises(BackendUnavailable, match="No space left"):
         save(RobotFile(port="new"), path)
     assert load(path).port == "old"

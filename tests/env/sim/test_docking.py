@@ -67,15 +67,11 @@ def dock(body: SimulatedBody, seed: int) -> Trial:
     return Trial(drive.docked, drive.n_steps * SPEC.period_s, impact)
 
 
-def trials(body: SimulatedBody, n: int, seed: int = 0) -> list[Trial]:
-    return [dock(body, seed + i) for i in range(n)]
-
-
 @pytest.mark.parametrize(("n", "seed", "least"), [(8, 500, 8), pytest.param(100, 0, 95, marks=pytest.mark.slow)])
 def test_it_docks_from_random_poses(n: int, seed: int, least: int) -> None:
     """Gently: at no more than 8 wire units, 0.14 m/s, and what a coasting body adds. Measured: 100 of 100."""
     body = SimulatedBody()
-    done = trials(body, n, seed)
+    done = [dock(body, seed + i) for i in range(n)]
     body.close()
     assert sum(t.docked for t in done) >= least
     assert max(t.impact for t in done) < SLOW + 0.03
@@ -91,7 +87,7 @@ def test_wiggling_meets_contacts_with_smaller_tolerances() -> None:
     body = SimulatedBody(physics="bullet")
     body.reset(np.random.default_rng(0))
     body.machine.face[period.REACH_M], body.machine.face[period.REACH_COS] = 0.03, math.cos(math.radians(4.0))
-    done = trials(body, 20, seed=1000)
+    done = [dock(body, 1000 + i) for i in range(20)]
     body.close()
     assert sum(t.docked for t in done) >= 17
 
