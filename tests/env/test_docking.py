@@ -65,8 +65,7 @@ def critterbot_before_dock(kind: type[SimulatedBody] | type[EmulatedBody], charg
     The capacity is half a per cent: the firmware's charge of all three batteries takes 70 s or less.
     """
     body = kind(battery_scale=0.005, physics="planar")
-    env = PenEnv(body, getattr(body, "clock", None))
-    try:
+    with PenEnv(body, getattr(body, "clock", None)) as env:
         env.reset(seed=0, options=STAY)
         machine = body.emulator.robot.machine if isinstance(body, EmulatedBody) else body.machine
         x, y, ux, uy, nose_m = machine.face[:5]
@@ -74,8 +73,6 @@ def critterbot_before_dock(kind: type[SimulatedBody] | type[EmulatedBody], charg
         machine.power.charge[:] = charge
         env.gauge.forget()  # discard the readings of another charge
         yield env, machine
-    finally:
-        env.close()
 
 
 CRITTERBOTS = pytest.mark.parametrize("kind", [SimulatedBody, pytest.param(EmulatedBody, marks=HARDWARE)])
@@ -116,8 +113,7 @@ def test_a_critterbot_held_for_uneven_batteries_needs_a_stay_that_ends_off_the_d
 def create_before_dock(kind: type[SimulatedCreate] | type[EmulatedCreate], share: float) -> Iterator[Any]:
     """Yield a Create 2 that faces its dock 0.4 m before it, with its body."""
     body = kind(physics="planar")
-    env = PenEnv(body, getattr(body, "clock", None), spec=create2())
-    try:
+    with PenEnv(body, getattr(body, "clock", None), spec=create2()) as env:
         env.reset(seed=0, options=STAY)
         firmware = body.emulator.robot if isinstance(body, EmulatedCreate) else body.firmware
         machine = firmware.machine
@@ -126,8 +122,6 @@ def create_before_dock(kind: type[SimulatedCreate] | type[EmulatedCreate], share
         machine.place(x, y, dock.direction + math.pi, rng)
         machine.charge_ah = share * machine.capacity_ah
         yield env, firmware
-    finally:
-        env.close()
 
 
 CREATES = pytest.mark.parametrize("kind", [SimulatedCreate, pytest.param(EmulatedCreate, marks=HARDWARE)])

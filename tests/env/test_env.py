@@ -47,12 +47,9 @@ def _no_display(monkeypatch: pytest.MonkeyPatch) -> None:
 )
 def test_gymnasiums_and_stable_baselines_checkers_pass(id_: str, action_type: str, tmp_path: Path) -> None:
     options = {"log": write(tmp_path / "life.csv", packets(100))} if "Replay" in id_ else {"physics": "planar"}
-    env = gymnasium.make(f"horde_env:{id_}", action_type=action_type, **options)
-    try:
+    with gymnasium.make(f"horde_env:{id_}", action_type=action_type, **options) as env:
         check_env(env.unwrapped)
         pytest.importorskip("stable_baselines3.common.env_checker").check_env(env)
-    finally:
-        env.close()
 
 
 def test_the_five_actions_request_the_five_velocities() -> None:

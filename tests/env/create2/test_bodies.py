@@ -112,15 +112,12 @@ def test_a_robot_is_found_in_whatever_state_it_was_left(state: str) -> None:
         return emulator
 
     body.switch_on = left  # type: ignore[method-assign]
-    env = PenEnv(body, body.clock, spec=SPEC)
-    try:
+    with PenEnv(body, body.clock, spec=SPEC) as env:
         _, info = env.reset(seed=0, options=STAY)
         assert info["applied"] == 1
         assert not body.emulator.robot.is_driven
         assert [env.step(0)[4]["applied"] for _ in range(3)] == [1, 1, 1]
         assert body.emulator.robot.mode == SAFE
-    finally:
-        env.close()
 
 
 @pytest.mark.hardware

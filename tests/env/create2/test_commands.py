@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-import time
+import json
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import gymnasium
 import numpy as np
 import pytest
 
+from horde_agent.cli import main
 from horde_agent.runs.config import BadInput, LearnConfig, resolve
 from horde_env.commands.check import Check
 from horde_env.env import PenEnv
@@ -16,11 +19,12 @@ from horde_env.hardware import robot_file
 from horde_env.hardware.checks import Line
 from horde_env.robot import create2
 from horde_env.robots.create2 import body
-from horde_env.robots.create2.emulator.emulator import CreateEmulator
+from horde_env.robots.create2.emulator.emulator import CreateEmulator, EmulatedCreate
 from horde_env.robots.create2.simulator.backend import SimulatedCreate
 from horde_env.robots.create2.simulator.world import RADIUS_M
 from horde_env.robots.create2.stream import FrameParser
 from horde_env.robots.create2.wire import PASSIVE, Sensors
+from tests.env.hardware.peers import until
 from tests.env.healthy import Run
 
 pytestmark = pytest.mark.usefixtures("own_folders")
@@ -60,8 +64,7 @@ def test_monitor_and_stop_speak_to_a_real_port(robot: tuple[CreateEmulator, str]
     emulator, url = robot
     assert "packets/s" in run(f"monitor --once --robot create2 --backend serial --port {url}").out
     emulator.robot.receive(bytes.fromhex("80 83 91 00 b2 ff 4e"))
-    time.sleep(0.2)
-    assert emulator.robot.is_driven
+    until(lambda: emulator.robot.is_driven)
     assert "its wheels are at rest" in run(f"stop --robot create2 --port {url}").out
     assert emulator.robot.mode == PASSIVE
     run("stop --robot create2 --clear")
@@ -165,3 +168,59 @@ def test_a_robot_that_is_not_moved_is_not_measured() -> None:
     check, lines = checked(SimulatedCreate(), "not wanted", measures=True)
     assert [line.verdict.value for line in lines][-2:] == ["skip", "skip"]
     assert check.measured == {}
+
+
+@pytest.fixture
+def live(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., dict[str, Any]]:
+    """Run `horde learn` with a fault from the tenth second on, expect its exit code, and return its summary."""
+
+    def live(fault: str, for_s: float, steps: int, code: int = 0) -> dict[str, Any]:
+        switch_on = EmulatedCreate.switch_on
+
+        def switched_on(body: EmulatedCreate, seed: int) -> CreateEmulator:
+            emulator = switch_on(body, seed)
+            cycle = emulator.robot.cycle
+
+            def cycled(look: bool = True) -> Any:
+                if emulator.t == 10.0:
+                    emulator.inject(fault, for_s)
+                return cycle(look)
+
+            monkeypatch.setattr(emulator.robot, "cycle", cycled)
+            return emulator
+
+        monkeypatch.setattr(EmulatedCreate, "switch_on", switched_on)
+        words = ["--backend", "emulated", "--robot", "create2", "--questions", "nexting", "--physics", "planar"]
+        assert main(["learn", *words, "--steps", str(steps), "--out", str(tmp_path)]) == code
+        return json.loads((tmp_path / "summary.json").read_text())
+
+    return live
+
+
+@pytest.mark.hardware
+def test_a_robot_that_disobeys_for_twelve_seconds_is_complained_of_and_learned_from_again(
+    live: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Once, as a warning, which Python prints on the terminal; nothing is learned for 11 s or more of 12."""
+    assert 250 <= live("unread", 12.0, 400)["learning_steps"] <= 400 - 110
+    assert caplog.text.count("packets 41 and 42") == caplog.text.count("the robot follows its commands again") == 1
+
+
+@pytest.mark.hardware
+def test_a_robot_that_disobeys_for_a_minute_ends_the_life(
+    live: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Exit code 1, the same sentence as the reason, and a report."""
+    steps = live("lift", 600.0, 2_000, code=1)["steps"]
+    assert 700 - 20 <= steps <= 700 + 20  # the drive to the middle took two of the ten seconds
+    sentence = "a wheel has dropped (packet 7)"
+    assert caplog.text.count(sentence) == 1
+    assert sentence in json.loads((tmp_path / "details.json").read_text())["stopped_by"]
+    assert (tmp_path / "report.html").is_file()
+
+
+@pytest.mark.hardware
+def test_a_life_whose_robot_slept_through_its_end_says_so(live: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    lost_s = live("stall", 600.0, 200)["s_without_link"]
+    assert 9.0 < lost_s < 11.0
+    assert f"no link to the robot for {lost_s:.1f} s (" in capsys.readouterr().err

@@ -70,13 +70,6 @@ def test_a_robot_left_with_half_a_packet_comes_to_rest(place: int) -> None:
         assert heard(robot, STOP) == [Control(1)], left
 
 
-def test_a_stop_alone_would_drive_a_robot_left_with_half_a_packet() -> None:
-    """Its header, taken for velocities, is y = -34, theta = -83: a spin at full speed."""
-    robot = Receiver()
-    heard(robot, CUSTOM[:6])
-    assert heard(robot, STOP)[0][1:4] == (20, -34, -83)
-
-
 def test_a_line_ends_with_cr_and_one_is_read_at_a_time() -> None:
     robot = Receiver()
     robot.receive(MI_ON + b"stat")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import multiprocessing
 from collections.abc import Iterator
@@ -52,11 +53,8 @@ def life_on(body: SimulatedBody, seed: int) -> bytes:
 
 def life_of(seed: int, physics: str = "bullet") -> bytes:
     """Return that of a new body; runs in a child process too."""
-    body = SimulatedBody(physics=physics)
-    try:
+    with contextlib.closing(SimulatedBody(physics=physics)) as body:
         return life_on(body, seed)
-    finally:
-        body.close()
 
 
 def test_the_first_frame_is_a_robot_at_rest_just_switched_on(robot: SimulatedBody) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import math
 import sys
@@ -27,11 +28,6 @@ def body(request: pytest.FixtureRequest) -> Iterator[Body]:
     opened = open_body(request.param, URDF, load_pen().boxes(), tick_s=TICK_S)
     yield opened
     opened.close()
-
-
-def another(body: Body) -> Body:
-    physics = "planar" if isinstance(body, planar.PlanarBody) else "bullet"
-    return open_body(physics, URDF, load_pen().boxes(), tick_s=TICK_S)
 
 
 def drive(body: Body, force: list[float], n_ticks: int) -> Motion:
@@ -108,14 +104,12 @@ def test_a_corner_holds_against_all_that_the_wheels_can_do(body: Body) -> None:
 
 
 def test_two_bodies_do_not_meet(body: Body) -> None:
-    other = another(body)
-    try:
+    physics = "planar" if isinstance(body, planar.PlanarBody) else "bullet"
+    with contextlib.closing(open_body(physics, URDF, load_pen().boxes(), tick_s=TICK_S)) as other:
         body.place(0.0, 0.0, 0.0)
         other.place(0.0, 0.0, 0.0)
         drive(other, [5.0, 0.0, 0.0], 20)
         assert body.motion.x == 0.0
-    finally:
-        other.close()
     body.step([1.0, 0.0, 0.0])  # closing one leaves the other alive
     assert body.motion.vx > 0.0
 
