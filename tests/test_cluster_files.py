@@ -68,9 +68,7 @@ def test_the_script_of_a_node_prints_its_usage() -> None:
 
 
 @pytest.mark.parametrize("words", [("head",), ("worker", "10.0.0.1", "10.0.0.2"), ("robot", "10.0.0.1", "10.0.0.9")])
-def test_every_node_needs_the_token_and_only_a_head_disables_the_dashboard(
-    words: tuple[str, ...], tmp_path: Path
-) -> None:
+def test_each_node_needs_the_token_and_only_heads_disable_the_dashboard(words: tuple[str, ...], tmp_path: Path) -> None:
     """Ray refuses to start a joining node with this flag."""
     ray = tmp_path / "ray"
     ray.write_text('#!/bin/sh\necho "$RAY_AUTH_MODE $@"\n')

@@ -67,9 +67,7 @@ def test_the_documentation_stays_small() -> None:
 
 @pytest.mark.sim
 @pytest.mark.parametrize("page", TUTORIALS, ids=lambda page: page.name)
-def test_the_python_blocks_of_a_page_run_and_print_the_output_shown(
-    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_pages_python_blocks_print_what_it_shows(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Blocks share one namespace; a block marked `text` right after one is its output."""
     pytest.importorskip("matplotlib").use("Agg")
     monkeypatch.chdir(tmp_path)

@@ -62,9 +62,7 @@ def link_requirements(requirements: Iterable[str], site: Path) -> None:
 
 
 @pytest.mark.sim
-def test_a_clean_environment_with_the_wheel_alone_runs_the_simulator_and_the_command(
-    wheel: Path, tmp_path: Path
-) -> None:
+def test_an_environment_with_the_wheel_alone_runs_the_simulator_and_the_command(wheel: Path, tmp_path: Path) -> None:
     """Only what the wheel requires is linked in: an import that it does not declare fails."""
     home = (tmp_path / "venv").resolve()
     venv.create(home, symlinks=True)

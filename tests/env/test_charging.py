@@ -127,9 +127,7 @@ def test_an_impossible_battery_is_ignored(bus_v: float, battery_v: float) -> Non
 @pytest.mark.parametrize(
     ("spec", "dock"), [(SPEC, {"bus_voltage": 17.6}), (create2(), {"charging": 1.0})], ids=["critterbot", "create2"]
 )
-def test_a_charger_that_holds_a_robot_for_ten_seconds_makes_the_battery_low(
-    spec: RobotSpec, dock: dict[str, float]
-) -> None:
+def test_ten_seconds_held_by_the_charger_make_the_battery_low(spec: RobotSpec, dock: dict[str, float]) -> None:
     """An applied step, or a step without the dock's power, restarts the count; no battery is below its limit."""
     gauge, full = BatteryGauge(spec), 0.5 * (spec.low + spec.high)
     full[spec.group("battery_voltage")] = 16.0
@@ -232,9 +230,7 @@ def test_a_stay_can_be_ended_from_outside_at_its_500th_frame() -> None:
     [(False, 0.0, 50, "still held at the dock"), (True, 0.6, 3, "ended early")],
     ids=["held by the charger", "a wall behind"],
 )
-def test_a_robot_that_cannot_leave_ends_the_stay_without_moving(
-    applied: bool, behind: float, n_steps: int, outcome: str
-) -> None:
+def test_a_robot_that_cannot_leave_ends_its_stay(applied: bool, behind: float, n_steps: int, outcome: str) -> None:
     """Below 14.5 V the firmware charges even if the host forbids it."""
     body = DockedBody()
     stay = DockStay(SPEC, body, charge_s=0.0)

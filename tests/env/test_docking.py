@@ -80,9 +80,7 @@ CRITTERBOTS = pytest.mark.parametrize("kind", [SimulatedBody, pytest.param(Emula
 
 @CRITTERBOTS
 @pytest.mark.parametrize(("charge", "is_held"), [(0.5, False), (0.18, True)])
-def test_a_critterbot_below_14_and_a_half_volts_is_held_with_a_low_battery(
-    kind: Any, charge: float, is_held: bool
-) -> None:
+def test_a_critterbot_below_14_and_a_half_volts_is_held_at_its_dock(kind: Any, charge: float, is_held: bool) -> None:
     """A charge of .18 is 14.43 V at rest: the firmware charges it although the host forbids it. At .5 it drives off."""
     with critterbot_before_dock(kind, [charge] * 3) as (env, machine):
         infos = [env.step(FORWARD)[4] for _ in range(8)]

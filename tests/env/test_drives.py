@@ -30,9 +30,7 @@ def drive(body: ToyBody, frame: Frame) -> int:
     [(0.09, 1.0, 0.15, 0.0), (0.12, 0.9, 0.25, 0.0), (0.08, 1.0, 0.1, 2.0)],
     ids=["as assumed", "brighter walls, slower wheels", "darker walls, still turning"],
 )
-def test_it_comes_near_the_middle_from_nine_poses_in_ten(
-    reach_m: float, gain: float, lag_s: float, spin: float
-) -> None:
+def test_it_nears_the_middle_from_nine_poses_in_ten(reach_m: float, gain: float, lag_s: float, spin: float) -> None:
     """From anywhere beyond 0.4 m, the distance to the middle falls by 40 % or more, also on other reflectance curves.
 
     A wall is out of range 0.72 m from the body's centre, so simply avoiding walls would end 0.28 m from the middle.

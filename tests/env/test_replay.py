@@ -20,9 +20,7 @@ SPEC = critterbot()
 
 
 @pytest.mark.parametrize(("period_ms", "n_frames"), [(10.0, 40), (9.5, 38)])
-def test_steps_are_a_tenth_of_a_second_whatever_the_robots_clock(
-    period_ms: float, n_frames: int, tmp_path: Path
-) -> None:
+def test_steps_are_a_tenth_of_a_second_by_any_robots_clock(period_ms: float, n_frames: int, tmp_path: Path) -> None:
     """400 packets of 10 ms: 3.99 s, so 40 frames; of 9.5 ms: 3.79 s. The row of -1 is not a packet."""
     life = frames(RecordedLife(write(tmp_path / "life.csv", packets(400, period_ms))))
     assert len(life) == n_frames

@@ -154,9 +154,7 @@ def test_save_keeps_what_was_said_and_measured(instead: Instead, run: Run) -> No
     assert run("monitor --robot second --once").out.startswith("second · /dev/robot (serial)")
 
 
-def test_a_check_that_does_not_move_keeps_the_signs_measured_before(
-    instead: Instead, run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_check_at_rest_keeps_the_known_signs(instead: Instead, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     path = robot_file.default_path()
     robot_file.save(RobotFile("serial", "/dev/robot", signs={"rotational_velocity": -1}), path)
     instead(Robot())
@@ -223,9 +221,7 @@ def test_a_picture_is_drawn_in_place_on_a_terminal_and_once_a_second_elsewhere(
     assert out.count("faults:") == out.count("\x1b[H") == 79
 
 
-def test_a_robot_that_goes_away_ends_the_monitor_and_is_told_of_once(
-    instead: Instead, run: Run, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_lost_robot_is_one_error_in_the_monitor(instead: Instead, run: Run, caplog: pytest.LogCaptureFixture) -> None:
     robot = instead(Robot())
     robot.exchange = raising(BackendLost("/dev/robot", 1.0, 0.5, 300))  # type: ignore[method-assign]
     assert run("monitor", code=1).err.count("no frame from /dev/robot") == 1

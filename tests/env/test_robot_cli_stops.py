@@ -80,9 +80,8 @@ def test_a_signal_while_moving_stops_the_robot(signum: int, code: int, instead: 
     [(f"{PORT} --yes", "Ctrl-C was pressed twice"), ("", "")],
     ids=["a robot", "the simulator"],
 )
-def test_a_second_ctrl_c_sets_a_robots_emergency_stop_and_does_not_disturb_the_first(
-    words: str, reason: str, instead: Instead, run: Run
-) -> None:
+def test_a_second_ctrl_c_sets_a_robots_emergency_stop(words: str, reason: str, instead: Instead, run: Run) -> None:
+    """And does not disturb the closing that the first one began."""
     robot = instead(Interrupting(signal.SIGINT, signal.SIGINT))
     run(f"check {words}", code=130)
     assert robot.n_closed == 1
@@ -136,9 +135,7 @@ def test_a_stop_whose_port_is_not_there_is_set_all_the_same(run: Run) -> None:
 
 
 @pytest.mark.usefixtures("_no_patience")
-def test_a_stop_that_cannot_be_written_is_sent_all_the_same(
-    terminal: Terminal, monkeypatch: pytest.MonkeyPatch, run: Run
-) -> None:
+def test_a_stop_that_cannot_be_written_is_sent(terminal: Terminal, monkeypatch: pytest.MonkeyPatch, run: Run) -> None:
     robot_file.save(RobotFile("serial", terminal.path, "none"), robot_file.default_path())
     monkeypatch.setattr("horde_env.hardware.latch.write_whole", raising(PermissionError(13, "Permission denied")))
     assert "Permission denied" in run("stop", code=1).err
@@ -217,9 +214,7 @@ def test_a_stop_waits_until_the_wheels_of_a_runaway_have_rolled_out(run: Run) ->
         assert abs(robot.robot.machine.body.motion.yaw_rate) < 0.4, "two units"
 
 
-def test_a_stop_while_another_program_drives_is_told_by_that_program(
-    terminal: Terminal, monkeypatch: pytest.MonkeyPatch, run: Run
-) -> None:
+def test_a_program_that_drives_confirms_the_stop(terminal: Terminal, monkeypatch: pytest.MonkeyPatch, run: Run) -> None:
     """It holds the port, so that nothing can be sent, but it sees the stop in its next step and says so."""
     latch = EmergencyLatch(default_path())
 
@@ -247,9 +242,7 @@ def test_a_stop_while_another_program_drives_is_told_by_that_program(
 
 
 @pytest.mark.parametrize(("signum", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_an_emulated_robot_is_played_until_a_signal(
-    signum: int, code: int, monkeypatch: pytest.MonkeyPatch, run: Run
-) -> None:
+def test_an_emulator_runs_until_a_signal(signum: int, code: int, monkeypatch: pytest.MonkeyPatch, run: Run) -> None:
     asked: dict[str, Any] = {}
 
     def serve(**words: Any) -> dict[str, int]:

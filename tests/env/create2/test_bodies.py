@@ -48,9 +48,7 @@ def test_velocities_are_two_shares_for_a_robot_that_cannot_move_aside() -> None:
 
 
 @pytest.mark.hardware
-def test_a_lifted_robot_is_not_applied_within_two_frames_and_comes_back_as_a_gap(
-    emulated: tuple[PenEnv, EmulatedCreate],
-) -> None:
+def test_a_lifted_robot_is_not_applied_and_comes_back_as_a_gap(emulated: tuple[PenEnv, EmulatedCreate]) -> None:
     """Nothing of the stay, and nothing across it, is learned from; it is back half a second after the floor."""
     env, body = emulated
     machine = body.emulator.robot.machine

@@ -71,9 +71,7 @@ def test_monitor_and_stop_speak_to_a_real_port(robot: tuple[CreateEmulator, str]
 
 
 @pytest.mark.hardware
-def test_a_stop_is_that_of_the_kind_in_a_robots_file_that_is_invalid_otherwise(
-    robot: tuple[CreateEmulator, str], run: Run
-) -> None:
+def test_a_stop_uses_the_kind_in_an_invalid_robot_file(robot: tuple[CreateEmulator, str], run: Run) -> None:
     emulator, url = robot
     path = robot_file.default_path("mine")
     path.parent.mkdir(parents=True)
@@ -110,9 +108,7 @@ def _no_patience(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.hardware
 @pytest.mark.usefixtures("_no_patience")
 @pytest.mark.parametrize("state", ["asleep", "on its dock", "no port"])
-def test_what_is_wrong_with_a_robot_is_one_sentence_and_exit_code_2(
-    state: str, robot: tuple[CreateEmulator, str], run: Run
-) -> None:
+def test_each_fault_is_one_sentence_and_exit_code_2(state: str, robot: tuple[CreateEmulator, str], run: Run) -> None:
     emulator, url = robot
     machine = emulator.robot.machine
     if state == "asleep":
@@ -198,18 +194,14 @@ def live(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., dict[
 
 
 @pytest.mark.hardware
-def test_a_robot_that_disobeys_for_twelve_seconds_is_complained_of_and_learned_from_again(
-    live: Any, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_twelve_seconds_of_disobedience_are_one_warning(live: Any, caplog: pytest.LogCaptureFixture) -> None:
     """Once, as a warning, which Python prints on the terminal; nothing is learned for 11 s or more of 12."""
     assert 250 <= live("unread", 12.0, 400)["learning_steps"] <= 400 - 110
     assert caplog.text.count("packets 41 and 42") == caplog.text.count("the robot follows its commands again") == 1
 
 
 @pytest.mark.hardware
-def test_a_robot_that_disobeys_for_a_minute_ends_the_life(
-    live: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_minute_of_disobedience_ends_the_life(live: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """Exit code 1, the same sentence as the reason, and a report."""
     steps = live("lift", 600.0, 2_000, code=1)["steps"]
     assert 700 - 20 <= steps <= 700 + 20  # the drive to the middle took two of the ten seconds

@@ -84,9 +84,7 @@ def guarded(robot: tuple[CreateEmulator, str]) -> Iterator[Guarded]:
 
 
 @pytest.mark.parametrize("victim", ["life", "life is stopped", "guardian by a signal"])
-def test_the_wheels_stop_within_0_6_s_of_every_loss_of_the_learner(
-    victim: str, robot: tuple[CreateEmulator, str]
-) -> None:
+def test_wheels_stop_within_0_6_s_of_every_loss_of_the_learner(victim: str, robot: tuple[CreateEmulator, str]) -> None:
     """SIGKILL of the life, a life that hangs (SIGSTOP), SIGTERM of the guardian: 0.3 s of silence and a tick."""
     emulator, url = robot
     life = subprocess.Popen([sys.executable, "-c", LIFE, url], stdout=subprocess.PIPE, text=True)

@@ -87,9 +87,7 @@ def test_three_seconds_begin_again_after_a_known_reason() -> None:
      ({"cliff_left": 1, **LIFTED}, False, True)],
     ids=["passive", "on its dock", "at a cliff", "on its way to the dock", "lifted, with no floor in sight"],
 )  # fmt: skip
-def test_passive_for_four_seconds_is_found_unless_there_is_a_reason(
-    packets: dict[str, int], is_charging: bool, is_found: bool
-) -> None:
+def test_four_seconds_in_passive_need_a_reason(packets: dict[str, int], is_charging: bool, is_found: bool) -> None:
     pilot = Pilot(SPEC)
     pilot.charge(is_charging)
     seen = [pilot.judge(state(mode=PASSIVE, **packets), AHEAD, 6, is_kept_still=False) for _ in range(40)]

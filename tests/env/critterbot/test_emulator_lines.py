@@ -183,9 +183,7 @@ def test_a_wrong_parity_costs_its_packet_and_no_other() -> None:
     assert cutter.cut(GOLDEN) == [GOLDEN]
 
 
-def test_a_drops_error_flags_begin_with_the_byte_that_should_be_the_charge_states_copy(
-    driver: Driver,
-) -> None:
+def test_a_drops_error_flags_begin_with_the_byte_that_should_be_the_charge_states_copy(driver: Driver) -> None:
     line, host = driver
     line.write(GOLDEN[:75] + b"\x09" + GOLDEN[76:])
     drop = host.recv(396, socket.MSG_WAITALL)

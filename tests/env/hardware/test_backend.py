@@ -112,9 +112,7 @@ def test_we_never_ask_for_a_voltage_other_than_zero(robot: VirtualRobot, body: S
     assert robot.controls()[-1] == COAST
 
 
-def test_a_reset_stops_a_moving_robot_waits_for_its_wheels_and_forbids_charging(
-    robot: VirtualRobot, body: SerialBody
-) -> None:
+def test_a_reset_stops_a_moving_robot_awaits_rest_and_forbids_charging(robot: VirtualRobot, body: SerialBody) -> None:
     """At once, not by the robot's own timeout half a second later; the same connection continues."""
     body.enable_charging(True)
     life(body, 5)
@@ -161,9 +159,7 @@ def test_a_frame_is_the_newest_packet_in_the_simulators_units(robot: VirtualRobo
     assert frame.values[SPEC.group("acceleration")][1] == pytest.approx(1234 * 9.81 / 1024)  # the chip is turned
 
 
-def test_the_beacon_is_the_difference_of_two_neighbouring_packets_and_ir_light_their_mean(
-    robot: VirtualRobot, body: SerialBody
-) -> None:
+def test_the_beacon_is_two_packets_difference_and_ir_light_their_mean(robot: VirtualRobot, body: SerialBody) -> None:
     """20 and 120 by turns at sensor 2: mean 70, difference 100, whichever came last, and also across a damaged one."""
     ir_light, n = SPEC.group("ir_light"), 0
 
@@ -210,9 +206,7 @@ def test_five_packets_that_are_missing_or_damaged_make_a_gap(
 
 
 @pytest.mark.parametrize(("late_s", "gap"), [(0.14, False), (0.16, True), (0.8, True)])
-def test_a_step_that_lasted_too_long_is_a_gap_though_no_packet_is_missing(
-    robot: VirtualRobot, body: SerialBody, late_s: float, gap: bool
-) -> None:
+def test_a_step_that_lasted_too_long_is_a_gap(robot: VirtualRobot, body: SerialBody, late_s: float, gap: bool) -> None:
     """Up to 50 ms the next step makes good; what is longer held its action for too long, or the robot has stopped."""
     assert marks(life(body, 2)) == ["", ""]
     robot.sleep(late_s)  # the host was busy between two steps
@@ -398,9 +392,7 @@ def test_a_link_is_told_to_stop_before_it_is_given_up(robot: VirtualRobot, body:
 
 
 @pytest.mark.parametrize("asked_meanwhile", [0, 2])
-def test_no_command_of_before_is_repeated_after_a_return(
-    robot: VirtualRobot, body: SerialBody, asked_meanwhile: int
-) -> None:
+def test_no_old_command_is_repeated_after_a_return(robot: VirtualRobot, body: SerialBody, asked_meanwhile: int) -> None:
     """The program hangs while the link comes back, within the time for which a command is held: the robot stands."""
     life(body, 3)
     link = body._link
@@ -415,9 +407,7 @@ def test_no_command_of_before_is_repeated_after_a_return(
     assert robot.setpoints == (0, 0, 0)
 
 
-def test_a_command_is_repeated_every_50_ms_and_no_longer_than_a_third_of_a_second(
-    robot: VirtualRobot, body: SerialBody
-) -> None:
+def test_a_command_is_repeated_every_50_ms_for_a_third_of_a_second(robot: VirtualRobot, body: SerialBody) -> None:
     """The robot stops by itself after 0.5 s, and nine of ten commands may be lost before it does."""
     n = len(robot.received)
     body.exchange(FORWARD)
@@ -489,9 +479,7 @@ def test_a_robot_that_is_let_go_within_a_step_has_not_done_that_step(robot: Virt
     assert marks(life(body, 2)) == ["n", ""]
 
 
-def test_a_reset_in_which_the_robot_must_not_move_says_so_and_stops_it(
-    robot: VirtualRobot, unopened: SerialBody
-) -> None:
+def test_a_reset_stops_a_robot_that_must_not_move_and_says_so(robot: VirtualRobot, unopened: SerialBody) -> None:
     """A bus of 12.0 V stops it by the supervisor's rule, not the robot's."""
     robot.raw[SPEC.index("bus_voltage")] = 120
     assert not unopened.reset(RNG).applied
@@ -578,9 +566,7 @@ def test_an_emergency_stop_stops_at_once_and_lasts_if_there_is_a_latch(
     assert not has_latch or marks(life(body, 2)) == ["n", "n"]
 
 
-def test_a_channel_that_runs_the_wrong_way_is_put_right_by_the_robots_signs(
-    robot: VirtualRobot, open_body: Open
-) -> None:
+def test_the_robots_signs_correct_a_reversed_channel(robot: VirtualRobot, open_body: Open) -> None:
     body, gyro = open_body(signs={"rotational_velocity": -1}), critterbot().index("rotational_velocity")
     frame = life(body, 2)[-1]
     plain = critterbot().to_si(body._link.readings()[-1].state.raw)  # type: ignore[union-attr]
@@ -615,9 +601,7 @@ def test_charging_is_asked_for_until_the_robot_agrees(robot: VirtualRobot, body:
 
 
 @pytest.mark.parametrize(("command", "coast_s"), [(FORWARD, 0.41), (REST, 0.05)])
-def test_closing_says_stop_and_does_so_once(
-    robot: VirtualRobot, body: SerialBody, command: Any, coast_s: float
-) -> None:
+def test_closing_sends_the_stop_once(robot: VirtualRobot, body: SerialBody, command: Any, coast_s: float) -> None:
     """Duty 0 comes when the ramp is over; a robot that stands needs no time for one."""
     life(body, 5, command)
     start = robot.now

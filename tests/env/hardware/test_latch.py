@@ -54,9 +54,7 @@ def test_a_place_that_cannot_be_looked_at_is_a_stop(tmp_path: Path, monkeypatch:
 
 
 @pytest.mark.parametrize("fails", ["tempfile.mkstemp", "os.replace"], ids=["read-only folder", "full disk"])
-def test_where_nothing_can_be_written_the_stop_holds_in_this_process(
-    fails: str, path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_unwritable_stop_holds_in_this_process(fails: str, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """And leaves no half-written file. A root user may write anywhere, so the system's answer is played."""
     latch = EmergencyLatch(path)
     with monkeypatch.context() as patch:

@@ -109,9 +109,7 @@ class TornWrite:
 
 @pytest.mark.parametrize("n_sent", [0, 6, 9])
 @pytest.mark.parametrize("error", [serial.SerialTimeoutException, KeyboardInterrupt])
-def test_a_write_that_was_torn_is_completed_before_the_command_is_sent_again(
-    error: type[BaseException], n_sent: int
-) -> None:
+def test_a_torn_write_is_completed_before_the_command_is_sent_again(error: type[BaseException], n_sent: int) -> None:
     """If nothing, a part or all of the command was sent, the robot executes this command and no other.
 
     Without zeros between them, DE AD BE of the second header would be velocities -34, -83 and an LED mode.
@@ -205,9 +203,7 @@ def test_no_permission_advises_a_group_only_where_that_helps_and_gives_no_more(
         ("/dev/robot", b"", create2.CREATE2, r": gone\. Does another program drive the robot already\?$"),
     ],
 )
-def test_a_port_lost_before_the_robot_answers_is_explained(
-    url: str, received: bytes, dialect: Any, sentence: str
-) -> None:
+def test_a_port_that_is_lost_at_once_is_explained(url: str, received: bytes, dialect: Any, sentence: str) -> None:
     """The robot's own driver disconnects hosts that do not send whole drops, such as those of its serial line."""
     opened: Any = SimpleNamespace(config=config(url), first_bytes=received)
     assert re.search(sentence, dialect.explain_parting(opened, dialect, "gone"))
@@ -228,9 +224,7 @@ explain_no_drops = partial(critterbot.explain_silence, is_serial=False)
         (create2.explain_silence, b"\xf3\x9c\x80\x1f" * 8, "19200 baud"),
     ],
 )
-def test_bytes_that_are_no_drops_and_no_frames_of_a_create_2_are_explained(
-    explain: Any, first_bytes: bytes, sentence: str
-) -> None:
+def test_bytes_that_are_no_drops_and_no_frames_are_explained(explain: Any, first_bytes: bytes, sentence: str) -> None:
     """The Create 2's are the sentences in the table of docs/create2.md."""
     said = explain(PortConfig("socket://r:2330", parity="none"), first_bytes, Counts(len(first_bytes)))
     assert sentence in said

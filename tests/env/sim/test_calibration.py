@@ -25,9 +25,7 @@ def streams() -> tuple[calibration.Stream, calibration.Stream]:
 
 
 @pytest.mark.parametrize("group", SENSED)
-def test_a_life_covers_the_real_robots_range(
-    group: str, streams: tuple[calibration.Stream, calibration.Stream]
-) -> None:
+def test_a_life_covers_a_real_robots_range(group: str, streams: tuple[calibration.Stream, calibration.Stream]) -> None:
     """The middle 98 % of each channel overlap by at least half of the narrower one."""
     for i in range(SPEC.group(group).start, SPEC.group(group).stop):
         (a, b), (c, d) = (np.percentile(stream.frames[:, i], [1, 99]) for stream in streams)
