@@ -28,7 +28,6 @@ from horde_agent.reproduce.swifttd import problem as swifttd
 
 
 def check_whole(result: Result, folder: Path) -> None:
-    """Check that every claim was judged, every figure drawn and every table filled."""
     assert {claim.verdict for claim in result.claims} <= {"reproduced", "partly reproduced", "not reproduced"}
     for figure in result.figures:
         assert (folder / result.name / figure.file).stat().st_size > 10_000

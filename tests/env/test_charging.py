@@ -27,13 +27,7 @@ EMPTY_V = 13.5
 
 
 class DockedBody(ToyBody):
-    """A toy that stands on its dock, reports power, and charges if enabled.
-
-    Args:
-        charging_s: Duration of a charge.
-        power: Whether the dock's voltage is on the bus, as a function of the exchange's number.
-        n_answers: Number of exchanges before it is lost.
-    """
+    """A toy on its dock: `power(n)` tells whether exchange n sees the dock's voltage; it is lost after `n_answers`."""
 
     def __init__(
         self, charging_s: float = 100.0, power: Callable[[int], bool] = lambda _: True, n_answers: float = math.inf

@@ -18,9 +18,7 @@ PLAIN = Style()
 INFO = {"t": 12.34, "sensor_age_s": 0.004, "crc_errors": 0, "gap": 0, "stale": 0, "clipped": 0, "applied": 1}
 
 
-def picture(
-    values: Floats = MIDDLE, style: Style = PLAIN, title: str = "critterbot", tally: Tally | None = None
-) -> str:
+def picture(values: Floats = MIDDLE, style: Style = PLAIN, title: str = "robot", tally: Tally | None = None) -> str:
     return block(title, values, INFO, tally or Tally(SPEC.period_s), SPEC, style)
 
 

@@ -1,8 +1,4 @@
-"""A short soak: a life among faults of every kind, and what its host made of them held against what its robot did.
-
-in the motors    how long they run on after the last command that reached the robot
-in the frames    which of the faults the host has seen: stale, gap, applied
-"""
+"""A short soak: a life among faults of every kind, and what its host made of them held against what its robot did."""
 
 from __future__ import annotations
 

@@ -15,9 +15,7 @@ SPEC = critterbot()
 VELOCITY = SPEC.group("motor_velocity")
 
 
-def robot(
-    seed: int = 0, *, awake: bool = True, x: float = 0.0, y: float = 0.0, heading: float = 0.0
-) -> Microcontroller:
+def robot(seed: int = 0, awake: bool = True, x: float = 0.0, y: float = 0.0, heading: float = 0.0) -> Microcontroller:
     """Return a robot at rest in its pen, with the motors' full voltage cap."""
     robot = Microcontroller()
     robot.boot(np.random.default_rng(seed), x, y, heading)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import socket
 import threading
-from pathlib import Path
 from typing import Any
 
 import gymnasium
@@ -20,14 +19,9 @@ from horde_env.hardware.settings import PortConfig
 from horde_env.robots.critterbot.body import SerialBody
 from tests.env.hardware.virtual import VirtualRobot, serial_body
 
-pytestmark = pytest.mark.hardware
+pytestmark = [pytest.mark.hardware, pytest.mark.usefixtures("own_folders")]
 
 RNG = np.random.default_rng(0)
-
-
-@pytest.fixture(autouse=True)
-def _own_state(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
 
 
 def test_a_port_in_use(robot: VirtualRobot) -> None:

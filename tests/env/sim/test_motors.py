@@ -16,8 +16,6 @@ SPEC = critterbot()
 ANGLES = np.deg2rad(SPEC.drive["wheel_angles_deg"])
 CIRCLE_M = SPEC.drive["wheel_circle_m"]
 MASS, INERTIA = SPEC.body["mass_kg"], SPEC.body["inertia_kg_m2"]
-WARM_UP = 130
-Command = tuple[int, int, int, int]
 
 
 class Bench:
@@ -31,9 +29,9 @@ class Bench:
         self.is_stuck = is_stuck
         self.rng = np.random.default_rng(seed)
         self._sense()
-        self.run((0, 0, 0, 0), WARM_UP)
+        self.run((0, 0, 0, 0), 130)  # until the duty cap is full
 
-    def run(self, command: Command, n_ticks: int) -> np.ndarray:
+    def run(self, command: tuple[int, int, int, int], n_ticks: int) -> np.ndarray:
         """Hold a command; return per tick (3 velocity bytes, 3 current bytes, 3 rim speeds in units)."""
         rows = []
         for _ in range(n_ticks):

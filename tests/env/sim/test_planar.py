@@ -253,3 +253,8 @@ print(_jit._INTERNAL, digest.hexdigest())
         said.append(ran.stdout.split())
     assert [" ".join(words[:-1]) for words in said] == ["{'_nrt': False, 'forceinline': True}", "{}"]
     assert said[0][-1] == said[1][-1]
+
+
+def test_a_robot_with_other_shapes_is_refused_by_name() -> None:
+    with pytest.raises(ValueError, match="has no link 'wheel'"):
+        load_hull(URDF, "wheel")
