@@ -23,7 +23,6 @@ from tests.env.toy import ToyBody, begun
 
 SPEC = critterbot()
 BUS, BATTERIES = SPEC.index("bus_voltage"), SPEC.group("battery_voltage")
-EMPTY_V = 13.5
 
 
 class DockedBody(ToyBody):
@@ -37,7 +36,7 @@ class DockedBody(ToyBody):
         self.power, self.n_answers, self.is_enabled = power, n_answers, False
         self.requests: list[Floats] = []
         self.enabled: list[bool] = []
-        self.battery_v = EMPTY_V
+        self.battery_v = 13.5  # empty
 
     def enable_charging(self, enabled: bool) -> None:
         self.enabled.append(enabled)

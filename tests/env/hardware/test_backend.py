@@ -26,7 +26,6 @@ from tests.env.hardware.virtual import FORWARD, REST, VirtualRobot, serial_body
 pytestmark = pytest.mark.hardware
 
 RNG = np.random.default_rng(0)
-NO_CHARGING = Control(MotorMode.DISABLE_CHARGING)
 ASKED = drive(FORWARD, SPEC)
 
 
@@ -71,7 +70,7 @@ def marks(frames: list[Frame]) -> list[str]:
 
 def test_opening_stops_the_motors_twice_over_and_forbids_charging(robot: VirtualRobot, body: SerialBody) -> None:
     """Velocity 0, duty 0, velocity 0, then no charging, each in a separate cycle, without motion."""
-    assert robot.controls() == [HALT, COAST, HALT, NO_CHARGING]
+    assert robot.controls() == [HALT, COAST, HALT, Control(MotorMode.DISABLE_CHARGING)]
     times = [t for t, _ in robot.received]
     assert min(np.diff(times)) >= 0.01 - 1e-9
     assert robot.setpoints == (0, 0, 0)

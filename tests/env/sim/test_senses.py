@@ -56,10 +56,9 @@ def light(
     return out
 
 
-def kelvin(x: float, y: float, heading: float, walls: bool = True, at: np.ndarray = EYE) -> np.ndarray:
+def kelvin(x: float, y: float, heading: float, at: np.ndarray) -> np.ndarray:
     out = np.full(len(at), np.nan)
-    segments, heights = (SEGMENTS, HEIGHTS) if walls else (NO_SEGMENTS, NO_HEIGHTS)
-    fields.warmth(np.array([x, y, heading]), at, WARM, 294.0, segments, heights, SCRATCH, out)
+    fields.warmth(np.array([x, y, heading]), at, WARM, 294.0, SEGMENTS, HEIGHTS, SCRATCH, out)
     return out
 
 
