@@ -28,7 +28,6 @@ def work(held: Any, thread: int, task: int) -> int:
 
 
 def main() -> None:
-    """Compare with NumPy."""
     x = np.arange(-32, 32, dtype=np.float32)
     held = native.hold(parts := Parts(x, 0.5, np.zeros(64, np.float32)))
     native.on_threads(native.entry_of(work, held), held, 4, 3)

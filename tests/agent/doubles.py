@@ -86,7 +86,6 @@ class ToyBody(gymnasium.Env[np.ndarray, int]):
         return self._observation(), self._info() | {"gap": 1, "manoeuvre_steps": len(self.manoeuvre_frames)}
 
     def step(self, action: int) -> Any:
-        """Grow one step older."""
         self.actions.append((self.age, int(action)))
         if self.on_step is not None:
             self.on_step(self.age)
@@ -97,7 +96,6 @@ class ToyBody(gymnasium.Env[np.ndarray, int]):
 
 
 def age_of(observation: np.ndarray) -> int:
-    """Return the body's age at an observation."""
     return round(float(observation[0]) * SCALE)
 
 
@@ -124,7 +122,6 @@ class SpyHorde:
         """Do nothing: no step is deferred."""
 
     def begin(self, observation: np.ndarray, tiles: np.ndarray) -> np.ndarray:
-        """Record the call."""
         self._held = age_of(observation)
         self.calls.append(("begin", self._held))
         self.predictions = self._predict()
@@ -139,7 +136,6 @@ class SpyHorde:
         *,
         terminated: bool = False,
     ) -> np.ndarray:
-        """Record the call."""
         assert self._held is not None, "learn without begin"
         if self.on_learn is not None:
             self.on_learn()
@@ -155,7 +151,6 @@ class SpyHorde:
 
     @property
     def learned(self) -> list[tuple[Any, ...]]:
-        """The updates alone."""
         return [call for call in self.calls if call[0] == "learn"]
 
 
@@ -195,7 +190,6 @@ class BeforeStep(LifeHooks):
         self._function = function
 
     def before_step(self, life: Life) -> None:
-        """Call it."""
         self._function(life)
 
     def state(self) -> State:

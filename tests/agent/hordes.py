@@ -23,7 +23,6 @@ def make(questions: list[GVF], engine: Any = "span", mode: Any = "eager", **sett
 
 
 def ask(name: str, policy: Any = None, cumulant: Any = None, continuation: Any = 0.8, **more: Any) -> GVF:
-    """Return a question with defaults."""
     return GVF(name, policy or Uniform(N_ACTIONS), cumulant or Channel(0), continuation, **more)
 
 
@@ -81,12 +80,10 @@ def breaking(at: tuple[int, ...], bad: float, good: Any = 0.5) -> Callable[..., 
 
 
 def constant(observation: np.ndarray, tiles: np.ndarray) -> float:
-    """Return a constant, as a function of the state."""
     return 0.5
 
 
 def leaning(observation: np.ndarray, tiles: np.ndarray) -> list[float]:
-    """Return fixed probabilities, as a function of the state."""
     return [0.5, 0.25, 0.25]
 
 
@@ -97,7 +94,6 @@ def nan_policy(at: tuple[int, ...]) -> PolicyFunction:
 
 
 def assert_finite(horde: Horde) -> None:
-    """Assert that everything readable is finite."""
     values = [*horde.weights(), horde.predictions, horde.td_error, horde.mspbe_scalar, horde.rho, horde.ratio_totals()]
     values += [horde.mspbe_vector()] if horde.config.vector_mspbe else []
     for value in values:

@@ -17,7 +17,6 @@ LOGS = "log/*.rec"
 
 
 def children(pid: int) -> list[int]:
-    """Return the processes that a process has started."""
     path = Path(f"/proc/{pid}/task/{pid}/children")
     return [int(word) for word in path.read_text().split()] if path.exists() else []
 

@@ -49,14 +49,12 @@ class Odd(gymnasium.Env[np.ndarray, int]):
         return self._observation(), {"seed": seed, "options": options}
 
     def end_manoeuvre(self) -> None:
-        """End the wait."""
         self._ended.set()
 
     def _observation(self) -> np.ndarray:
         return np.full((2, 3), self.n / 1000, np.float32)
 
     def step(self, action: Any) -> Any:
-        """Return, raise or die, depending on the action."""
         self.n += 1
         infos: dict[Any, dict[str, Any]] = {
             0: {"t": 0.1 * self.n, "n": self.n, "odd": bool(self.n % 2)},
@@ -91,7 +89,6 @@ class DiesInStep(ToyBody):
     """Its process is killed at step 30, as for lack of memory."""
 
     def step(self, action: int) -> Any:
-        """Take a step, or die."""
         if self.age == 30:
             os.kill(os.getpid(), signal.SIGKILL)
         return super().step(action)
@@ -101,7 +98,6 @@ class DiesInReset(ToyBody):
     """Its process ends in the first reset."""
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
-        """Die."""
         os._exit(3)
 
 

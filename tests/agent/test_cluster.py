@@ -123,7 +123,6 @@ class Life:
 
 
 def assert_same(one: Horde, many: ShardedHorde, life: Life) -> None:
-    """Assert that two Hordes have learned the same, to the bit."""
     assert many.weights_sha256() == one.weights_sha256()
     np.testing.assert_array_equal(many.predict(life.tiles[3]), one.predict(life.tiles[3]))
     np.testing.assert_array_equal(many.ratio_totals(), one.ratio_totals())

@@ -32,7 +32,6 @@ pytestmark = pytest.mark.skipif(numba.config.DISABLE_JIT, reason="an interpreter
 
 
 def run(*words: str, cwd: Path = ROOT, may_fail: bool = False, **environment: str) -> subprocess.CompletedProcess[str]:
-    """Run Python in another process."""
     own, line = {**os.environ, **environment}, [sys.executable, *words]
     done = subprocess.run(line, env=own, cwd=cwd, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0 or may_fail, done.stderr

@@ -197,7 +197,6 @@ def reset(life: Life) -> None:
 
 
 def saved(life: Life) -> State:
-    """Return the state of a life and its observers."""
     return nested(life=life.state(), **{f"observer{k}": o.state() for k, o in enumerate(life.observers)})
 
 

@@ -54,18 +54,15 @@ def test_a_control_rule_gives_the_known_answers_in_every_setting(entry: str) -> 
 
 
 def predictions() -> list[GVF]:
-    """Return questions that predict."""
     policies = [ConstantAction(1, N_ACTIONS), Uniform(N_ACTIONS), Behaviour()]
     return [GVF(f"{i}", policy, Channel(i % 2), 0.8) for i, policy in enumerate(policies)]
 
 
 def seek(name: str = "seek", algorithm: str | None = None, channel: int = 0, **more: Any) -> GVF:
-    """Return a control question."""
     return GVF(name, Greedy(N_ACTIONS), Channel(channel), 0.9, algorithm=algorithm, **more)
 
 
 def new_horde(questions: list[GVF], **config: Any) -> Horde:
-    """Return a Horde in float64 unless `config` says otherwise."""
     learner = LearnerConfig(**{"dtype": "float64", "mspbe_tau": 50.0} | config)
     return Horde(questions, n_features=N, n_active=N_ACTIVE, config=learner)
 
@@ -79,13 +76,11 @@ class Slow(DenseControl):
         super().__init__(rule, N_ACTIONS, N, alpha, own.SECONDARY_RATIO * alpha, beta=beta, rho_max=1.0)
 
     def begin(self, _seen: Any, tiles: NDArray[np.int64]) -> None:  # type: ignore[override]
-        """Begin a stream."""
         super().begin(binary(tiles, N))
 
     def learn(  # type: ignore[override]
         self, action: int, b: float, seen: Any, tiles: NDArray[np.int64], *, terminated: bool
     ) -> None:
-        """Learn from one transition."""
         super().learn(action, b, binary(tiles, N), 0.0 if terminated else 0.9, 0.9, seen[0], 0.0)
 
 
@@ -261,7 +256,6 @@ LEARN = "learn --physics planar --excursion-probability 0.05 --horizon 12 --seed
 
 
 def horde(words: str) -> int:
-    """Run a command."""
     return cli.main(words.split())
 
 

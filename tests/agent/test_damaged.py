@@ -31,24 +31,20 @@ def run(toy_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def put(content: str | bytes) -> Damage:
-    """Replace the content."""
     data = content.encode() if isinstance(content, str) else content
     return lambda file: file.write_bytes(data) and None  # type: ignore[func-returns-value]
 
 
 def half(file: Path) -> None:
-    """Cut it in the middle."""
     whole = file.read_bytes()
     file.write_bytes(whole[: len(whole) // 2])
 
 
 def gone(file: Path) -> None:
-    """Remove it."""
     file.unlink()
 
 
 def folder(file: Path) -> None:
-    """Put a folder in its place."""
     file.unlink()
     file.mkdir()
 
@@ -59,12 +55,10 @@ def changed(table: dict[str, Any], changes: dict[str, Any]) -> str:
 
 
 def key(**changes: Any) -> Damage:
-    """Change values of a JSON table."""
     return lambda file: put(changed(json.loads(file.read_text()), changes))(file)
 
 
 def header(**changes: Any) -> Damage:
-    """Change the header of a record."""
 
     def change(file: Path) -> None:
         content = file.read_bytes()
@@ -77,7 +71,6 @@ def header(**changes: Any) -> Damage:
 
 
 def cell(n: int, k: int, value: str) -> Damage:
-    """Put something else into a cell."""
 
     def change(file: Path) -> None:
         lines = [line.split(",") for line in file.read_text().splitlines()]

@@ -62,7 +62,6 @@ class BatteryBody(ToyBody):
         return self._observation(), self._info() | {"gap": 1, "manoeuvre_steps": STAY_STEPS, "docked": int(helped)}
 
     def end_manoeuvre(self) -> None:
-        """Count."""
         self.n_ended += 1
 
 

@@ -178,7 +178,6 @@ class Trial:
         self._allocate()
 
     def freeze(self) -> None:
-        """Freeze one demon at zero."""
         demon = int(self.rng.integers(self.policy.size))
         self.engine.freeze(demon)
         self.is_aside[demon] = True

@@ -178,7 +178,6 @@ class Lost(ToyBody):
         self.error = error
 
     def reset(self, **options: Any) -> Any:
-        """Raise once the robot is gone."""
         if self.age >= 300:
             raise self.error
         return super().reset(**options)
@@ -188,7 +187,6 @@ class Interrupted(ToyBody):
     """A robot with a Ctrl-C at the end of its drive, just after the request of the live page."""
 
     def end_manoeuvre(self) -> None:
-        """Press Ctrl-C, once."""
         self.end_manoeuvre = lambda: None  # type: ignore[method-assign]
         signal.raise_signal(signal.SIGINT)
 

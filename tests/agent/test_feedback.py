@@ -122,7 +122,6 @@ def test_the_tiles_of_the_observation_keep_their_numbers_and_the_bias_stays_last
 
 
 def ask(name: str = "q", cumulant: Any = None, gamma: Any = 0.75, **more: Any) -> GVF:
-    """Return a question with defaults."""
     return GVF(name, Behaviour(), cumulant or Channel(0), gamma, **more)
 
 

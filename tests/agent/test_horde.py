@@ -273,7 +273,6 @@ def about_two() -> list[GVF]:
 
 
 def real_valued(n: int = 2, **rules: Any) -> Horde:
-    """Return a Horde with real-valued features and one or two questions."""
     config = LearnerConfig(**{"dtype": "float64", **rules})
     return Horde(about_two()[:n], n_features=N_REAL, n_active=4, config=config, real_valued=True)
 

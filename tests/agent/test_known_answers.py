@@ -34,7 +34,6 @@ ALONE = np.zeros(1, dtype=np.int64)
 
 
 def config(**rules: Any) -> LearnerConfig:
-    """Return float64 rules."""
     return LearnerConfig(**{"dtype": "float64", "trace_rule": "plain", **rules})
 
 

@@ -45,7 +45,6 @@ def test_the_golden_rupee(kind: str) -> None:
 
 
 def engine_of(kind: str, *arguments: Any) -> PlainEngine | SpanEngine:
-    """Return an engine by its name."""
     return PlainEngine(*arguments) if kind == "plain" else SpanEngine(*arguments, batch=8 if kind == "deferred" else 1)
 
 

@@ -183,7 +183,6 @@ def test_the_page_reconnects_to_a_restarted_server(browser: Any, tmp_path: Path)
 
 
 def learn(*words: str) -> list[str]:
-    """Return the command of a life in the simulator."""
     start = "import sys; from horde_agent.cli import main; sys.exit(main(sys.argv[1:]))"
     return [sys.executable, "-c", start, "learn", "--backend", "simulator", "--physics", "planar", *words]
 

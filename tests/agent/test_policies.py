@@ -201,7 +201,6 @@ def walk(n_steps: int, n_changed: int, seed: int = 0) -> Tiles:
 
 
 def ratios(table: GibbsTable, tiles: Tiles, action: int, n: int, probability: float = 0.1) -> Any:
-    """Return the ratios of a table."""
     out = np.full(n, np.nan)
     table.ratios(tiles, action, probability, out)
     return out

@@ -193,7 +193,6 @@ def page(tmp_path: Path) -> str:
 
 
 def table(page: str, title: str) -> list[list[str]]:
-    """Return the cells of the table under a heading."""
     body = page.partition(f"<h2>{title}</h2>")[2].partition("</table>")[0]
     rows = re.findall(r"<tr>(.*?)</tr>", body)
     return [[unescape(cell) for cell in re.findall(r"<t[dh]>(.*?)</t[dh]>", row)] for row in rows]

@@ -13,7 +13,6 @@ from tests.agent.reproducing import toy_study
 
 
 def score(error: float, *, is_sound: bool = True) -> Score:
-    """Return a score of two questions."""
     return Score(np.array([error, error]), np.array([True, is_sound]), np.ones(2), 1.0, 1.0)
 
 

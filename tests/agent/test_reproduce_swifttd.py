@@ -29,7 +29,6 @@ def test_live_features_are_renumbered_and_random_bits_follow() -> None:
 
 
 def score(nmse: float, random_steps: float = np.nan, *, is_sound: bool = True) -> Score:
-    """Return a score of four questions."""
     return Score(np.full(4, nmse), np.full(4, is_sound), np.full(4, random_steps))
 
 

@@ -59,7 +59,6 @@ class OneDemon:
         self.engine = PlainEngine(ONE, n, parameters.get("alpha", 0.0), parameters.get("alpha_w", 0.0), config)
 
     def phi(self, tiles: NDArray[np.int64]) -> Any:
-        """Return the feature vector of some tiles."""
         return np.bincount(tiles, minlength=self.n).astype(np.float64)
 
     def learn(self, step: Any) -> None:
@@ -75,17 +74,14 @@ class OneDemon:
 
     @property
     def theta(self) -> Any:
-        """Primary weights."""
         return self.engine.weights()[0][0]
 
     @property
     def w(self) -> Any:
-        """Secondary weights."""
         return self.engine.weights()[1][0]
 
     @property
     def step_sizes(self) -> Any:
-        """Step size of each weight."""
         return self.engine.step_sizes()[0]
 
 
@@ -136,7 +132,6 @@ class Stream:
         self.tiles = np.r_[stays, self.rng.choice(others, 5 - stays.size, replace=False)]
 
     def begin(self) -> None:
-        """Begin a stream."""
         self.move()
         for engine in self.engines:
             engine.begin(self.tiles)

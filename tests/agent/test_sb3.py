@@ -109,7 +109,6 @@ FACE = Interface.of(Corridor())
 
 
 def spy(interface: Interface = FACE, question: GVF = PLACE, config: LearnerConfig = PAPER_CONFIG) -> Spy:
-    """Return a Horde with one question."""
     coder = interface.coder
     return Spy([question], n_features=coder.n_features, n_active=coder.n_active, config=config)
 
@@ -519,7 +518,6 @@ def looped() -> HordeCallback:
 
 
 def of_three(face: Interface) -> Any:
-    """Train with a question about three actions."""
     question = GVF("place", ConstantAction(1, 3), Channel(0), continuation=0.5)
     return train(Corridor(), face=face, question=question)
 

@@ -21,7 +21,6 @@ N, N_ACTIVE, N_CHANNELS, N_ACTIONS = 12, 3, 3, 3
 
 
 def leaning(observation: np.ndarray, tiles: np.ndarray) -> list[float]:
-    """Return probabilities that depend on the observation and the tiles."""
     share = (observation[0] + tiles[0] / N) / 2
     return [share, 1 - share, 0.0]
 
@@ -97,7 +96,6 @@ class Pair:
             each.learn(action, b, self.observation, self.tiles, terminated=terminated)
 
     def check(self, when: str) -> None:
-        """Compare weights, estimates and predictions."""
         oracle, horde = self.oracle.demons, self.horde
         pairs = {
             "theta": (horde.weights()[0], oracle.theta),

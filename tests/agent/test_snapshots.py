@@ -122,7 +122,6 @@ def lived(run: Path, words: str, monkeypatch: pytest.MonkeyPatch, **settings: An
 
 
 def steps_kept(run: Path) -> list[int]:
-    """Return the steps of a run's snapshots."""
     return sorted(int(path.name) for path in snapshots.found(run / "checkpoint"))
 
 

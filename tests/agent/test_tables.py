@@ -85,7 +85,6 @@ RIGHT = PolicyUnderTest(1, np.array([1]), np.array([0]), np.array([0.5]), "right
 
 
 def completed(policy: PolicyUnderTest, step: int, predictions: list[float], returns: list[float]) -> TestExcursion:
-    """Return an excursion that was completed."""
     whole = np.zeros(4)
     whole[policy.demons] = predictions
     test = TestExcursion(policy, whole, step, horizon=1)
@@ -289,7 +288,6 @@ def stream_of(rewards: list[float], flags: dict[int, int] | None = None, action:
 
 
 def learn_and_score(stream: Stream, student: Student, passes: int, observer: Any = None, size: int = 13) -> Holdout:
-    """Learn from a stream in parts of `size` rows, and score."""
     rows = [stream[k : k + size] for k in range(0, len(stream), size)]
     holdout.learn(rows, student, passes, observer)
     return holdout.score(rows, student)

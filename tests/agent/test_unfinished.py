@@ -172,7 +172,6 @@ def n_known(run: Path) -> int:
 
 
 def kill_after(run: Path, n_rows: int) -> None:
-    """Truncate the recording after `n_rows` rows."""
     for file in record_files(run / "log" / "life.rec"):
         segment = read_segment(file, FORMAT)
         n = n_rows - segment.header.get("first", 0)

@@ -103,7 +103,6 @@ def test_any_true_finds_a_lane_at_any_place(module: str, zeros: str) -> None:
 
 @functools.cache
 def lanes(of: Any, zeros: str, dtype: Any) -> int:
-    """Return the number of lanes of a vector."""
     make, lanes_of = getattr(of, zeros), of.lanes_of
 
     @njit
@@ -185,7 +184,6 @@ class Parts(NamedTuple):
 
 
 def some(is_odd: bool = True) -> Parts:
-    """Return arrays with distinct items."""
     rows = np.arange(24, dtype=np.float32).reshape(2, 3, 4)
     return Parts(np.arange(5) + 100, rows, is_odd, 0.5, -7, np.zeros((4, 3), dtype=np.int64))
 
