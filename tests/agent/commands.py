@@ -16,6 +16,30 @@ from horde_agent.cli import learn
 from horde_agent.runs.jobs.warm import COMPILING
 from tests.agent.doubles import ToyBody
 
+QUESTIONS = """
+[[family]]
+policies = ["forward", "stop", "uniform"]
+gammas = [0.0, 0.9]
+channels = ["ir_distance_0", "ir_distance_3", "light_0", "light_1"]
+"""
+CONTROL = """
+[[control]]
+name = "lamp"
+channel = "light_0"
+gamma = 0.9
+algorithm = "qrc"
+
+[[family]]
+policies = ["greedy:lamp", "uniform"]
+gammas = [0.8]
+channels = ["light_0"]
+"""
+
+
+def horde(*words: object) -> int:
+    """Run a command given in pieces of several words, and return the exit code."""
+    return cli.main([word for piece in words for word in str(piece).split()])
+
 
 def toy(words: str, patch: pytest.MonkeyPatch, **body: Any) -> int:
     """Run a command with a toy body in the robot's place, and return the exit code."""

@@ -25,19 +25,9 @@ from horde_agent.runs.toml import to_toml
 from horde_env.hardware import robot_file
 from tests.agent.commands import refused, summary_of
 from tests.agent.doubles import ToyBody
+from tests.agent.shared import REFERENCE
 
-REAL_LOG = (
-    Path(__file__).resolve().parents[2].parent / "shared" / "data" / "critterbot_real_wandering_2010-10-05.csv.gz"
-)
-
-
-@pytest.fixture
-def elsewhere(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty working folder, without a robot's settings."""
-    monkeypatch.chdir(tmp_path)
-    for folder in ("XDG_CONFIG_HOME", "XDG_STATE_HOME"):
-        monkeypatch.setenv(folder, str(tmp_path_factory.mktemp("home")))
-    return tmp_path
+REAL_LOG = REFERENCE / "data" / "critterbot_real_wandering_2010-10-05.csv.gz"
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -10,16 +9,18 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from horde_agent import GVF, Behaviour, Channel, ConstantAction, Greedy, Horde, LearnerConfig, Uniform, cli
+from horde_agent import GVF, Behaviour, Channel, ConstantAction, Greedy, Horde, LearnerConfig, Uniform
 from horde_agent.kernels import rules
 from horde_agent.learning import PlainEngine, Signals, plain
 from horde_agent.record import Phase, read
+from tests.agent import commands
+from tests.agent.commands import CONTROL, summary_of
 from tests.agent.hordes import N_ACTIONS, N_ACTIVE, N, RandomLife
 from tests.agent.shared import binary
 from tests.agent.test_rules import ONE, OneDemon, golden
 from tests.oracles.control import DenseControl
 
-CONTROL = tuple(name for name in rules.names() if rules.rule(name).FINDS_POLICY)
+FINDING = tuple(name for name in rules.names() if rules.rule(name).FINDS_POLICY)
 
 
 class ControlDemon(OneDemon):
@@ -44,7 +45,7 @@ class ControlDemon(OneDemon):
         self.engine.learn(phi_tp1, Signals(*(np.full(1, x) for x in numbers), action_t=np.array([step.action])))
 
 
-@pytest.mark.parametrize("entry", CONTROL)
+@pytest.mark.parametrize("entry", FINDING)
 def test_a_control_rule_gives_the_known_answers_in_every_setting(entry: str) -> None:
     """Eleven settings of behaviour, lambda and state-dependent gamma, with episode ends, outcomes and ties."""
     assert golden().check(ControlDemon, rules=[entry], tolerance=1e-9)[entry] < 1e-9
@@ -84,7 +85,7 @@ class Slow(DenseControl):
         super().learn(action, b, binary(tiles, N), 0.0 if terminated else 0.9, 0.9, seen[0], 0.0)
 
 
-@pytest.mark.parametrize("rule", CONTROL)
+@pytest.mark.parametrize("rule", FINDING)
 def test_control_demons_learn_as_the_slow_twin_beside_predictions_that_stay_the_same(rule: str) -> None:
     """In one Horde, with gaps and ends: the predictions' weights are those of a Horde without control, to the bit."""
     asked, slow = predictions(), Slow(rule)
@@ -135,7 +136,7 @@ def corridor(horde: Horde, n_steps: int) -> None:
             horde.begin(*arrival(s))
 
 
-@pytest.mark.parametrize("rule", CONTROL)
+@pytest.mark.parametrize("rule", FINDING)
 def test_the_policy_found_off_policy_is_the_best_one_and_others_predict_what_follows_from_it(rule: str) -> None:
     """From random actions: values .9^(k - 1), k steps from the end, and the discounted number of steps under it."""
     questions = [
@@ -240,23 +241,7 @@ def test_a_policy_without_a_horde_has_no_values() -> None:
 
 # ---- horde learn -----------------------------------------------------------------------------------------------------
 
-FILE = """
-[[control]]
-name = "lamp"
-channel = "light_0"
-gamma = 0.9
-algorithm = "qrc"
-
-[[family]]
-policies = ["greedy:lamp", "uniform"]
-gammas = [0.8]
-channels = ["light_0"]
-"""
 LEARN = "learn --physics planar --excursion-probability 0.05 --horizon 12 --seed 1 --snapshot-every never --questions"
-
-
-def horde(words: str) -> int:
-    return cli.main(words.split())
 
 
 def test_a_life_that_follows_a_found_policy_records_the_true_b_and_resumes_to_the_bit(
@@ -264,12 +249,12 @@ def test_a_life_that_follows_a_found_policy_records_the_true_b_and_resumes_to_th
 ) -> None:
     """Epsilon-greedy with epsilon 0.3: b is 0.06, plus 0.7 shared by the best actions."""
     monkeypatch.setattr(plain, "SMALLEST_SHARED_WORK", 10**9)  # on one thread, whose kernel other tests compile
-    (tmp_path / "q.toml").write_text(FILE)
+    (tmp_path / "q.toml").write_text(CONTROL)
     command = f"{LEARN} {tmp_path}/q.toml --behaviour greedy:lamp --epsilon 0.3"
-    assert horde(f"{command} --steps 400 --out {tmp_path}/whole") == 0
-    assert horde(f"{command} --steps 250 --out {tmp_path}/parts") == 0
-    assert horde(f"resume {tmp_path}/parts --steps 400") == 0
-    whole, parts = (json.loads((tmp_path / run / "summary.json").read_text()) for run in ("whole", "parts"))
+    assert commands.horde(f"{command} --steps 400 --out {tmp_path}/whole") == 0
+    assert commands.horde(f"{command} --steps 250 --out {tmp_path}/parts") == 0
+    assert commands.horde(f"resume {tmp_path}/parts --steps 400") == 0
+    whole, parts = (summary_of(tmp_path / run) for run in ("whole", "parts"))
     assert parts["weights_sha256"] == whole["weights_sha256"]
     assert whole["n_questions"] == 3
     assert not whole["diverged"]
@@ -277,9 +262,8 @@ def test_a_life_that_follows_a_found_policy_records_the_true_b_and_resumes_to_th
     b = rows["b"][rows["phase"] == Phase.BEHAVE]
     assert np.isclose(b[:, None], [0.06, 0.06 + 0.7, 0.06 + 0.7 / 2, 0.06 + 0.7 / 5]).any(axis=1).all()
     assert (b > 0.7).mean() > 0.4
-    assert horde(f"resume {tmp_path}/parts --steps 470 --remove lamp") == 2
+    assert commands.horde(f"resume {tmp_path}/parts --steps 470 --remove lamp") == 2
     assert "the robot's behaviour is greedy:lamp" in " ".join(capsys.readouterr().err.split())
     replay = f"learn --backend replay --log {tmp_path}/whole --questions {tmp_path}/q.toml"
-    assert horde(f"{replay} --out {tmp_path}/again") == 0
-    again = json.loads((tmp_path / "again" / "summary.json").read_text())
-    assert again["weights_sha256"] == whole["weights_sha256"]
+    assert commands.horde(f"{replay} --out {tmp_path}/again") == 0
+    assert summary_of(tmp_path / "again")["weights_sha256"] == whole["weights_sha256"]

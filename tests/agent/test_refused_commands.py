@@ -6,7 +6,7 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,6 +17,7 @@ import pytest
 from horde_agent.cli import learn
 from horde_agent.record import read, snapshots
 from horde_agent.record.segments import encode_header
+from tests.agent import commands
 from tests.agent.commands import flip, refused
 from tests.agent.doubles import ToyBody
 from tests.agent.test_data import COLUMNS, stream
@@ -105,18 +106,7 @@ def other_page_version(run: Path) -> None:
 
 OWN = "learn --questions mine.toml"
 COLUMNED = "learn --columns columns.toml --questions excursions --data"
-CONTROL = """
-[[control]]
-name = "lamp"
-channel = "saw"
-gamma = 0.9
-algorithm = "qrc"
-
-[[family]]
-policies = ["greedy:lamp", "uniform"]
-gammas = [0.8]
-channels = ["saw"]
-"""
+CONTROL = commands.CONTROL.replace("light_0", "saw")
 SERIAL = "learn --backend serial --port /dev/no_such_robot"
 LONG = "n" * 300
 OTHERS = ("bench --quick --only tile", "reproduce chain")
@@ -281,32 +271,14 @@ FOLDERS = [
 ]
 
 
-def begin(run: Path, home: Path, patch: pytest.MonkeyPatch) -> Path:
-    """Work in the folder of a finished run, without a robot's settings."""
-    patch.chdir(run.parent)
-    for folder in ("XDG_CONFIG_HOME", "XDG_STATE_HOME"):
-        patch.setenv(folder, str(home))
-    return run
-
-
-@pytest.fixture(scope="module")
-def unchanged(toy_run: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """A working folder with a run that no command changes."""
-    with pytest.MonkeyPatch.context() as patch:
-        run = shutil.copytree(toy_run, tmp_path_factory.mktemp("work") / "run", ignore=PAGES)
-        begin(Path(run), tmp_path_factory.mktemp("home"), patch)
-        yield
-
-
 @pytest.fixture
-def here(toy_run: Path, tmp_path: Path, tmp_path_factory: Any, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A working folder with a run that may be damaged."""
-    run = shutil.copytree(toy_run, tmp_path / "run", ignore=PAGES)
-    return begin(Path(run), tmp_path_factory.mktemp("home"), monkeypatch)
+def here(toy_run: Path, elsewhere: Path) -> Path:
+    """A run in the working folder; it may be damaged."""
+    return Path(shutil.copytree(toy_run, elsewhere / "run", ignore=PAGES))
 
 
 @pytest.mark.parametrize("case", SETTINGS, ids=lambda case: case.words[:60] or "nothing")
-def test_invalid_settings_are_refused(case: Case, unchanged: None, capsys: pytest.CaptureFixture[str]) -> None:
+def test_invalid_settings_are_refused(case: Case, here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     err = refused(case.words.split(), capsys)
     assert all(part in err for part in ([case.said] if isinstance(case.said, str) else case.said))
 

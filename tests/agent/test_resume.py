@@ -14,35 +14,23 @@ from typing import Any
 import numpy as np
 import pytest
 
-from horde_agent import cli
 from horde_agent.life.life import Life
 from horde_agent.record import Flag, Phase, read, snapshots
 from horde_agent.record.rows import FORMAT
 from horde_agent.record.segments import encode_header, read_header, sealed
 from horde_agent.runs.keeping.folder import RunFolder, own_version
-from tests.agent.commands import flip, summary_of
+from tests.agent.commands import QUESTIONS, flip, horde, summary_of
 from tests.agent.commands import toy as in_toy_body
 from tests.agent.kills import differences, lived_with_kills
 
 WORDS = "learn --questions {questions} --excursion-probability 0.05 --horizon 12 --seed 1 --snapshot-every never"
 LIFE = f"{WORDS} --physics planar"  # without another process, which takes longer to start than the life
 
-OWN = """
-[[family]]
-policies = ["forward", "stop", "uniform"]
-gammas = [0.0, 0.9]
-channels = ["ir_distance_0", "ir_distance_3", "light_0", "light_1"]
-"""
-
-
-def horde(*words: str) -> int:
-    return cli.main([word for words_ in words for word in str(words_).split()])
-
 
 @pytest.fixture(scope="module")
 def own(tmp_path_factory: pytest.TempPathFactory) -> Path:
     file = tmp_path_factory.mktemp("questions") / "own.toml"
-    file.write_text(OWN)
+    file.write_text(QUESTIONS)
     return file
 
 

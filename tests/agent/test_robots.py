@@ -24,6 +24,7 @@ from horde_agent.policies import StickyRandom
 from horde_agent.record import NO_ACTION, Flag, Phase, Recorder, snapshots
 from horde_agent.runs.jobs.relearn import complete
 from horde_agent.runs.keeping.folder import RunFolder
+from tests.agent.commands import QUESTIONS, summary_of
 from tests.agent.doubles import N_ACTIONS, ToyBody, horde_of, live, toy_questions
 from tests.agent.kills import SAME, differences, lived_with_kills
 
@@ -101,19 +102,13 @@ def test_a_trace_does_not_reach_from_one_robot_to_the_next() -> None:
     assert (robots([0, 1, 2], horde()).horde.weights()[0] != 0).any()
 
 
-OWN = """
-[[family]]
-policies = ["forward", "stop", "uniform"]
-gammas = [0.0, 0.9]
-channels = ["ir_distance_0", "ir_distance_3", "light_0", "light_1"]
-"""
 WORDS = "--robots 3 --physics planar --excursion-probability 0.05 --horizon 12 --seed 1"
 
 
 @pytest.fixture
 def words(tmp_path: Path) -> list[str]:
     """Return the arguments of a run of three robots."""
-    (tmp_path / "own.toml").write_text(OWN)
+    (tmp_path / "own.toml").write_text(QUESTIONS)
     return [*WORDS.split(), "--questions", str(tmp_path / "own.toml")]
 
 
@@ -132,7 +127,7 @@ def test_a_resumed_run_of_several_robots_equals_an_uninterrupted_one(words: list
     (run / "summary.json").unlink()
     shutil.rmtree(next(snapshots.found(run / "checkpoint")))  # the one before it is from the middle of the run
     summary = complete(RunFolder(run), Console(quiet=True))
-    assert summary["weights_sha256"] == json.loads((whole / "summary.json").read_text())["weights_sha256"]
+    assert summary["weights_sha256"] == summary_of(whole)["weights_sha256"]
     for name in SAME:
         assert (run / name).read_text() == (whole / name).read_text()
 

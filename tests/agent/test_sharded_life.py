@@ -18,14 +18,13 @@ import psutil
 import pytest
 from rich.console import Console
 
-from horde_agent import cli
 from horde_agent.cluster import ShardedHorde
 from horde_agent.runs.jobs.relearn import complete
 from horde_agent.runs.keeping import run as runs
 from horde_agent.runs.keeping.doctor import examine
 from horde_agent.runs.keeping.folder import RunFolder
 from horde_agent.watch.reader import RunReader
-from tests.agent.commands import flip
+from tests.agent.commands import CONTROL, flip, horde, summary_of
 from tests.agent.kills import differences, lived_with_kills, rows_of
 
 pytest.importorskip("ray")
@@ -33,10 +32,6 @@ pytest.importorskip("ray")
 LIFE = "learn --physics planar --seed 3 --snapshot-every never"
 OFTEN = LIFE.replace("never", "0.1s")
 STEPS = 1_500
-
-
-def horde(*words: object) -> int:
-    return cli.main([word for words_ in words for word in str(words_).split()])
 
 
 @pytest.fixture(scope="module")
@@ -72,24 +67,13 @@ TIMES = ("wall_s", "steps_per_s", "learn_ms", "cycle_ms")
 def test_a_life_in_shards_is_the_life_in_one_horde(sharded: Path, whole: Path) -> None:
     """Summary, tables and record are the same to the bit, except for durations."""
     assert differences(sharded, whole) == []
-    one, other = (json.loads((run / "summary.json").read_text()) for run in (sharded, whole))
+    one, other = summary_of(sharded), summary_of(whole)
     assert [key for key in other if one[key] != other[key] and key not in TIMES] == []
     assert list(one) == list(other)
     assert left_over() == []
 
 
-RULES = """
-[[control]]
-name = "lamp"
-channel = "light_0"
-gamma = 0.9
-algorithm = "qrc"
-
-[[family]]
-policies = ["greedy:lamp", "uniform"]
-gammas = [0.8]
-channels = ["light_0"]
-tested = false
+RULES = f"""{CONTROL}tested = false
 
 [[family]]
 policies = ["forward"]
