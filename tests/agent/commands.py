@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import resource
 from collections.abc import Iterator, Sequence
@@ -83,6 +84,16 @@ def flip(path: Path, at: int, bit: int = 0) -> None:
     data = bytearray(path.read_bytes())
     data[at] ^= 1 << bit
     path.write_bytes(data)
+
+
+@contextmanager
+def edited_manifest(snapshot: Path) -> Iterator[dict[str, Any]]:
+    """Yield a snapshot's manifest to be changed, and write it with its checksum."""
+    manifest = json.loads((snapshot / "manifest.json").read_text())
+    yield manifest
+    text = json.dumps(manifest).encode()
+    (snapshot / "manifest.json").write_bytes(text)
+    (snapshot / "manifest.sha256").write_text(f"{hashlib.sha256(text).hexdigest()}  manifest.json\n")
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""`horde bench`: its keys, its yardsticks against the Horde, and messages about missing measurements."""
+"""`horde bench`: its keys, its yardsticks against the Horde."""
 
 from __future__ import annotations
 
@@ -15,24 +15,14 @@ from horde_agent.bench.competitors import Learning, of_constant_actions, of_own_
 from horde_agent.bench.workload import recorded
 
 
-def gibbs_steps() -> dict[str, Any]:
-    """Return W2's yardsticks for 40 questions over 60 steps."""
-    stream, questions = workload.stream(61), workload.gibbs_questions(40)
-    return of_own_policies(questions, stream, ratios(questions, stream, 60))
-
-
-def test_yardsticks_learn_what_the_horde_learns() -> None:
+@pytest.mark.parametrize(("is_dense", "n"), [(False, 2), pytest.param(True, 1, marks=pytest.mark.slow)])
+def test_yardsticks_learn_what_the_horde_learns(is_dense: bool, n: int) -> None:
     """The same predictions over 60 steps, within their type: else the ratios would compare different work."""
-    horde = Learning(workload.gibbs_questions(40), workload.stream(61), dtype="float64")
-    yardsticks = {name: step for name, step in gibbs_steps().items() if name != "dense pass"}
-    assert len(yardsticks) == 2
-    check_against(horde, yardsticks)
-
-
-@pytest.mark.slow
-def test_the_dense_pass_learns_what_the_horde_learns() -> None:
-    horde = Learning(workload.gibbs_questions(40), workload.stream(61), dtype="float64")
-    check_against(horde, {"dense pass": gibbs_steps()["dense pass"]})
+    stream, questions = workload.stream(61), workload.gibbs_questions(40)
+    steps = of_own_policies(questions, stream, ratios(questions, stream, 60))
+    yardsticks = {name: step for name, step in steps.items() if (name == "dense pass") is is_dense}
+    assert len(yardsticks) == n
+    check_against(Learning(questions, stream, dtype="float64"), yardsticks)
 
 
 def test_the_yardsticks_of_constant_actions_learn_what_the_horde_learns() -> None:
@@ -43,10 +33,7 @@ def test_the_yardsticks_of_constant_actions_learn_what_the_horde_learns() -> Non
 
 
 def check_against(learning: Learning, yardsticks: dict[str, Any], n_steps: int = 60, every: int = 1) -> None:
-    """Check that yardsticks predict what a Horde predicts in the end, within 1e-4 of the largest prediction.
-
-    The Horde has every n-th of their questions.
-    """
+    """Check that yardsticks predict what a Horde of every n-th question does, within 1e-4 of the largest prediction."""
     for t in range(n_steps):
         learning(t)
         got = {name: step(t)[::every] for name, step in yardsticks.items()}
@@ -87,17 +74,6 @@ def test_the_simulators_stream_is_coded_by_its_own_layout() -> None:
     assert 0.0 < np.mean(stream.tiles[1:] != stream.tiles[:-1]) < 0.6
     np.testing.assert_array_equal(stream.tiles[7], coder.encode(stream.sensors[7]))
     np.testing.assert_array_equal(recorded(40)[0].tiles, stream.tiles)
-
-
-def test_a_missing_simulator_is_said_in_a_sentence(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def make(*args: Any, **kwargs: Any) -> Any:
-        raise ImportError("the simulator needs `pip install -e '.[sim]'`")
-
-    monkeypatch.setattr("horde_agent.bench.workload.gymnasium.make", make)
-    assert cli.main(["bench", "--stream", "simulator", "--only", "tile"]) == 2
-    assert "--stream simulator needs the simulated robot: the simulator needs" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from horde_agent.life.bodies import make_body
 from horde_agent.life.observers import Progress
 from horde_agent.measures.trace_growth import heavy_traces, unsafe_rules
 from horde_agent.policies import Behaviour, ConstantAction, StickyRandom
-from horde_agent.runs.config import BadInput, LearnConfig, read_config, resolve
+from horde_agent.runs.config import LearnConfig, read_config, resolve
 from horde_agent.runs.toml import to_toml
 from horde_env.hardware import robot_file
 from tests.agent.commands import refused, summary_of
@@ -202,12 +202,6 @@ def test_shell_completion_covers_every_command(capsys: pytest.CaptureFixture[str
 
 
 # ---- files of settings -----------------------------------------------------------------------------------------------
-
-
-def test_shards_without_ray_are_refused_by_naming_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("horde_agent.runs.config.find_spec", lambda name: None)
-    with pytest.raises(BadInput, match="--shards needs the extra `ray`"):
-        resolve(LearnConfig(shards="2"))
 
 
 @pytest.mark.parametrize(("named", "kept", "parity"), [("none", "", "none"), (None, "even", "even"), (None, "", "odd")])

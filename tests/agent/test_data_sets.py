@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import sys
 import warnings
 from datetime import datetime
 from pathlib import Path
@@ -367,12 +366,3 @@ def test_following_ends_with_a_life_that_was_killed(
     os.utime(path, (0.0, 0.0))
     monkeypatch.setattr("horde_agent.watch.reader.time.sleep", lambda _: pytest.fail("it waits for a dead life"))
     export_scalars(killed, tmp_path / "out", follow=True)
-
-
-def test_without_the_extra_tensorboard_its_name_is_given(
-    toy_run: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(sys.modules, "tensorboard.compat.proto.event_pb2", None)
-    assert cli.main(["export", str(toy_run), "--to", "tensorboard"]) == 2
-    assert "need the extra `tensorboard`: pip install -e '.[tensorboard]'" in capsys.readouterr().err
-    assert not (toy_run / "export" / "tensorboard").exists()

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import os
 import shutil
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,13 +17,12 @@ from horde_agent.cli import learn
 from horde_agent.record import read, snapshots
 from horde_agent.record.segments import encode_header
 from tests.agent import commands
-from tests.agent.commands import flip, refused
+from tests.agent.commands import edited_manifest, flip, refused
 from tests.agent.doubles import ToyBody
 from tests.agent.test_data import COLUMNS, stream
 
 Damage = Callable[[Path], object]
 PAGES = shutil.ignore_patterns("*.png", "report.html")
-FAMILY = '[[family]]\npolicies = ["{}"]\ngammas = [0.5]\n'
 
 
 class Case(NamedTuple):
@@ -66,12 +64,8 @@ def flip_a_row(run: Path) -> None:
 
 
 def other_snapshot_version(run: Path) -> None:
-    path = next(snapshots.found(run / "checkpoint"))
-    manifest = json.loads((path / "manifest.json").read_text()) | {"version": 8}
-    manifest["facts"]["version"] = "7.1"
-    text = json.dumps(manifest).encode()
-    (path / "manifest.json").write_bytes(text)
-    (path / "manifest.sha256").write_text(f"{hashlib.sha256(text).hexdigest()}  manifest.json\n")
+    with edited_manifest(next(snapshots.found(run / "checkpoint"))) as manifest:
+        manifest["version"], manifest["facts"]["version"] = 8, "7.1"
 
 
 def header_without_low(run: Path) -> None:
@@ -176,13 +170,10 @@ SETTINGS = [
     Case("", "learn, report"),
 ]
 QUESTIONS = [
-    Case(OWN, "[0, 1]", question_file(FAMILY.format("left").replace("0.5", "1.5"))),
-    Case(OWN, "unknown policy 'fly'", question_file(FAMILY.format("fly"))),
-    Case(OWN, "unknown key 'speed'", question_file(FAMILY.format("left") + "speed = 3")),
     Case(
         f"{OWN} --backend replay --log run/questions.csv",
         "'left/g0.5/age' in mine.toml has another policy",
-        question_file(FAMILY.format("left")),
+        question_file('[[family]]\npolicies = ["left"]\ngammas = [0.5]\n'),
     ),
 ]
 CONTROLS = {
@@ -291,6 +282,24 @@ def test_invalid_questions_and_damaged_runs_are_refused(
     case.damage(here)
     err = refused(case.words.split(), capsys, is_alone=False)
     assert all(part in err for part in ([case.said] if isinstance(case.said, str) else case.said)), err
+
+
+@pytest.mark.parametrize(
+    ("module", "words", "said"),
+    [
+        ("ray", "learn --shards 2", "--shards needs the extra `ray`"),
+        ("starlette", "watch run", "pip install -e '.[dash]'"),
+        ("starlette", "learn --watch --steps 20", "pip install -e '.[dash]'"),
+        ("matplotlib", "reproduce chain --out new", "pip install -e '.[viz]'"),
+        ("tensorboard.compat.proto.event_pb2", "export run --to tensorboard", "need the extra `tensorboard`"),
+        ("horde_env", "bench --stream simulator --only tile", "--stream simulator needs the simulated robot: "),
+    ],
+)
+def test_a_missing_extra_is_named(
+    module: str, words: str, said: str, here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, module, None)
+    assert said in refused(words.split(), capsys, is_alone=False)
 
 
 def test_a_space_that_does_not_fit_is_refused_with_the_wrapper_that_helps(

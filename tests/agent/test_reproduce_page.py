@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 
 import pytest
@@ -80,15 +79,6 @@ def test_bad_input_is_refused_in_one_sentence(words: str, said: str, capsys: pyt
     assert said in err
     assert len(err.splitlines()) == 1
     assert CALLS == []
-
-
-def test_without_matplotlib_it_says_what_to_install(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setitem(sys.modules, "matplotlib", None)
-    assert cli.main(["reproduce", "first", "--out", "run"]) == 2
-    assert "pip install -e '.[viz]'" in capsys.readouterr().err
-    assert not Path("run").exists()
 
 
 def test_what_was_broken_off_goes_on(capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
 import itertools
-import json
 import shutil
 import signal
 from collections.abc import Callable
@@ -19,7 +17,7 @@ from horde_agent.record import Flag, Phase, read, snapshots
 from horde_agent.record.rows import FORMAT
 from horde_agent.record.segments import encode_header, read_header, sealed
 from horde_agent.runs.keeping.folder import RunFolder, own_version
-from tests.agent.commands import QUESTIONS, flip, horde, summary_of
+from tests.agent.commands import QUESTIONS, edited_manifest, flip, horde, summary_of
 from tests.agent.commands import toy as in_toy_body
 from tests.agent.kills import differences, lived_with_kills
 
@@ -141,18 +139,9 @@ def test_a_run_in_use_by_another_process_is_refused(run: Path, capsys: pytest.Ca
     assert "is in use by process" in capsys.readouterr().err
 
 
-def manifest_of(run: Path, **facts: Any) -> None:
-    """Change facts of the newest snapshot, with a valid checksum."""
-    path = newest(run)
-    manifest = json.loads((path / "manifest.json").read_text())
-    manifest["facts"] |= facts
-    text = json.dumps(manifest).encode()
-    (path / "manifest.json").write_bytes(text)
-    (path / "manifest.sha256").write_text(f"{hashlib.sha256(text).hexdigest()}  manifest.json\n")
-
-
 def test_another_version_and_processor_are_reported(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    manifest_of(run, version="0.0.7", processor="abacus")
+    with edited_manifest(newest(run)) as manifest:
+        manifest["facts"] |= {"version": "0.0.7", "processor": "abacus"}
     assert horde(f"resume {run} --steps 551") == 0
     said = " ".join(capsys.readouterr().err.split())
     assert f"Resumed under version {own_version()} instead of 0.0.7" in said
@@ -210,9 +199,6 @@ def test_a_pattern_without_a_question_is_refused(run: Path, capsys: pytest.Captu
     assert "no question's name matches" in capsys.readouterr().err
 
 
-# ---- a robot that keeps moving ----------------------------------------------------------------------------------
-
-
 @pytest.fixture
 def toy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
     monkeypatch.chdir(tmp_path)
@@ -241,9 +227,6 @@ def test_a_robot_that_kept_moving_learns_from_its_recording_and_continues_after_
     assert summary["learning_steps"] - stopped["learning_steps"] in (0, 1, 2)
     assert summary["n_excursions"] == stopped["n_excursions"]
     assert summary["gaps"] == stopped["gaps"] == 2
-
-
-# ---- signals ---------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("is_cut", [False, True], ids=["one", "two more while the snapshot is written"])
@@ -275,9 +258,6 @@ def test_a_run_ended_by_signals_can_be_resumed(
     assert differences(run, whole) == []
 
 
-# ---- kills -----------------------------------------------------------------------------------------------------------
-
-
 KILLS = [(1, 1200, 0.5), pytest.param(10, 6000, 1.0, marks=pytest.mark.slow)]
 
 
@@ -291,9 +271,6 @@ def test_a_killed_and_resumed_run_equals_one_without_kills(
     assert n_kills >= (kills + 1) // 2
     assert horde("learn", " ".join(words), f"--out {tmp_path / 'whole'}") == 0
     assert differences(tmp_path / "killed", tmp_path / "whole") == []
-
-
-# ---- learning from a life again --------------------------------------------------------------------------------------
 
 
 def test_learning_from_a_recording_gives_the_weights_of_the_run(whole: Path, tmp_path: Path) -> None:

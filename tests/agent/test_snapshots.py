@@ -31,7 +31,7 @@ from horde_agent.record.snapshots import SMALL_BYTES, SnapshotDamaged
 from horde_agent.runs.keeping import snapshot_writer as keeping
 from horde_agent.runs.keeping.folder import own_version
 from horde_agent.runs.keeping.snapshot_writer import SnapshotWriter
-from tests.agent.commands import summary_of, toy
+from tests.agent.commands import edited_manifest, summary_of, toy
 
 DTYPES = ("?", "i1", "<u2", "<i8", ">i4", "<f4", "<f8", ">f8", "<c16", "<U7", "S3", "<M8[ms]")
 
@@ -66,11 +66,8 @@ def test_an_array_without_a_plain_type_is_refused(array: Any, tmp_path: Path) ->
 def rewritten(path: Path, file: str, data: bytes) -> None:
     """Replace a file of a snapshot, and sign for it in the manifest."""
     (path / file).write_bytes(data)
-    manifest = json.loads((path / "manifest.json").read_text())
-    manifest["files"][file] |= {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
-    text = json.dumps(manifest).encode()
-    (path / "manifest.json").write_bytes(text)
-    (path / "manifest.sha256").write_text(f"{hashlib.sha256(text).hexdigest()}  manifest.json\n")
+    with edited_manifest(path) as manifest:
+        manifest["files"][file] |= {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
 
 
 @pytest.mark.parametrize("shape", [b"(3, 5001)", b"(3, 4999)", b"(2, 5000)"])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import fcntl
 import http.client
-import importlib.util
 import json
 import math
 import os
@@ -393,19 +392,6 @@ def test_the_unspecified_address_of_ipv6_stands_for_every_address() -> None:
     with server._bound("::", 0) as opened:
         for host in ("127.0.0.1", "::1"):
             socket.create_connection((host, opened.getsockname()[1]), 5.0).close()
-
-
-def test_without_the_extra_both_commands_name_it(
-    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    real = importlib.util.find_spec
-    monkeypatch.setattr("horde_agent.watch.server.find_spec", lambda n: None if n == "starlette" else real(n))
-    monkeypatch.setitem(__import__("sys").modules, "starlette.applications", None)
-    for words in (["watch", str(run)], ["learn", "--watch", "--steps", "20"]):
-        assert cli.main(words) == 2
-        assert "pip install -e '.[dash]'" in capsys.readouterr().err
-    assert not list(tmp_path.iterdir())
 
 
 def test_a_page_that_cannot_be_opened_stops_the_body(monkeypatch: pytest.MonkeyPatch) -> None:
