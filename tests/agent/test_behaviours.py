@@ -151,32 +151,35 @@ def test_an_excursion_follows_any_policy_and_records_its_own_probabilities() -> 
     assert (life.student.errors.n_tests > 1).all()
 
 
+LOOPED = FACE.feeding_back(toy_questions(), [{"questions": ["*/g0.5/*"], "intervals": [4], "tilings": 2}])
 FAULTS: dict[int, Any] = {40: {"gap": 1}, 90: {"applied": 0}, 150: {"terminated": 1}}
 ENDS: dict[int, Any] = {age: {"terminated": 1} for age in range(13, 800, 13)}
 
 
 @pytest.mark.parametrize(
-    ("questions", "mode", "faults"),
+    ("questions", "face", "mode", "faults"),
     [
-        (toy_questions(), "eager", {}),
-        (toy_questions(), "eager", FAULTS),
-        (own_questions(), "deferred", FAULTS),
-        *((nexting(FACE, (0.0, 0.9)), mode, ENDS) for mode in ("eager", "deferred")),
+        (toy_questions(), FACE, "eager", {}),
+        (toy_questions(), LOOPED, "eager", FAULTS),
+        (own_questions(), FACE, "deferred", FAULTS),
+        *((nexting(FACE, (0.0, 0.9)), FACE, mode, ENDS) for mode in ("eager", "deferred")),
     ],
-    ids=["constant actions", "with faults", "any policy", "on-policy", "on-policy, deferred"],
+    ids=["constant actions", "fed back, with faults", "any policy", "on-policy", "on-policy, deferred"],
 )
-def test_relearning_the_record_gives_the_same_weights_and_scores(questions: Any, mode: Any, faults: Any) -> None:
+def test_relearning_the_record_gives_the_same_weights_and_scores(
+    questions: Any, face: Interface, mode: Any, faults: Any
+) -> None:
     """Bit for bit, and the same scores for some of the questions in another order."""
-    recorder, horde, again = Recorder(3), *(horde_of(questions, FACE, mode) for _ in "12")
-    lived = live(800, ToyBody(faults), horde, seed=5, excursions=OFTEN, recorder=recorder).student
-    student, errors = relearn(recorder.stream(), again, FACE, excursions=OFTEN), lived.errors
+    recorder, horde, again = Recorder(3), *(horde_of(questions, face, mode) for _ in "12")
+    lived = live(800, ToyBody(faults), horde, seed=5, interface=face, excursions=OFTEN, recorder=recorder).student
+    student, errors = relearn(recorder.stream(), again, face, excursions=OFTEN), lived.errors
 
     assert again.weights_sha256() == horde.weights_sha256()
     assert student.learning_steps == lived.learning_steps
     assert (student.errors.n_excursions, student.errors.n_discarded) == (errors.n_excursions, errors.n_discarded)
     assert errors.n_tests.min() > 5
     np.testing.assert_array_equal(student.errors.nmsre(), errors.nmsre())
-    few = relearn(recorder.stream(), horde_of(questions[:0:-1], FACE, mode), FACE, excursions=OFTEN)
+    few = relearn(recorder.stream(), horde_of(questions[:0:-1], face, mode), face, excursions=OFTEN)
     np.testing.assert_array_equal(few.errors.nmsre(), errors.nmsre()[:0:-1])
 
 

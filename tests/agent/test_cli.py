@@ -17,7 +17,6 @@ from horde_agent import cli
 from horde_agent.cli import learn
 from horde_agent.gvf import GVF, Channel
 from horde_agent.life.bodies import make_body
-from horde_agent.life.observers import Progress
 from horde_agent.measures.trace_growth import heavy_traces, unsafe_rules
 from horde_agent.policies import Behaviour, ConstantAction, StickyRandom
 from horde_agent.runs.config import LearnConfig, read_config, resolve
@@ -96,30 +95,6 @@ def test_a_config_repeats_a_run_and_flags_override_it(
     assert (a["mean_nmsre"], a["n_excursions"]) == (b["mean_nmsre"], b["n_excursions"])
     assert "Always predicting the mean return scores 1" in capsys.readouterr().err
     assert "horde-gvf" in tomllib.loads(Path("a/config.toml").read_text())["versions"]
-
-
-def test_weights_do_not_depend_on_how_often_progress_is_shown(
-    elsewhere: Path, toy: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Steps wait to be taken in batches; a look by the clock that took them early would change the rounding."""
-    make, show, shown = Progress.__init__, Progress.show, {"always": 0, "never": 0}
-    for name, every_s in (("always", 0.0), ("never", 1e9)):
-
-        def made(self: Progress, *args: Any, every_s: float = every_s) -> None:
-            make(self, *args)
-            self.every_s = every_s
-
-        def counted(self: Progress, *args: Any, name: str = name) -> None:
-            shown[name] += 1
-            show(self, *args)
-
-        monkeypatch.setattr(Progress, "__init__", made)
-        monkeypatch.setattr(Progress, "show", counted)
-        assert cli.main(["learn", "--steps", "400", "--excursion-probability", "0.01", "--out", name]) == 0
-    always, never = (summary_of(elsewhere / name) for name in ("always", "never"))
-    assert shown["always"] > 5
-    assert shown["never"] == 0
-    assert always["weights_sha256"] == never["weights_sha256"]
 
 
 def test_unknown_scores_are_null_and_explained(elsewhere: Path, toy: None, capsys: pytest.CaptureFixture[str]) -> None:

@@ -192,20 +192,10 @@ def test_a_life_with_stacked_frames_drives_and_learns() -> None:
     assert life.student.errors.n_excursions > 3
 
 
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        ("tiling = [1, 2]", r"tiling must be"),
-        ('bias = "yes"', "bias must be true or false, not 'yes'"),
-        (LAYOUT + LAYOUT.replace("neighbour = 1\n", ""), r"\[\[tiling\]\] number 2: intervals must be 1 whole"),
-        (LAYOUT.replace('"obs"', "3"), r"\[\[tiling\]\] number 1 names the unknown group"),
-        (LAYOUT.replace("tilings = 1", "tilings = true"), "tilings must be whole, from 1 to 10,000, not True"),
-    ],
-)
-def test_a_wrong_layout_is_named_by_its_own_number_for_each_frame(text: str, words: str) -> None:
+def test_a_wrong_layout_is_named_by_its_own_number_for_each_frame() -> None:
     channels = [{"group": group} for group in ("obs@-1", "obs@-1", "obs", "obs")]
-    with pytest.raises(ValueError, match=words):
-        TileCoder.from_layout(text, channels, ("", "@-1"))
+    with pytest.raises(ValueError, match=r"\[\[tiling\]\] number 2: intervals must be 1 whole"):
+        TileCoder.from_layout(LAYOUT + LAYOUT.replace("neighbour = 1\n", ""), channels, ("", "@-1"))
 
 
 # ---- tiles -----------------------------------------------------------------------------------------------------------
@@ -314,6 +304,9 @@ def test_a_reading_outside_is_refused_by_name(observation: np.ndarray, words: st
         (SMALL.replace("[2, 3]", "[2]"), "intervals must be 2"),
         (SMALL.replace("tilings = 2", ""), "needs 'tilings'"),
         ("bias = ", "not valid TOML"),
+        ("tiling = [1, 2]", r"tiling must be"),
+        ('bias = "yes"', "bias must be true or false, not 'yes'"),
+        (SMALL.replace("tilings = 1", "tilings = true"), "tilings must be whole, from 1 to 10,000, not True"),
     ],
 )
 def test_a_bad_layout_is_refused(text: str, words: str) -> None:

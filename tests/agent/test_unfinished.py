@@ -15,13 +15,11 @@ import pytest
 from rich.console import Console
 
 from horde_agent import cli
-from horde_agent.life.life import Life
 from horde_agent.life.observers import Sampler
 from horde_agent.record import FORMAT, Phase, Recorder, read, snapshots
 from horde_agent.record.segments import read_segment, record_files, sealed
 from horde_agent.runs.jobs import relearn
 from horde_agent.runs.keeping.folder import RunFolder
-from horde_agent.runs.keeping.snapshot_writer import SnapshotWriter
 from tests.agent.commands import flip, summary_of, toy
 from tests.agent.test_snapshots import keep_each, steps_kept
 
@@ -134,33 +132,15 @@ def test_a_life_that_was_killed_is_learned_from_its_snapshot_on(
             assert (cut / table).read_text() == (life / table).read_text(), table
 
 
-def keep_at(step: int, patch: pytest.MonkeyPatch) -> None:
-    """Write a snapshot at a step, besides the final one."""
-    see = SnapshotWriter.before_step
-
-    def seeing(writer: Any, life: Life) -> None:
-        see(writer, life)
-        if life.steps >= step and writer._thread is None:
-            writer.take_snapshot(life)
-
-    patch.setattr(SnapshotWriter, "before_step", seeing)
-
-
-def drop_last(run: Path) -> None:
-    """Leave the snapshot that was not kept in the end."""
-    one, last = sorted(snapshots.found(run / "checkpoint"))
-    shutil.rmtree(last)
-    assert one.is_dir()
-
-
 @pytest.fixture(scope="module")
 def in_files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run recorded in eight files, with a snapshot in the middle, and drives and excursions before and after."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(Recorder.__init__.__kwdefaults__, "segment_s", 9.0)
-        keep_at(350, patch)
-        run = lived(tmp_path_factory.mktemp("runs") / "life", "", patch)
-    drop_last(run)
+        keep_each(350, patch)
+        run = lived(tmp_path_factory.mktemp("runs") / "life", "--snapshot-every 1s", patch)
+    last, _ = snapshots.found(run / "checkpoint")
+    shutil.rmtree(last)
     assert len(record_files(run / "log" / "life.rec")) == 8
     return run
 
