@@ -62,10 +62,7 @@ def files() -> dict[Path, bytes | None]:
 def refused(words: Sequence[str], capsys: pytest.CaptureFixture[str], *, is_alone: bool = True) -> str:
     """Run a command, check that it is refused in one line and changes no file, and return that line.
 
-    Args:
-        words: Of the command.
-        capsys: Pytest's.
-        is_alone: False if messages may precede the line; that kernels are compiled may be said in any case.
+    Unless it `is_alone`, messages may precede the line; that kernels are compiled may be said in any case.
     """
     capsys.readouterr()
     before = files()

@@ -11,8 +11,6 @@ from horde_agent.learning.gibbs import GibbsTable
 from horde_agent.policies import Gibbs
 from tests.agent.short_lives import Recorded
 
-DEADLINE_S = 200.0
-
 
 class Lives:
     """Two multi-threaded engines and a table of policies, used before the fork."""
@@ -36,15 +34,13 @@ class Lives:
 
 
 def in_fork(_: int) -> list[str]:
-    """Continue the forked lives, and run new ones."""
-    assert lives is not None
     return [*lives.go_on(5, 12), *Lives().go_on(5, 12)]
 
 
-lives: Lives | None = None
+lives: Lives
 
 if __name__ == "__main__":
     lives = Lives()
     with multiprocessing.get_context("fork").Pool(1) as pool:
-        print(*pool.map_async(in_fork, [0]).get(timeout=DEADLINE_S)[0], sep="\n")
+        print(*pool.map_async(in_fork, [0]).get(timeout=200.0)[0], sep="\n")
     print(*lives.go_on(5, 12), sep="\n")

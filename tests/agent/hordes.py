@@ -16,10 +16,10 @@ BOTH = pytest.mark.parametrize("engine", ["span", "plain"])
 BEHAVIOUR = Behaviour()
 
 
-def make(questions: list[GVF], engine: Any = "span", mode: Any = "eager", **settings: Any) -> Horde:
+def make(asked: list[GVF], engine: Any = "span", mode: Any = "eager", n_features: int = N, **settings: Any) -> Horde:
     """Return a Horde with estimates that move within a few steps, in float64 unless set otherwise."""
     rules: Any = {"dtype": "float64", "secondary_ratio": 0.1, "mspbe_tau": 30.0, "engine": engine, **settings}
-    return Horde(questions, n_features=N, n_active=N_ACTIVE, config=LearnerConfig(**rules), mode=mode)
+    return Horde(asked, n_features=n_features, n_active=N_ACTIVE, config=LearnerConfig(**rules), mode=mode)
 
 
 def ask(name: str, policy: Any = None, cumulant: Any = None, continuation: Any = 0.8, **more: Any) -> GVF:

@@ -35,14 +35,9 @@ def rows_of(run: Path) -> int:
 
 
 def lived_with_kills(run: Path, words: list[str], rng: np.random.Generator, kills: int, span_s: float) -> int:
-    """Run `horde learn`, kill it or its environment's process, resume it, until it is done; return the number of kills.
+    """Run `horde learn`, kill it or its environment's process up to `kills` times, and resume it until it is done.
 
-    Args:
-        run: Its folder.
-        words: Of `horde learn`.
-        rng: Draws the times and the processes.
-        kills: Largest number of kills.
-        span_s: Longest time from a new record to the next kill.
+    Each kill is at most `span_s` after a new record; return how many there were.
     """
     n_kills = 0
     while True:

@@ -49,13 +49,9 @@ class Pairing:
 
 
 def differences(one: Any, other: Any, name: str, exceptions: Set[str] = frozenset()) -> list[str]:
-    """Return the paths at which two object graphs differ.
+    """Return the paths at which two object graphs differ, below the `name` of their roots.
 
-    Args:
-        one: Root of the one graph.
-        other: Root of the other.
-        name: Of the roots: the first part of each path.
-        exceptions: Ignored classes, and attributes as "Class.attribute".
+    Classes, and attributes as "Class.attribute", that are `exceptions` are ignored.
     """
     found: list[str] = []
     objects, memory, addresses = Pairing(), Pairing(), dict[int, int]()

@@ -176,9 +176,6 @@ def test_shell_completion_covers_every_command(capsys: pytest.CaptureFixture[str
     assert "--physics" in said
 
 
-# ---- files of settings -----------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(("named", "kept", "parity"), [("none", "", "none"), (None, "even", "even"), (None, "", "odd")])
 def test_a_serial_lines_parity_is_that_of_the_flag_else_of_the_robots_file(
     named: str | None, kept: str, parity: str, elsewhere: Path, monkeypatch: pytest.MonkeyPatch

@@ -435,19 +435,15 @@ def test_snapshots_of_another_life_are_removed_when_the_first_own_one_is_written
     assert len(list(tmp_path.glob("life-*"))) == 1
 
 
-def test_a_damaged_snapshot_is_refused(cluster: LocalCluster, tmp_path: Path) -> None:
+def test_a_missing_or_damaged_snapshot_is_found_before_anything_starts(cluster: LocalCluster, tmp_path: Path) -> None:
+    """Whether an array is damaged is known when it is read."""
     with in_two(tmp_path) as many:
         Life(50).teach(many)
         state = saved(many)
     flip(next(tmp_path.glob("life-*/shard-0001/*/small.bin")), 100)
     with in_two(tmp_path) as again, pytest.raises(ClusterError, match=r"shard 1 .*horde doctor"):
         again.restore(state)
-
-
-def test_a_missing_or_damaged_snapshot_is_found_before_anything_starts(cluster: LocalCluster, tmp_path: Path) -> None:
-    with in_two(tmp_path) as many:
-        Life(50).teach(many)
-        own = untext(saved(many)["own/sharded"])
+    own = untext(state["own/sharded"])
     where = tmp_path, own["life"], own["at"], own["n_shards"]
     check_snapshots(*where)
     manifest = next(tmp_path.glob("life-*/shard-0000/*/manifest.json"))

@@ -67,8 +67,6 @@ def test_a_life_without_native_kernels_learns_the_same(tmp_path: Path) -> None:
             np.testing.assert_allclose(got, want, rtol=0, atol=1e-11 * np.abs(want).max())
 
 
-# ---- threads and forks -----------------------------------------------------------------------------------------------
-
 _COMPUTE_RATIOS = """
 import numpy as np
 from horde_agent.learning.gibbs import GibbsTable
@@ -89,17 +87,11 @@ def test_a_process_may_begin_with_a_parallel_loop_from_the_cache() -> None:
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
 def test_a_forked_process_continues_with_one_thread() -> None:
-    """OpenMP terminates a fork that uses its parent's threads, and a Pool then starts another one, without end.
-
-    The fork, a Horde created in the fork, and the parent learn the same, bit for bit.
-    """
+    """OpenMP terminates a fork that uses its parent's threads, and a Pool then starts another one, without end."""
     said = run("-m", "tests.agent.forked_lives", NUMBA_NUM_THREADS="2").stdout.split()
     continued, created, parent = (said[k : k + 3] for k in (0, 3, 6))
     assert continued == created == parent
     assert len(set(parent)) == 3
-
-
-# ---- the cache -------------------------------------------------------------------------------------------------------
 
 
 def test_a_cached_kernel_notices_a_change_in_the_file_of_a_kernel_that_it_calls(tmp_path: Path) -> None:
@@ -157,9 +149,6 @@ def test_an_index_of_cached_kernels_that_cannot_be_read_counts_as_empty(
             (index,) = (tmp_path / "cache").rglob("*.nbi")
             index.write_bytes(TORN[how](index.read_bytes()))
     assert hits == [0, 1, 0, 1]
-
-
-# ---- the announcement ------------------------------------------------------------------------------------------------
 
 
 def kernel(module: str) -> Any:

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from horde_agent.gvf import GVF, Channel, Feature, Prediction
-from horde_agent.horde import Horde, LearnerConfig, Mode
+from horde_agent.horde import Mode
 from horde_agent.interface import Interface
 from horde_agent.kernels.span.arrays import SpanArrays
 from horde_agent.life.excursions import DockingConfig, ExcursionConfig
@@ -25,7 +25,7 @@ from horde_agent.policies import Behaviour, Gibbs, PolicyFunction, StickyRandom,
 from horde_agent.questions import excursions
 from horde_agent.record import Flag, Phase, Recorder, snapshots
 from horde_agent.saving import State, inner, nested
-from tests.agent.doubles import N_ACTIONS, BeforeStep, constant
+from tests.agent.doubles import N_ACTIONS, BeforeStep, constant, horde_of
 from tests.agent.object_graphs import differences
 from tests.agent.test_docking import BatteryBody
 
@@ -154,10 +154,8 @@ def make_life(
     asked = excursions(interface, (0.0, 0.5, 0.9)) + (functions() if with_functions else [])
     if feedback:
         interface = interface.feeding_back(asked, [{"questions": ["*/g0.5/*"], "intervals": [4], "tilings": 2}])
-    coder = interface.coder
-    asked += gibbs_questions(coder.n_features, n_gibbs)
-    rules = LearnerConfig(**config)
-    horde = Horde(asked, n_features=coder.n_features, n_active=coder.n_active, config=rules, mode=mode)
+    asked += gibbs_questions(interface.coder.n_features, n_gibbs)
+    horde = horde_of(asked, interface, mode, **config)
     options: dict[str, Any] = {
         "interface": interface,
         "excursions": ExcursionConfig(probability=0.05, horizon=12),
@@ -214,14 +212,8 @@ def restored(life: Life, state: State, folder: Path) -> Life:
 class Whole:
     """A life that is compared, at random steps, with one that was restored from its state at that step.
 
-    Args:
-        make: Makes a life that has not begun.
-        folder: For snapshots.
-        at: Steps before which they are compared; they are compared in each new situation, too.
-        every: One restored life out of this many is continued.
-
-    Attributes:
-        seen: Phase, flags, whether steps are deferred, and whether the observation was learned, of each comparison.
+    They are compared before the steps `at` and in each new situation: phase, flags, whether steps are deferred, and
+    whether the observation was learned, `seen` at each comparison. One restored life of `every` is continued.
     """
 
     def __init__(self, make: Callable[[], Life], folder: Path, at: set[int], every: int = 1) -> None:

@@ -51,9 +51,6 @@ def test_a_control_rule_gives_the_known_answers_in_every_setting(entry: str) -> 
     assert golden().check(ControlDemon, rules=[entry], tolerance=1e-9)[entry] < 1e-9
 
 
-# ---- a Horde with control questions ----------------------------------------------------------------------------------
-
-
 def predictions() -> list[GVF]:
     policies = [ConstantAction(1, N_ACTIONS), Uniform(N_ACTIONS), Behaviour()]
     return [GVF(f"{i}", policy, Channel(i % 2), 0.8) for i, policy in enumerate(policies)]
@@ -234,12 +231,9 @@ def test_invalid_input_is_refused_by_name(make: Any, match: str) -> None:
 
 
 def test_a_policy_without_a_horde_has_no_values() -> None:
-    """Nothing learns them."""
     with pytest.raises(RuntimeError, match="seek"):
         Greedy(3, "seek").probabilities(np.zeros(1), np.arange(4))
 
-
-# ---- horde learn -----------------------------------------------------------------------------------------------------
 
 LEARN = "learn --physics planar --excursion-probability 0.05 --horizon 12 --seed 1 --snapshot-every never --questions"
 

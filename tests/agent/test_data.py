@@ -16,7 +16,6 @@ import numpy as np
 import pytest
 
 from horde_agent import GVF, Channel, ConstantAction, PolicyFunction, cli, learn_from, questions
-from horde_agent.horde import Horde
 from horde_agent.interface import Interface
 from horde_agent.life.observers import Progress
 from horde_agent.record import Flag, Phase, read
@@ -28,6 +27,7 @@ from horde_agent.runs.data.files import chunks_of, open_table
 from horde_agent.runs.data.tables import Table
 from horde_agent.runs.keeping.run import HeaderEnv, Run
 from tests.agent.commands import summary_of
+from tests.agent.doubles import horde_of
 
 N = 1_200
 COLUMNS = """
@@ -76,12 +76,7 @@ def test_arrays_tables_and_files_give_the_same_weights(tmp_path: Path, columns: 
     """The weights are those of a Horde that is fed by hand, whatever holds the rows."""
     table = stream()
     interface = Interface.of(HeaderEnv(Table(lambda: chunks_of([table]), Columns.read(columns), "table").header))
-    horde = Horde(
-        questions.excursions(interface),
-        n_features=interface.coder.n_features,
-        n_active=interface.coder.n_active,
-        mode="deferred",
-    )
+    horde = horde_of(questions.excursions(interface), interface, "deferred")
     seen = np.column_stack([table["x"], table["y"]])
     horde.begin(seen[0], interface.encode(seen[0]))
     for t in range(1, N):

@@ -15,7 +15,7 @@ import termios
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import pytest
 
@@ -129,6 +129,25 @@ def test_output_is_flushed_before_the_interpreter_exits() -> None:
 
 
 @contextlib.contextmanager
+def on_terminal() -> Iterator[tuple[dict[str, Any], Callable[[], bytes], IO[bytes]]]:
+    """Yield options of a process with a new terminal, a function that reads from it, and its keyboard."""
+    master, slave = pty.openpty()
+
+    def take() -> None:
+        os.setsid()
+        fcntl.ioctl(slave, termios.TIOCSCTTY, 0)
+
+    def shown() -> bytes:
+        try:
+            return os.read(master, 1 << 16)
+        except OSError:  # the process has ended
+            return b""
+
+    with os.fdopen(master, "wb", buffering=0) as keys, os.fdopen(slave):
+        yield {"stdin": slave, "stdout": slave, "stderr": slave, "preexec_fn": take}, shown, keys
+
+
+@contextlib.contextmanager
 def toy_command(folder: Path, **streams: Any) -> Iterator[subprocess.Popen[bytes]]:
     """Start a run of 600 steps in another process, and yield when it waits in the middle."""
     command = [sys.executable, "-m", "tests.agent.toy_command", str(folder), *WORDS[:-1], str(folder / "a")]
@@ -150,19 +169,12 @@ def toy_command(folder: Path, **streams: Any) -> Iterator[subprocess.Popen[bytes
 
 def test_a_closed_terminal_ends_a_life_with_its_report(tmp_path: Path) -> None:
     """SIGHUP comes, and every write fails with EIO: the words of its handler, the live table, the last lines."""
-    master, slave = pty.openpty()
-
-    def take_terminal() -> None:
-        os.setsid()
-        fcntl.ioctl(slave, termios.TIOCSCTTY, 0)
-
-    with toy_command(tmp_path, stdin=slave, stdout=slave, stderr=slave, preexec_fn=take_terminal) as process:
-        os.close(slave)
-        shown = os.read(master, 1 << 16)
-        os.close(master)
+    with on_terminal() as (options, shown, keys), toy_command(tmp_path, **options) as process:
+        output = shown()
+        keys.close()
         (tmp_path / "go").touch()
         assert process.wait(60) == 128 + signal.SIGHUP
-    assert b"\x1b[?25l" in shown  # the live table was on: it hides the cursor
+    assert b"\x1b[?25l" in output  # the live table was on: it hides the cursor
     assert summary_of("a")["stopped_early"] is True
     assert 300 < summary_of("a")["steps"] < 600
     assert Path("a/report.html").is_file()

@@ -27,9 +27,6 @@ FACE, HORIZON = Interface.of(ToyBody()), 5
 WITHOUT = ExcursionConfig(0.0, HORIZON)
 
 
-# ---- the state machine ----------------------------------------------------------------------------------------------
-
-
 def test_interruptions_come_before_one_behaviour_action_in_fifty_and_choose_policies_evenly() -> None:
     """Binomial bounds of four standard deviations: 20,000 chances at 1/50, then five policies at 1/5."""
     questions = [GVF(f"{a}", ConstantAction(a, 5), Channel(0), 0.5) for a in range(5)]
@@ -45,9 +42,6 @@ def test_interruptions_come_before_one_behaviour_action_in_fifty_and_choose_poli
 
     assert abs(n_begun - n_chances / 50) < 4 * np.sqrt(n_chances * 0.02 * 0.98)
     assert (np.abs(counts - n_begun / 5) < 4 * np.sqrt(n_begun * 0.2 * 0.8)).all()
-
-
-# ---- what can be tested, and the return ------------------------------------------------------------------------------
 
 
 class ByBrightness:
@@ -172,9 +166,6 @@ def test_an_invalid_continuation_leaves_its_demon_out_of_that_excursion(nonsense
     (outcome,) = errors.table.outcomes()
     assert np.isnan(outcome.returns[:, 0]).tolist() == [True, False, False]
     assert errors.nmsre().tolist() == [1.0, 1.0], "returns of 1 that do not vary"
-
-
-# ---- questions about the behaviour -----------------------------------------------------------------------------------
 
 
 def on_policy_tests(life: Life) -> tuple[list[int], np.ndarray, np.ndarray]:

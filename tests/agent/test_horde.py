@@ -1,7 +1,4 @@
-"""Methods and invalid arguments of the Horde, demons added and removed, and real-valued features.
-
-test_seams.py compares the weights of a Horde with an oracle.
-"""
+"""Methods and invalid arguments of the Horde, demons added and removed, real-valued features, and restored states."""
 
 from __future__ import annotations
 
@@ -10,6 +7,7 @@ import hashlib
 import pickle
 from typing import Any
 
+import numba
 import numpy as np
 import pytest
 
@@ -75,17 +73,6 @@ def test_everything_read_from_a_deferred_horde_is_up_to_date() -> None:
     eager, deferred = (after(37, make([ask("on", BEHAVIOUR), ask("uniform")], mode=m)) for m in ("eager", "deferred"))
     for name, read in READ.items():
         np.testing.assert_allclose(read(copy.deepcopy(deferred)), read(eager), rtol=1e-10, err_msg=name)
-
-
-def test_resetting_theta_keeps_w() -> None:
-    horde = after(60, make(two()))
-    w = horde.weights()[1]
-    horde.reset_weights()
-    assert not horde.weights()[0].any()
-    np.testing.assert_array_equal(horde.weights()[1], w)
-    np.testing.assert_array_equal(horde.predictions, 0.0)
-    with pytest.raises(ValueError, match="theta"):
-        horde.reset_weights(np.zeros((1, 1)))
 
 
 @pytest.mark.kernels
@@ -210,23 +197,6 @@ def test_a_diverged_demon_stays_diverged_until_its_name_is_added_again(engine: A
     assert horde.n_updated == horde.n_demons == 7
 
 
-def test_demons_may_be_added_before_the_first_state_and_after_a_stream_ended() -> None:
-    a, b, c = (ask(f"{k}", ConstantAction(1, N_ACTIONS), Channel(k)) for k in range(3))
-    horde, whole = make([a]), make([a, b, c])
-    horde.add([b])
-    life = RandomLife(horde, whole)
-    life.run(20)
-    for each in (horde, whole):
-        each.learn(1, 0.5, *life.state, terminated=True)
-        each.reset_weights()
-    horde.add([c])
-    for each in (horde, whole):
-        each.begin(*life.state)
-    life.run(20)
-    np.testing.assert_allclose(horde.weights()[0][:2], whole.weights()[0][:2], rtol=1e-11, atol=1e-14)
-    assert horde.weights()[0][2].any()
-
-
 @pytest.mark.parametrize(
     ("change", "words"),
     [
@@ -238,6 +208,7 @@ def test_demons_may_be_added_before_the_first_state_and_after_a_stream_ended() -
         (lambda h: h.remove("0"), "names must be a list"),
         (lambda h: h.remove(["0", "1", "about 0"]), "at least one"),
         (lambda h: h.remove(["0"]), "no demon '0'"),
+        (lambda h: h.reset_weights(np.zeros((1, 1))), "theta"),
     ],
 )
 def test_a_change_that_does_not_fit_is_refused_and_changes_nothing(change: Any, words: str) -> None:
@@ -334,3 +305,90 @@ def test_streams_and_added_demons_take_real_valued_features() -> None:
     horde.add([GVF("late", ConstantAction(0, 2), Feature(0), 0.5)])
     horde.learn(0, 0.5, np.ones(1), np.full(N_REAL, 0.25))
     assert horde.weights()[0].any(axis=1).tolist() == [True, False, True]
+
+
+# ---- restored states ------------------------------------------------------------------------------------------------
+
+
+def family() -> list[GVF]:
+    policies = [*(ConstantAction(a, N_ACTIONS) for a in range(N_ACTIONS)), Uniform(N_ACTIONS), BEHAVIOUR]
+    return [
+        ask(f"{i}/{c}/{g}", p, Channel(c), g)
+        for i, p in enumerate(policies)
+        for c in range(4)
+        for g in (0.0, 0.8, 0.97)
+    ]
+
+
+def answers(horde: Horde) -> list[Any]:
+    found = [*horde.weights(), horde.predictions, horde.mspbe_scalar, horde.mspbe_vector(), horde.max_traces, horde.rho]
+    found += [horde.ratio_totals(), horde.n_skipped]
+    return [array.tobytes() for array in found] + [horde.divergence_reason, horde.skipped_because, horde.n_updated]
+
+
+def test_a_state_that_was_copied_over_many_steps_by_an_earlier_version_is_refused() -> None:
+    """It has blocks of weights of different steps: nothing may learn on from them."""
+    horde = make(family())
+    old = {name: array for name, array in horde.state().items() if not name.startswith("engine/")}
+    with pytest.raises(ValueError, match="replay"):
+        horde.restore(old | {"engine/put_in_at": np.zeros((3, 3))})
+
+
+@pytest.mark.parametrize("mode", ["eager", "deferred"])
+def test_rows_used_after_the_snapshot_are_cleared_by_restore(mode: Any) -> None:
+    """A state contains only the rows in use, 512 of 1,300; the restored Horde had used all of them."""
+    n_features, rng = 1_300, np.random.default_rng(5)
+    widest = np.minimum(100 + 4 * np.arange(400), n_features).tolist()
+    steps = [(int(rng.integers(3)), 0.6, rng.random(4), rng.choice(n, N_ACTIVE, replace=False)) for n in widest]
+
+    def live(horde: Horde, steps: list[Any]) -> None:
+        for step in steps:
+            horde.learn(*step)
+
+    whole, again = (make(family(), mode=mode, n_features=n_features, dtype="float32") for _ in range(2))
+    whole.begin(*steps[0][2:])
+    live(whole, steps[1:70])
+    state = whole.state()
+    assert state["engine/theta"].size * 2 < again.weights()[0].size, "of all features it holds less than half"
+    live(whole, steps[70:])
+    again.begin(*steps[-1][2:])
+    live(again, steps[::-1])
+    again.restore(state)
+    live(again, steps[70:])
+    assert answers(again) == answers(whole)
+
+
+@pytest.mark.skipif(numba.config.NUMBA_NUM_THREADS < 2, reason="one core only")
+def test_weights_do_not_depend_on_the_number_of_threads_after_a_restore(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No sum crosses a lane; what the threads have of their own is no part of the state of 4,000 demons."""
+    rng = np.random.default_rng(3)
+    policies = [Gibbs.random(rng, N_ACTIONS, N, 9) for _ in range(500)]
+    many = [ask(f"{i} {c} {g}", p, Channel(c), g) for i, p in enumerate(policies) for c in range(4) for g in (0, 0.9)]
+    whole, again = (make(many, mode="deferred", dtype="float32") for _ in range(2))
+    numba.get_num_threads()  # starts as many threads as there may be, before their number is changed
+    with monkeypatch.context() as patch:
+        patch.setattr(numba.config, "NUMBA_NUM_THREADS", 1)
+        one_thread = make(many, mode="deferred", dtype="float32")
+    life = RandomLife(whole, one_thread)
+    life.run(170)
+    again.restore(one_thread.state())
+    life.hordes = (whole, again)
+    life.run(130)
+    assert answers(again) == answers(whole)
+
+
+def test_a_demon_flagged_while_others_were_added_diverges_after_a_restore() -> None:
+    """Deferred steps are flushed when demons are added; only then the weight exceeds its bound."""
+
+    def wild(n_steps: int) -> Horde:
+        horde = make([ask("wild", BEHAVIOUR, continuation=0.9)], dtype="float32", step_size=12.0, trace_rule="plain")
+        RandomLife(horde).run(n_steps)
+        horde.add([ask("new", ConstantAction(0, N_ACTIONS), Channel(2), 0.5)])
+        return horde
+
+    whole = next(horde for horde in map(wild, range(1, 60)) if horde._engine.flags)
+    again = wild(0)
+    again.restore(whole.state())
+    assert again.n_diverged == 0
+    assert again.diverged == whole.diverged == ["wild"]
+    assert again.divergence_reason == whole.divergence_reason

@@ -16,7 +16,6 @@ from horde_agent import (
     Interface,
     Life,
     Prediction,
-    StickyRandom,
     Uniform,
 )
 from horde_agent.life.excursions import ExcursionConfig
@@ -26,16 +25,15 @@ from horde_agent.life.student import Student
 from horde_agent.measures import excursion_table
 from horde_agent.measures.excursion_table import ExcursionTable
 from horde_agent.record import Phase, Recorder
-from tests.agent.doubles import N_ACTIONS, ToyBody, constant, horde_of, toy_questions
+from tests.agent.doubles import ToyBody, constant, horde_of, toy_life, toy_questions
 
 OFTEN = ExcursionConfig(probability=0.1, horizon=5)
 FACE = Interface.of(ToyBody())
 CONFIG: dict[str, Any] = {"dtype": "float64", "secondary_ratio": 0.5}
 
 
-def life_of(horde: Horde, seed: int = 5, **further: Any) -> Life:
-    settings: dict[str, Any] = {"excursions": OFTEN, "recorder": Recorder(3)} | further
-    return Life(ToyBody(), horde, StickyRandom(N_ACTIONS), np.random.default_rng(seed), **settings)
+def life_of(horde: Horde, **further: Any) -> Life:
+    return toy_life(ToyBody(), horde, seed=5, **{"excursions": OFTEN, "recorder": Recorder(3)} | further)
 
 
 def new_questions() -> list[GVF]:
@@ -106,10 +104,7 @@ def test_a_new_demon_learns_and_is_scored_from_the_next_transition_on() -> None:
 
 @pytest.mark.parametrize("mode", ["eager", "deferred"])
 def test_in_the_middle_of_an_excursion_those_that_stay_are_still_tested(mode: str) -> None:
-    """From an observer, at the third step of the first excursion: it is scored for those that stay, and for no other.
-
-    A question about the excursion's action is added, and a tested one is removed.
-    """
+    """At the third step of the first excursion: it is scored for those that stay, and for no other."""
     changed: list[int] = []
 
     def change(event: StepEvent) -> None:

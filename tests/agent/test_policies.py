@@ -208,12 +208,9 @@ def ratios(table: GibbsTable, tiles: Tiles, action: int, n: int, probability: fl
 
 @pytest.mark.kernels
 @pytest.mark.parametrize("n_changed", [0, 2, 12])
-@pytest.mark.parametrize("n", [1, 7, 300])
+@pytest.mark.parametrize("n", [1, 7, 300])  # 300 are more than one sweep
 def test_ratios_are_those_of_softmaxes(n: int, n_changed: int) -> None:
-    """Pi is within 1e-6 at every step: none, few and all of the tiles change, and so does their number.
-
-    300 policies are more than one sweep.
-    """
+    """Pi is within 1e-6 at every step: none, few and all of the tiles change, and so does their number."""
     asked, path = policies(n), walk(40, n_changed)
     table = GibbsTable(asked, np.arange(n))
     for t, tiles in enumerate(path[:: 1 if n < 300 else 10]):

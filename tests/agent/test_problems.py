@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import gymnasium
 import numpy as np
 import pytest
 from gymnasium.utils.env_checker import check_env
 
-from horde_agent import GVF, Channel, Horde, Interface, LearnerConfig, Life, PolicyFunction, Uniform, cli
+from horde_agent import GVF, Channel, Interface, Life, PolicyFunction, Uniform
 from horde_agent.policies import Follow
 from horde_agent.problems import NAMES, rooms
 from horde_agent.problems.classics import FEATURES, baird, boyan_chain, collision, random_walk
 from horde_agent.problems.env import PROBLEMS
+from tests.agent.doubles import horde_of
 
 
 def test_the_walk_has_the_values_of_a_biased_walk() -> None:
@@ -97,16 +96,8 @@ def test_a_horde_learns_the_exact_values_off_policy() -> None:
     env = gymnasium.make("horde_agent/RandomWalk-v0")
     interface, target = Interface.of(env), PolicyFunction(lambda observation, tiles: [0.4, 0.6], n_actions=2)
     question = GVF("right", target, Channel(1), 1.0, lam=0.0, ends=True)
-    shape = {"n_features": interface.coder.n_features, "n_active": interface.coder.n_active}
-    horde = Horde([question], **shape, config=LearnerConfig(step_size=0.02, secondary_ratio=0.0))
+    horde = horde_of([question], interface, step_size=0.02, secondary_ratio=0.0)
     with Life(env, horde, Follow(Uniform(2)), np.random.default_rng(0), interface=interface) as life:
         life.run(12_000)
     learned = [horde.predict(np.array([s]))[0] for s in range(5)]
     np.testing.assert_allclose(learned, random_walk().values()[0], atol=0.12)
-
-
-def test_horde_learn_takes_a_problem_by_its_id(tmp_path: Path) -> None:
-    out = tmp_path / "run"
-    command = ["learn", "--env", "horde_agent/Collision-v0", "--questions", "nexting", "--steps", "300"]
-    assert cli.main([*command, "--out", str(out)]) == 0
-    assert (out / "summary.json").is_file()

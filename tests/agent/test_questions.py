@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import random
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -117,16 +116,6 @@ def test_every_mistake_is_one_sentence_with_the_name_of_the_file(tmp_path: Path)
     assert n_refused > 400
 
 
-def test_a_file_of_noise_is_refused_or_read(tmp_path: Path) -> None:
-    """Single characters of the valid file replaced, left out and doubled, 300 times."""
-    rng, text, path = random.Random(0), text_of(VALID), tmp_path / "q.toml"
-    for _ in range(300):
-        at = rng.randrange(len(text))
-        new = rng.choice(["", text[at] * 2, rng.choice('[]{}",=.#\\\n0-tf\x00é')])
-        said = refusal(path, text[:at] + new + text[at + 1 :])
-        assert said is None or said.startswith(f"{path}: ")
-
-
 FAMILY = '[[family]]\npolicies = ["stop"]\ngammas = [0.5]\n'
 FEEDBACK = FAMILY + '[[feedback]]\nquestions = ["*"]\nintervals = [8]\ntilings = 2\n'
 
@@ -142,14 +131,8 @@ FEEDBACK = FAMILY + '[[feedback]]\nquestions = ["*"]\nintervals = [8]\ntilings =
         (FAMILY.replace("stop", "dance"), "unknown policy 'dance'; there are forward, reverse"),
         (FAMILY + 'channels = ["smell"]', "unknown sensor 'smell'; there are bus_voltage"),
         (FAMILY + "colour = 1", r"unknown key 'colour'; .*policies, gammas"),
-        ("title = 1\n" + FAMILY, "unknown key 'title'"),
-        (FAMILY + 'channels = "light_0"', "channels must be a list"),
         (FAMILY.replace("0.5", "1.0"), "continuation of 1"),
-        (FAMILY.replace("0.5", '"long"'), "gammas must be a number"),
         (FAMILY.replace("[0.5]", "[0.5, 0.5]"), "gammas .*0.5 twice"),
-        (FAMILY + 'tested = "no"', "tested .*not 'no'"),
-        (FAMILY + "lam = 2", "lam must be in"),
-        ('[[family]]\npolicies = ["stop"]\n', "needs 'gammas'"),
         (FAMILY + FAMILY, "twice"),
         ("", "at least one"),
         ("family = [", "not a TOML file"),
@@ -182,9 +165,6 @@ def test_the_worked_example_is_documented() -> None:
     assert f"{len(asked)} questions; {len(looped.feedback.names)} of their predictions" in page
     assert next(q.name for q in asked if not q.tested) == "rotate_clockwise/g0.95/thermal_0"
     assert text.strip() in page, "the document shows the file as it is"
-
-
-# ---- families --------------------------------------------------------------------------------------------------------
 
 
 def test_the_papers_first_experiment_has_795_questions() -> None:

@@ -62,9 +62,6 @@ def test_the_golden_chain(gamma: float) -> None:
     np.testing.assert_allclose(found, golden[f"curves_{gamma}"][:, :7], atol=1e-11)
 
 
-# ---- what must be shown ---------------------------------------------------------------------------------------------
-
-
 @pytest.fixture(scope="module")
 def curves() -> Curves:
     """The mean of 100 runs at gamma 0.9."""

@@ -34,9 +34,6 @@ def new_horde(interface: Interface, **config: Any) -> Horde:
     return horde_of(questions.excursions(interface), interface, **config)
 
 
-# ---- lives ----------------------------------------------------------------------------------------------------------
-
-
 def full_life(seed: int, steps: int) -> np.ndarray[Any, Any]:
     """Live with every question, as `horde learn` does."""
     body, recorder = ToyBody(), Recorder(3)
@@ -74,9 +71,6 @@ def test_a_life_longer_than_a_segment_of_a_record_is_kept_whole(study: Study, mo
 def test_no_program_moves_a_real_lamp() -> None:
     with pytest.raises(ValueError, match="lamp_moves"):
         lives.make_body("serial", lamp_moves=[(1.0, "lamp", (0.0, 0.0, 0.5))])
-
-
-# ---- learning -------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from horde_agent import cli
 from horde_agent.horde import Horde
 from horde_agent.interface import Interface
 from horde_agent.life import robots as module
@@ -24,9 +23,10 @@ from horde_agent.policies import StickyRandom
 from horde_agent.record import NO_ACTION, Flag, Phase, Recorder, snapshots
 from horde_agent.runs.jobs.relearn import complete
 from horde_agent.runs.keeping.folder import RunFolder
+from tests.agent import commands
 from tests.agent.commands import QUESTIONS, summary_of
 from tests.agent.doubles import N_ACTIONS, ToyBody, horde_of, live, toy_questions
-from tests.agent.kills import SAME, differences, lived_with_kills
+from tests.agent.kills import SAME, differences
 
 OFTEN = ExcursionConfig(probability=0.05, horizon=12)
 INTERFACE = Interface.of(ToyBody())
@@ -102,27 +102,19 @@ def test_a_trace_does_not_reach_from_one_robot_to_the_next() -> None:
     assert (robots([0, 1, 2], horde()).horde.weights()[0] != 0).any()
 
 
-WORDS = "--robots 3 --physics planar --excursion-probability 0.05 --horizon 12 --seed 1"
-
-
-@pytest.fixture
-def words(tmp_path: Path) -> list[str]:
-    """Return the arguments of a run of three robots."""
-    (tmp_path / "own.toml").write_text(QUESTIONS)
-    return [*WORDS.split(), "--questions", str(tmp_path / "own.toml")]
-
-
 @pytest.mark.sim
-def test_a_resumed_run_of_several_robots_equals_an_uninterrupted_one(words: list[str], tmp_path: Path) -> None:
+def test_a_resumed_run_of_several_robots_equals_an_uninterrupted_one(tmp_path: Path) -> None:
     """So do the tables made again from its log, and the weights learned again from its recording."""
     whole, run, again = (tmp_path / name for name in ("whole", "run", "again"))
-    assert cli.main(["learn", *words, "--steps", "600", "--out", str(whole)]) == 0
-    assert cli.main(["learn", *words, "--steps", "310", "--out", str(run)]) == 0
-    assert cli.main(["resume", str(run), "--steps", "600"]) == 0
+    (tmp_path / "own.toml").write_text(QUESTIONS)
+    words = "--robots 3 --physics planar --excursion-probability 0.05 --horizon 12 --seed 1"
+    words += f" --questions {tmp_path / 'own.toml'}"
+    assert commands.horde("learn", words, f"--steps 600 --out {whole}") == 0
+    assert commands.horde("learn", words, f"--steps 310 --out {run}") == 0
+    assert commands.horde(f"resume {run} --steps 600") == 0
     assert differences(run, whole) == []
     assert sum(json.loads((run / "details.json").read_text())["steps_of_robots"]) == 600
-    replay = ["--backend", "replay", "--log", str(run), "--out", str(again)]
-    assert cli.main(["learn", *replay]) == 0
+    assert commands.horde(f"learn --backend replay --log {run} --out {again}") == 0
     assert differences(again, whole) == []
     (run / "summary.json").unlink()
     shutil.rmtree(next(snapshots.found(run / "checkpoint")))  # the one before it is from the middle of the run
@@ -130,15 +122,6 @@ def test_a_resumed_run_of_several_robots_equals_an_uninterrupted_one(words: list
     assert summary["weights_sha256"] == summary_of(whole)["weights_sha256"]
     for name in SAME:
         assert (run / name).read_text() == (whole / name).read_text()
-
-
-@pytest.mark.slow
-@pytest.mark.sim
-def test_a_run_of_several_robots_survives_kills(words: list[str], tmp_path: Path) -> None:
-    run, whole, words = tmp_path / "run", tmp_path / "whole", [*words, "--steps", "20000", "--snapshot-every", "1s"]
-    assert lived_with_kills(run, words, np.random.default_rng(0), kills=3, span_s=1.0) >= 2
-    lived_with_kills(whole, words, np.random.default_rng(0), kills=0, span_s=2.0)  # also in another process: its TURN
-    assert differences(run, whole) == []
 
 
 @pytest.mark.parametrize("n", [0, 2])

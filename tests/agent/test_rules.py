@@ -114,10 +114,7 @@ def config_of(name: str, **settings: Any) -> LearnerConfig:
 
 
 class Stream:
-    """Random signals and events for engines of the same demons: gaps, ends, resets, demons added and removed.
-
-    With several streams, another one may be selected after each event.
-    """
+    """Random signals and events for engines of the same demons: gaps, ends, resets, demons added and removed."""
 
     def __init__(self, seed: int, engines: list[Any], n_streams: int = 1, group: Any = GROUP) -> None:
         self.stream, self.n_streams, self.tiles_of = 0, n_streams, dict[int, Any]()

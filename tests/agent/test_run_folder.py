@@ -150,9 +150,6 @@ def test_a_disk_that_becomes_full_is_refused_without_leaving_a_folder(
     assert "No space left" in refused(["learn", "--out", "new/run"], capsys)
 
 
-# ---- the body before the compiler ------------------------------------------------------------------------------------
-
-
 def test_a_body_behind_a_port_is_opened_closed_and_opened_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """First without a drive, to check the port; it is closed while kernels are compiled."""
     done: list[Any] = []

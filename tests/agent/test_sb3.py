@@ -43,14 +43,9 @@ def _one_thread() -> None:
 
 
 class Corridor(gym.Env[np.ndarray, int]):
-    """Five places in a row; action 1 moves right, 0 stays. An episode has `length` steps, one of which may be faulty.
+    """Five places in a row, the last read as `top`; action 1 moves right, 0 stays. An episode has `length` steps.
 
-    Args:
-        terminates: True if episodes terminate, False if they are truncated.
-        length: Steps of an episode.
-        faulty: Step of each episode with the info `fault`.
-        fault: Flags of that step.
-        top: Reading of the last place.
+    It terminates or is truncated; its step `faulty` has the info `fault`.
     """
 
     def __init__(

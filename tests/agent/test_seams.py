@@ -122,8 +122,8 @@ def seam(pair: Pair, waiting: list[GVF], kind: int) -> str:
         return "a gap"
     if kind == 1:
         pair.learn(terminated=True)
-        if rng.random() < 0.5 and waiting:  # between two streams
-            seam(pair, waiting, 2)
+        if rng.random() < 0.5:  # between two streams
+            seam(pair, waiting, int(rng.choice([2, 4])))
         pair.begin()
         return "an end"
     if kind == 2 and waiting:
@@ -151,6 +151,7 @@ def seam(pair: Pair, waiting: list[GVF], kind: int) -> str:
 
 def live(pair: Pair, waiting: list[GVF], n_steps: int) -> None:
     """Learn, with something else in every fifth step on average, and compare sometimes."""
+    seam(pair, waiting, 2)  # before the first state
     pair.begin()
     for t in range(n_steps):
         done = "a step"

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from itertools import product
-from pathlib import Path
 
 import numpy as np
 import pytest
 
-from horde_agent import cli
 from horde_agent.problems.classics import baird, collision, random_walk
 from horde_agent.problems.markov import Problem
 from horde_agent.problems.rooms import rooms
 from horde_agent.reproduce.collision.claims import identities
 from horde_agent.reproduce.collision.problem import LAMBDAS, VARIANTS
-from horde_agent.reproduce.experiment import Result
 from horde_agent.reproduce.rooms import claims as rooms_claims
 from horde_agent.reproduce.rooms import problem as rooms_experiment
 from horde_agent.reproduce.small_runs import (
@@ -32,7 +29,6 @@ from horde_agent.reproduce.sweeps import Grid, Sweep
 from horde_agent.reproduce.tdrc import claims as tdrc_claims
 from horde_agent.reproduce.tdrc import problem as tdrc
 from horde_agent.types import Floats, Integers
-from tests.test_reproduction import check_whole
 
 ALPHA, ALPHA_W, LAM, BETA = 2.0**-4, 2.0**-3, 0.5, 0.4
 Update = Callable[..., None]
@@ -234,12 +230,3 @@ def test_the_claims_about_tdrc_hold_for_the_published_numbers_and_fail_for_other
     assert {claim.verdict for claim in tdrc_claims.CLAIMS.judge(tdrc_data(published, 0.02))} == {"reproduced"}
     verdicts = [claim.verdict[0] for claim in tdrc_claims.CLAIMS.judge(tdrc_data(other, 1.0))]
     assert "".join(verdicts) == "npnnpn"
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("name", "n_claims"), [("tdrc", 6), ("collision", 5), ("rooms", 2)])
-def test_the_experiment_runs_whole(name: str, n_claims: int, tmp_path: Path) -> None:
-    assert cli.main(["reproduce", name, "--scale", "quick", "--out", str(tmp_path)]) == 0
-    result = Result.read(tmp_path / name / "result.json")
-    check_whole(result, tmp_path)
-    assert len(result.claims) == n_claims

@@ -123,10 +123,7 @@ def steps_kept(run: Path) -> list[int]:
 
 
 def keep_each(n_steps: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Advance a clock by a second every `steps` steps, and wait for each snapshot to be written.
-
-    The number of snapshots then does not depend on other programs on the machine.
-    """
+    """Advance a clock by a second every `n_steps` steps, and wait for each snapshot: no other program delays one."""
     see, clock = SnapshotWriter.before_step, SimpleNamespace(now=0.0)
 
     def seeing(writer: Any, life: Life) -> None:

@@ -128,22 +128,6 @@ def test_the_prediction_of_a_diverged_demon_is_no_cumulant(engine: Any, mode: An
     assert horde.n_skipped[1] == n_before + 20
 
 
-@IN_ALL
-def test_counts_of_skips_follow_the_demons_that_stay(engine: Any, mode: Any) -> None:
-    horde = make([ask("a"), ask("x", cumulant=breaking((4, 5), np.nan)), ask("b")], engine, mode)
-    life = RandomLife(horde)
-    life.run(8)
-    horde.remove(["a"])
-    horde.add([ask("new", cumulant=breaking((10,), np.nan))])
-    assert horde.n_skipped.tolist() == [2, 0, 0]
-    life.run(4)
-    assert horde.n_skipped.tolist() == [2, 0, 1]
-    horde.remove(["x"])
-    horde.add([ask("x")])
-    assert horde.n_skipped.tolist() == [0, 1, 0]
-    assert list(horde.skipped_because) == ["new"]
-
-
 # ---- signals and weights out of range -------------------------------------------------------------------------------
 
 

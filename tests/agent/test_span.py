@@ -1,7 +1,4 @@
-"""What only the span engine does: its layout in memory, float32, and its replacement when a trace is too long.
-
-See test_engine_contract.py for the rest.
-"""
+"""What only the span engine does: its layout in memory, float32, and its replacement when a trace is too long."""
 
 from __future__ import annotations
 

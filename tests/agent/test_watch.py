@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import fcntl
 import http.client
 import json
 import math
 import os
-import pty
 import re
 import shutil
 import signal
 import socket
 import subprocess
 import sys
-import termios
 import threading
 import time
 import urllib.error
@@ -32,7 +29,6 @@ from numpy.typing import NDArray
 from horde_agent import cli
 from horde_agent.cli import learn
 from horde_agent.gvf import GVF, Channel
-from horde_agent.horde import Horde
 from horde_agent.interface import Interface
 from horde_agent.life.feed import Feed, checksum_of
 from horde_agent.life.life import Life
@@ -43,7 +39,8 @@ from horde_agent.runs.config import BadInput, LearnConfig
 from horde_agent.runs.keeping.folder import RunFolder
 from horde_agent.watch import server
 from horde_agent.watch.reader import RunReader
-from tests.agent.doubles import ToyBody
+from tests.agent.doubles import ToyBody, horde_of
+from tests.agent.test_ending import on_terminal
 
 GAMMA = 0.5
 
@@ -78,8 +75,7 @@ def lived(
     (folder / "log").mkdir(exist_ok=True)
     env = ToyBody()
     interface = Interface.of(env)
-    coder = interface.coder
-    horde = Horde(questions(n_demons), n_features=coder.n_features, n_active=coder.n_active, mode=mode)
+    horde = horde_of(questions(n_demons), interface, mode)
     feed = Feed(folder, interface, horde, clock=clock or Hand(0.1), **options)
     recorder = Recorder(3, folder / "log" / "life.rec", {"channels": [], "actions": [], "period_s": 0.1})
     behaviour, rng = StickyRandom(3, 0.9), np.random.default_rng(0)
@@ -409,26 +405,6 @@ def test_a_page_that_cannot_be_opened_stops_the_body(monkeypatch: pytest.MonkeyP
     assert done == ["stopped"]
 
 
-@contextmanager
-def on_terminal() -> Iterator[tuple[dict[str, Any], Callable[[], bytes], Callable[[], object]]]:
-    """Yield options of a process with a new terminal, a function that reads from it, and one that presses Ctrl-C."""
-    master, slave = pty.openpty()
-
-    def take() -> None:
-        os.setsid()
-        fcntl.ioctl(slave, termios.TIOCSCTTY, 0)
-
-    def shown() -> bytes:
-        try:
-            return os.read(master, 1 << 16)
-        except OSError:  # the process has ended
-            return b""
-
-    with os.fdopen(master, "wb", buffering=0) as keys, os.fdopen(slave):
-        options = {"stdin": slave, "stdout": slave, "stderr": slave, "preexec_fn": take}
-        yield options, shown, lambda: keys.write(b"\x03")
-
-
 def await_refusal(address: str, patience_s: float = 10.0) -> None:
     """Wait until no server listens at `address`: a stream ends before its server does."""
     ends_at = time.monotonic() + patience_s
@@ -454,7 +430,7 @@ def test_the_final_message_of_a_page_names_horde_watch(end: str, tmp_path: Path)
     with ExitStack() as stack:
         options: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stderr": subprocess.PIPE}
         if end == "at a terminal":
-            options, shown, press_ctrl_c = stack.enter_context(on_terminal())
+            options, shown, keys = stack.enter_context(on_terminal())
         life = stack.enter_context(subprocess.Popen(command, **options))
         stack.callback(life.kill)
         if life.stderr is not None:
@@ -480,7 +456,7 @@ def test_the_final_message_of_a_page_names_horde_watch(end: str, tmp_path: Path)
             if end == "at a terminal":
                 assert read_until(rb"the page stays at (http://\S+/) until Ctrl-C") == address
                 assert ask(f"{address}api/run")[0] == 200
-                press_ctrl_c()
+                keys.write(b"\x03")  # Ctrl-C
             *_, last = [json.loads(line[6:]) for line in stream if line.startswith(b"data: ")]
         assert "final" in last
         assert f"`horde watch {tmp_path / 'a'}`" in last["final"]
