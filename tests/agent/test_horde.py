@@ -158,15 +158,6 @@ def test_questions_that_make_no_horde_are_refused(questions: list[GVF], words: s
         make(questions)
 
 
-def test_settings_that_make_no_horde_are_refused() -> None:
-    with pytest.raises(ValueError, match="n_active"):
-        Horde([ask("a")], n_features=3, n_active=4)
-    with pytest.raises(ValueError, match=r"mode .*'lazy'"):
-        make([ask("a")], mode="lazy")
-    with pytest.raises(ValueError, match="vector_mspbe=True"):
-        make([ask("a")], vector_mspbe=False).mspbe_vector()
-
-
 # ---- demons that are added and removed -------------------------------------------------------------------------------
 
 
@@ -287,12 +278,6 @@ def test_an_invalid_phi_is_refused_and_changes_nothing(phi: Any, words: str) -> 
         horde.predict(phi)
     assert horde.weights_sha256() == before
     horde.learn(0, 0.5, np.ones(1), np.ones(N_REAL))
-
-
-def test_a_policy_over_tiles_is_refused() -> None:
-    policy = Gibbs(2, N_REAL, np.array([0]), np.array([0.5]))
-    with pytest.raises(ValueError, match="active tiles"):
-        Horde([GVF("soft", policy, Channel(0), 0.5)], n_features=N_REAL, n_active=4, real_valued=True)
 
 
 def test_streams_and_added_demons_take_real_valued_features() -> None:

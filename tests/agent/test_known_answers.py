@@ -362,10 +362,3 @@ def test_the_random_walk_of_the_textbook() -> None:
     either = np.full((5, 2), 0.5)
     np.testing.assert_allclose(mdp.values(either, 1.0), np.arange(1, 6) / 6)
     np.testing.assert_allclose(mdp.state_distribution(either), np.array([1, 2, 3, 2, 1]) / 9)
-
-
-def test_an_invalid_mdp_is_refused() -> None:
-    with pytest.raises(ValueError, match="probabilities"):
-        SmallMDP(np.full((1, 2, 2), 0.6), np.zeros((1, 2)), np.array([1.0, 0.0]))
-    with pytest.raises(ValueError, match="must be"):
-        SmallMDP(np.zeros((1, 2, 2)), np.zeros((2, 2)), np.array([1.0, 0.0]))

@@ -8,16 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from horde_agent import (
-    GVF,
-    Channel,
-    EpsilonGreedy,
-    Horde,
-    Interface,
-    Life,
-    Prediction,
-    Uniform,
-)
+from horde_agent import GVF, Channel, EpsilonGreedy, Horde, Interface, Life, Prediction, Uniform
 from horde_agent.life.excursions import ExcursionConfig
 from horde_agent.life.life import StepEvent
 from horde_agent.life.observers import MspbeWatch, Sampler

@@ -16,7 +16,6 @@ from horde_agent.kernels.policies import UNIT
 from horde_agent.kernels.tiles import switched
 from horde_agent.learning.gibbs import GibbsTable
 from horde_agent.learning.values import PolicyTable
-from horde_agent.measures.trace_growth import trace_growth
 from horde_agent.policies import (
     Behaviour,
     ConstantAction,
@@ -141,11 +140,6 @@ def test_epsilon_greedy_shares_epsilon_among_all_and_the_rest_among_the_best() -
     for wrong in ([1.0, 2.0, 3.0], [1.0, np.nan, 0.0, 0.0], 1.0):
         with pytest.raises(ValueError, match="values must be 4 numbers"):
             EpsilonGreedy(lambda o, t, wrong=wrong: wrong, 4).probabilities(NOWHERE, NO_TILES)
-
-
-def test_the_growth_of_a_target_that_is_never_followed_is_refused() -> None:
-    with pytest.raises(ValueError, match="behaviour must give"):
-        trace_growth([1.0, 0.0], [0.0, 1.0], 0.5, 0.9)
 
 
 def test_the_golden_gibbs_policies() -> None:
@@ -286,13 +280,6 @@ def test_threads_do_not_change_a_bit() -> None:
         table._n_threads = n_threads
         found.append([ratios(table, tiles, 1, 2_048) for tiles in path])
     np.testing.assert_array_equal(*found)
-
-
-def test_policies_of_different_shapes_are_refused() -> None:
-    two = Gibbs(2, 3, np.array([0]), np.array([1.0]))
-    three = Gibbs(3, 3, np.array([0]), np.array([1.0]))
-    with pytest.raises(ValueError, match="one shape"):
-        GibbsTable([two, three], np.arange(2))
 
 
 def test_a_table_of_every_kind_of_policy() -> None:

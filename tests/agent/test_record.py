@@ -100,12 +100,8 @@ def test_a_record_that_was_killed_and_resumed_is_the_same_to_the_byte(
                 recorder.flush()
         recorder.close()
 
-    header, size, whole, path = (
-        {"period_s": 600.0},
-        row_dtype(N_INPUTS).itemsize,
-        tmp_path / "whole",
-        tmp_path / "killed",
-    )
+    header, size = {"period_s": 600.0}, row_dtype(N_INPUTS).itemsize
+    whole, path = tmp_path / "whole", tmp_path / "killed"
     for folder in (whole, path):
         folder.mkdir()
     live(Recorder(N_INPUTS, whole / "life.rec", header), 0, 50)

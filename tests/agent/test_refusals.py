@@ -20,6 +20,7 @@ from horde_agent import (
     Gibbs,
     Horde,
     Interface,
+    LearnerConfig,
     Life,
     PolicyFunction,
     Prediction,
@@ -27,13 +28,18 @@ from horde_agent import (
     Uniform,
     questions,
 )
+from horde_agent.learning.gibbs import GibbsTable
+from horde_agent.life.bodies import make_body
 from horde_agent.life.excursions import DockingConfig, ExcursionConfig
 from horde_agent.life.student import Student
+from horde_agent.measures.trace_growth import trace_growth
 from horde_agent.problems.conditioning import Patterning, TraceConditioning
+from horde_agent.problems.markov import SmallMDP
 from tests.agent.doubles import ToyBody, toy_questions
 
 EVEN = Uniform(3)
 FACE = Interface.of(ToyBody())
+GIBBS = Gibbs(2, 3, np.array([0]), np.array([1.0]))
 
 
 def ask(**arguments: Any) -> GVF:
@@ -107,6 +113,15 @@ class NoPolicy:
         (lambda: Patterning(n_patterns=7), "n_patterns"),
         (lambda: Patterning(n_cs=1, n_patterns=1), "n_cs"),
         (lambda: Patterning(noise=1.5), "noise"),
+        (lambda: trace_growth([1.0, 0.0], [0.0, 1.0], 0.5, 0.9), "behaviour must give"),
+        (lambda: GibbsTable([GIBBS, Gibbs(3, 3, GIBBS.index, GIBBS.value)], np.arange(2)), "one shape"),
+        (lambda: SmallMDP(np.full((1, 2, 2), 0.6), np.zeros((1, 2)), np.eye(2)[0]), "probabilities"),
+        (lambda: SmallMDP(np.zeros((1, 2, 2)), np.zeros((2, 2)), np.eye(2)[0]), "must be"),
+        (lambda: make_body("serial", lamp_moves=[(1.0, "lamp", (0.0, 0.0, 0.5))]), "lamp_moves"),
+        (lambda: Horde([ask()], n_features=3, n_active=4), "n_active"),
+        (lambda: horde_of([ask()], mode="lazy"), "mode .*'lazy'"),
+        (lambda: horde_of([ask()], config=LearnerConfig(vector_mspbe=False)).mspbe_vector(), "vector_mspbe=True"),
+        (lambda: horde_of([ask(target_policy=GIBBS)], real_valued=True), "active tiles"),
         (lambda: life().run(2.5), "steps must be a whole number of at least 0, not 2.5"),
         (lambda: life().run(-1), "steps must be a whole number of at least 0, not -1"),
         (lambda: horde_of([ask(), Channel(0)]), r"questions must be GVFs; number 1 is Channel\(index=0\)"),

@@ -68,11 +68,6 @@ def test_a_life_longer_than_a_segment_of_a_record_is_kept_whole(study: Study, mo
     assert read(path).n_steps == 900
 
 
-def test_no_program_moves_a_real_lamp() -> None:
-    with pytest.raises(ValueError, match="lamp_moves"):
-        lives.make_body("serial", lamp_moves=[(1.0, "lamp", (0.0, 0.0, 0.5))])
-
-
 @pytest.fixture(scope="module")
 def life() -> tuple[Stream, Interface]:
     """A life with faults in and out of its excursions."""

@@ -54,7 +54,6 @@ def two_experiments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ("firstt", "unknown experiment 'firstt': choose first, second, all, later; did you mean 'first'?"),
         ("first --scale papr", "unknown scale 'papr'"),
         ("first --seeds 0", "--seeds must be at least 1, got 0"),
-        ("first --seeds -2", "--seeds must be at least 1, got -2"),
         ("first --seeds 101", "--seeds must be at most 100, got 101"),
         ("first --seeds many", "--seeds"),
         ("first --backend replay", "unknown backend 'replay'"),

@@ -20,6 +20,7 @@ from horde_agent.runs.keeping.folder import RunFolder, own_version
 from tests.agent.commands import QUESTIONS, edited_manifest, flip, horde, summary_of
 from tests.agent.commands import toy as in_toy_body
 from tests.agent.kills import differences, lived_with_kills
+from tests.agent.test_snapshots import at_step
 
 WORDS = "learn --questions {questions} --excursion-probability 0.05 --horizon 12 --seed 1 --snapshot-every never"
 LIFE = f"{WORDS} --physics planar"  # without another process, which takes longer to start than the life
@@ -234,12 +235,7 @@ def test_a_run_ended_by_signals_can_be_resumed(
     is_cut: bool, own: Path, whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The first signal writes a snapshot; an interrupted snapshot is not used."""
-    step, put, files = Life._step, snapshots._put, itertools.count(1)
-
-    def signalled(life: Life, choice: Any) -> None:
-        if life.steps == 333 and not life.is_stopped:
-            signal.raise_signal(signal.SIGTERM)
-        step(life, choice)
+    put, files = snapshots._put, itertools.count(1)
 
     def interrupted(*arguments: Any) -> Any:
         if is_cut and next(files) == 4:
@@ -249,7 +245,7 @@ def test_a_run_ended_by_signals_can_be_resumed(
 
     run = tmp_path / "run"
     with monkeypatch.context() as patch:
-        patch.setattr(Life, "_step", signalled)
+        patch.setattr(Life, "_step", at_step(333, lambda: signal.raise_signal(signal.SIGTERM)))
         patch.setattr(snapshots, "_put", interrupted)
         code = horde(LIFE.format(questions=own), f"--steps 900 --out {run}")
     assert code == 128 + signal.SIGTERM

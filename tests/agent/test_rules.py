@@ -389,12 +389,8 @@ class SmallMDP:
             rho, of = m["pi"][s, a] / m["b"][s, a], engine._demons
             if traces is not None:
                 emphasis, source, z = traces
-                of.vectors[self.e, 0], of.alive[:], of.gamma_t[:], of.lam_t[:] = (
-                    (z[s] - source[s]) / lam,
-                    True,
-                    1.0,
-                    lam,
-                )
+                of.vectors[self.e, 0] = (z[s] - source[s]) / lam
+                of.alive[:], of.gamma_t[:], of.lam_t[:] = True, 1.0, lam
                 if engine.config.algorithm == "etd":  # F_t is 1 and what rho gamma F adds
                     of.numbers[:, 0] = (emphasis[s] - lam) / (1 - lam) - 1.0, 1.0
             numbers = (rho, m["gamma"][s1], lam, m["R"][a, s, s1], m["z"][s1], m["b"][s, a])

@@ -186,10 +186,7 @@ def test_a_difference_between_rules_that_are_the_same_is_found() -> None:
     found = Sweep(Grid(VARIANTS, np.array([0.5, 1.0]), LAMBDAS), {"area": errors}, {})
     assert max(identities(found).values()) == 0.0
     errors[0, list(VARIANTS).index("V-trace"), 2, 0, 0] += 1e-9
-    assert [value > 1e-12 for value in identities(found).values()] == [False] * 3 + [
-        True,
-        False,
-    ]
+    assert [value > 1e-12 for value in identities(found).values()] == [False] * 3 + [True, False]
 
 
 def test_the_rooms_claims_can_fail() -> None:
