@@ -23,7 +23,6 @@ class Recorded:
         self.horde.begin(stream.sensors[0], stream.tiles[0])
 
     def __call__(self, t: int) -> None:
-        """Learn from transition t."""
         of = self.stream
         self.horde.learn(int(of.actions[t]), float(of.probabilities[t]), of.sensors[t + 1], of.tiles[t + 1])
 

@@ -5,29 +5,20 @@ from __future__ import annotations
 import itertools
 from typing import Any
 
-import gymnasium
 import numpy as np
 import pytest
 from gymnasium import spaces
 from gymnasium.wrappers import TransformObservation
 
-from horde_agent import GVF, Behaviour, Channel, Follow, Horde, Interface, LearnerConfig, Life, StickyRandom, Uniform
+from horde_agent import GVF, Behaviour, Channel, Interface, Life, StickyRandom, Uniform
 from horde_agent.life.excursions import ExcursionConfig
 from horde_agent.life.student import relearn
 from horde_agent.questions import nexting
 from horde_agent.record import Phase, Recorder
 from tests.agent.doubles import N_ACTIONS, SpyHorde, ToyBody, constant, horde_of, live, toy_life, toy_questions
 
-NEVER = ExcursionConfig(probability=0.0)
 OFTEN = ExcursionConfig(probability=0.1, horizon=5)
 FACE = Interface.of(ToyBody())
-
-
-def scaled_body() -> gymnasium.Env[Any, Any]:
-    """Return the toy body in other units: every channel in 0..200."""
-    body = ToyBody()
-    box = spaces.Box(0.0, 200.0, (3,), np.float32)
-    return TransformObservation(body, lambda seen: 200.0 * seen, box)
 
 
 class BySaw:
@@ -53,10 +44,13 @@ def test_a_behaviour_receives_the_observation_in_its_units_and_its_tiles() -> No
             return super().draw(rng)
 
     seen: list[tuple[np.ndarray, np.ndarray]] = []
-    env, recorder = scaled_body(), Recorder(3)
+    env = TransformObservation(ToyBody(), lambda seen: 200.0 * seen, spaces.Box(0.0, 200.0, (3,), np.float32))
+    recorder = Recorder(3)
     face = Interface.of(env)
     horde = horde_of([GVF("saw", Behaviour(), Channel(1), 0.0)], face)
-    with Life(env, horde, Looking(N_ACTIONS), np.random.default_rng(0), excursions=NEVER, recorder=recorder) as life:
+    with Life(
+        env, horde, Looking(N_ACTIONS), np.random.default_rng(0), excursions=ExcursionConfig(0.0), recorder=recorder
+    ) as life:
         life.run(20)
 
     rows = recorder.stream().rows
@@ -68,52 +62,6 @@ def test_a_behaviour_receives_the_observation_in_its_units_and_its_tiles() -> No
     again = horde_of(horde.questions, face)
     relearn(recorder.stream(), again, face)
     assert again.weights_sha256() == horde.weights_sha256(), "the behaviour changed the input of learning"
-
-
-class TwoRooms(gymnasium.Env[np.ndarray, int]):
-    """Two rooms, visited at random; in room r the action 1 is paid 1 + r, the action 0 nothing."""
-
-    def __init__(self) -> None:
-        self.observation_space, self.action_space = spaces.Box(0.0, 2.0, (2,), np.float32), spaces.Discrete(2)
-
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[np.ndarray, dict]:
-        super().reset(seed=seed)
-        self.room = 0
-        return np.array([0.0, 0.0], np.float32), {}
-
-    def step(self, action: int) -> tuple[np.ndarray, float, bool, bool, dict]:
-        paid, self.room = action * (1.0 + self.room), int(self.np_random.integers(2))
-        return np.array([self.room, paid], np.float32), 0.0, False, False, {}
-
-
-class Choosy:
-    """Takes action 1 nine times of ten in room 0, once in five in room 1."""
-
-    n_actions = 2
-
-    def probabilities(self, observation: np.ndarray, tiles: np.ndarray) -> np.ndarray:
-        p = 0.9 if observation[0] == 0.0 else 0.2
-        return np.array([1.0 - p, p])
-
-
-def test_learning_under_a_state_dependent_behaviour_is_about_the_target_policy() -> None:
-    """The uniform policy expects (1 + room) / 2: .5 and 1. With a constant b it would be .9 and .4.
-
-    The standard deviation of the last predictions is sqrt(alpha/2 E[(rho delta)^2]) = .06 at most.
-    """
-    env = TwoRooms()
-    face = Interface.of(env)
-    # Tiles of the room only: the reward does not predict the next one.
-    coder = type(face.coder)([{"group": "room", "intervals": [2], "tilings": 1}], ["room", "paid"], bias=False)
-    face = Interface(face.channels, face.actions, 1.0, coder, face.scaler)
-    questions = [GVF("even", Uniform(2), Channel(1), 0.0)]
-    config = LearnerConfig(step_size=0.004, secondary_ratio=0.0, dtype="float64")
-    horde = Horde(questions, n_features=2, n_active=1, config=config)
-    with Life(env, horde, Follow(Choosy()), np.random.default_rng(1), interface=face) as life:
-        life.run(8_000)
-
-    learned = [horde.predict(np.array([room]))[0] for room in (0, 1)]
-    np.testing.assert_allclose(learned, [0.5, 1.0], atol=0.2)
 
 
 def own_questions() -> list[GVF]:

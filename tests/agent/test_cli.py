@@ -22,17 +22,10 @@ from horde_agent.policies import Behaviour, ConstantAction, StickyRandom
 from horde_agent.runs.config import LearnConfig, read_config, resolve
 from horde_agent.runs.toml import to_toml
 from horde_env.hardware import robot_file
-from tests.agent.commands import refused, summary_of
-from tests.agent.doubles import ToyBody
+from tests.agent.commands import refused, summary_of, toy
 from tests.agent.shared import REFERENCE
 
 REAL_LOG = REFERENCE / "data" / "critterbot_real_wandering_2010-10-05.csv.gz"
-
-
-@pytest.fixture
-def toy(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Put the toy body in the simulator's place."""
-    monkeypatch.setattr(learn, "make_env", lambda _config: ToyBody())
 
 
 def test_physics_bullet_without_pybullet_is_refused(
@@ -73,10 +66,10 @@ def test_a_bug_is_no_bad_input(elsewhere: Path, monkeypatch: pytest.MonkeyPatch)
 
 @pytest.mark.slow
 def test_warm_compiles_and_says_how_long_it_took(
-    elsewhere: Path, toy: None, capsys: pytest.CaptureFixture[str]
+    elsewhere: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """It leaves no run behind, and takes no further word."""
-    assert cli.main(["warm"]) == 0
+    assert toy("warm", monkeypatch) == 0
     out, _ = capsys.readouterr()
     assert re.fullmatch(r"compiled in \d+\.\d s; .*\n", out)
     assert list(elsewhere.iterdir()) == []
@@ -84,11 +77,11 @@ def test_warm_compiles_and_says_how_long_it_took(
 
 
 def test_a_config_repeats_a_run_and_flags_override_it(
-    elsewhere: Path, toy: None, capsys: pytest.CaptureFixture[str]
+    elsewhere: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert cli.main(["learn", "--steps", "4e2", "--seed", "3.0", "--horizon", "0_5", "--out", "a"]) == 0
-    assert cli.main(["learn", "--config", "a/config.toml", "--out", "b"]) == 0
-    assert cli.main(["learn", "--config", "a/config.toml", "--seed", "8", "--out", "c"]) == 0
+    assert toy("learn --steps 4e2 --seed 3.0 --horizon 0_5 --out a", monkeypatch) == 0
+    assert toy("learn --config a/config.toml --out b", monkeypatch) == 0
+    assert toy("learn --config a/config.toml --seed 8 --out c", monkeypatch) == 0
     a, b, c = (summary_of(elsewhere / name) for name in "abc")
     assert (a["steps"], a["seed"], c["steps"], c["seed"]) == (400, 3, 400, 8)
     assert a["weights_sha256"] == b["weights_sha256"] != c["weights_sha256"]
@@ -97,8 +90,10 @@ def test_a_config_repeats_a_run_and_flags_override_it(
     assert "horde-gvf" in tomllib.loads(Path("a/config.toml").read_text())["versions"]
 
 
-def test_unknown_scores_are_null_and_explained(elsewhere: Path, toy: None, capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["learn", "--steps", "60", "--questions", "nexting", "--out", "a"]) == 0
+def test_unknown_scores_are_null_and_explained(
+    elsewhere: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert toy("learn --steps 60 --questions nexting --out a", monkeypatch) == 0
     assert "Not scored: 9 questions (fewer than 2 complete tests" in capsys.readouterr().err
     summary = summary_of(elsewhere / "a")
     assert [summary[key] for key in ("n_excursions", "mean_nmsre", "median_nmsre", "share_nmsre_below_1")] == [None] * 4

@@ -6,6 +6,7 @@ import pickle
 import shutil
 import sys
 from collections.abc import Callable
+from concurrent.futures import Future
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -16,7 +17,8 @@ import pytest
 from numpy.typing import NDArray
 
 from horde_agent.cluster import ClusterError, ShardedHorde, ShardLost, sharded
-from horde_agent.cluster.runtime import Cluster
+from horde_agent.cluster.runtime import Cluster, Unreachable
+from horde_agent.cluster.shard import Shard
 from horde_agent.cluster.shards import check_snapshots
 from horde_agent.gvf import GVF, Channel, Feature, Prediction
 from horde_agent.horde import Horde, LearnerConfig, Mode
@@ -25,7 +27,6 @@ from horde_agent.policies import Behaviour, ConstantAction, Gibbs, Greedy, Polic
 from horde_agent.record import snapshots
 from horde_agent.record.snapshots import SnapshotDamaged
 from horde_agent.saving import State, untext
-from tests.agent.cluster_double import LocalCluster
 from tests.agent.commands import flip
 
 N_FEATURES, N_ACTIVE, N_ACTIONS, N_CHANNELS = 40, 6, 3, 4
@@ -75,6 +76,82 @@ def control() -> list[GVF]:
     about = [GVF(f"seek{i}", Greedy(N_ACTIONS, "seek"), Channel(i % N_CHANNELS), 0.5) for i in range(60)]
     others = constant_questions(50)
     return [*others[:70], found[0], *about, *others[70:], found[1], GVF("shun0", Greedy(3, "shun"), Channel(2), 0.8)]
+
+
+class Actor:
+    """A process with a shard."""
+
+    def __init__(self, number: int) -> None:
+        self.shard, self.is_dead = Shard(number), False
+
+    def die(self) -> None:
+        """Lose everything in memory."""
+        if self.shard._writing is not None:
+            self.shard._writing.join()  # a thread cannot be killed as its process can
+        self.is_dead = True
+
+
+class LocalCluster:
+    """Replaces `runtime.Cluster`: shards are objects of this process, replies arrive at once or late, actors die.
+
+    Attributes:
+        actors: Its processes.
+        dies_at: By number of a call: the actor that dies there, and whether it dies after the call.
+        pending: Calls without a reply; None if all are answered at once.
+    """
+
+    is_own, n_cpus, memory = True, 64, 1 << 40
+
+    def __init__(self, address: str | None = None, n_cpus: int = 1) -> None:
+        self.actors: list[Actor] = []
+        self.ended: list[Actor] = []
+        self.n_calls, self.is_closed = 0, False
+        self.dies_at: dict[int, tuple[int, bool]] = {}
+        self.pending: list[tuple[Future[Any], Actor, str, tuple[Any, ...]]] | None = None
+
+    def actor(self, number: int, n_threads: int, n_bytes: int) -> Actor:
+        self.actors.append(Actor(number))
+        return self.actors[-1]
+
+    def call(self, actor: Actor, method: str, *arguments: Any) -> Future[Any]:
+        future: Future[Any] = Future()
+        if self.pending is not None:
+            self.pending.append((future, actor, method, arguments))
+            return future
+        self.do(future, actor, method, arguments)
+        return future
+
+    def do(self, future: Future[Any], actor: Actor, method: str, arguments: tuple[Any, ...]) -> None:
+        """Answer a call."""
+        self.n_calls += 1
+        who, is_done = self.dies_at.pop(self.n_calls, (None, False))
+        if who is not None and not is_done:
+            self.actors[who].die()
+        if actor.is_dead:
+            future.set_exception(Unreachable("its process is gone"))
+            return
+        try:
+            future.set_result(getattr(actor.shard, method)(*arguments))
+        except BaseException as error:
+            future.set_exception(error)
+        if who is not None and is_done:
+            self.actors[who].die()
+
+    def has_arrived(self, reply: Future[Any]) -> bool:
+        return reply.done()
+
+    def result(self, reply: Future[Any], patience_s: float) -> Any:
+        try:
+            return reply.result(patience_s)
+        except TimeoutError:
+            raise Unreachable(f"it did not answer for {patience_s:g} s") from None
+
+    def end(self, actor: Actor) -> None:
+        actor.die()
+        self.ended.append(actor)
+
+    def close(self) -> None:
+        self.is_closed = True
 
 
 @pytest.fixture
@@ -166,16 +243,12 @@ def test_shards_learn_the_same_as_one_horde_to_the_bit(
         assert_same(one, many, life)
 
 
-def sometimes_nan(observation: NDArray[Any], tiles: NDArray[np.int64]) -> float:
-    return float("nan") if observation[0] > 0.9 else float(observation[0])
-
-
 @MODES
 def test_broken_cumulants_and_diverging_demons_do_not_change_others(cluster: LocalCluster, mode: Mode) -> None:
     """A function that returns NaN, a varying continuation, and a step size at which weights diverge."""
     questions = constant_questions()
     for i in (5, 100, 200):
-        questions[i] = replace(questions[i], cumulant=sometimes_nan)
+        questions[i] = replace(questions[i], cumulant=lambda o, _: float("nan") if o[0] > 0.9 else float(o[0]))
     questions[7] = replace(questions[7], cumulant=Feature(3))
     questions[11] = replace(questions[11], continuation=lambda observation, tiles: 0.5 + 0.4 * (observation[1] > 1))
     config, life = LearnerConfig(step_size=25.0, trace_rule="plain"), Life(400)
@@ -610,10 +683,8 @@ def test_wrong_states_are_refused_before_anything_is_sent(cluster: LocalCluster)
 
 # ---- Ray ------------------------------------------------------------------------------------------------------------
 
-has_ray = pytest.mark.skipif(find_spec("ray") is None, reason="needs Ray")
 
-
-@has_ray
+@pytest.mark.skipif(find_spec("ray") is None, reason="needs Ray")
 @pytest.mark.parametrize("address", ["127.0.0.1:1", "nowhere", "ray://127.0.0.1:10001"])
 def test_an_address_without_a_cluster_is_refused_in_one_sentence(address: str) -> None:
     with pytest.raises(ClusterError, match=f"no Ray cluster could be joined at '{address}'") as raised:

@@ -132,12 +132,6 @@ def gibbs_questions(n_features: int, n_policies: int) -> list[GVF]:
     return [GVF(f"gibbs {i}/{g}", p, Channel(1), g) for i, p in enumerate(policies) for g in (0.0, 0.9)]
 
 
-def newcomers() -> list[GVF]:
-    return [GVF(f"new {a} {c}", constant(a), Channel(c), 0.7) for a in range(N_ACTIONS) for c in (0, 1)] + [
-        GVF("new/function", constant(0), saw, 0.4)
-    ]
-
-
 def make_life(
     *,
     with_functions: bool = False,
@@ -183,7 +177,8 @@ DEFERRED = {"span", "span, many policies", "span, plain trace, vector", "span, f
 
 
 def add(life: Life) -> None:
-    life.add(newcomers())
+    life.add([GVF(f"new {a} {c}", constant(a), Channel(c), 0.7) for a in range(N_ACTIONS) for c in (0, 1)])
+    life.add([GVF("new/function", constant(0), saw, 0.4)])
 
 
 def remove(life: Life) -> None:

@@ -200,12 +200,6 @@ def kinds(run: Path) -> dict[str, Path]:
     return {name: run / name for name in names} | {path.name: path for path in snapshot.iterdir()}
 
 
-def means_nothing(data: bytes, place: int, file: Path) -> bool:
-    """Return whether a byte is padding of a recording's header."""
-    end = data.find(b"\n")
-    return file.suffix == ".rec" and len(data[:end].rstrip()) <= place < end
-
-
 @pytest.mark.parametrize("n", [3, pytest.param(50, marks=pytest.mark.slow)])
 def test_a_flipped_bit_in_any_file_is_found_and_named(run: Path, n: int, capsys: pytest.CaptureFixture[str]) -> None:
     """Also in a file that can still be read: another digit in a table, another letter in an event."""
@@ -214,8 +208,9 @@ def test_a_flipped_bit_in_any_file_is_found_and_named(run: Path, n: int, capsys:
         for name, file in kinds(run).items():
             sound = file.read_bytes()
             place = int(rng.integers(len(sound)))
-            if means_nothing(sound, place, file):
-                continue
+            end = sound.find(b"\n")
+            if file.suffix == ".rec" and len(sound[:end].rstrip()) <= place < end:
+                continue  # padding of a recording's header
             flip(file, place, int(rng.integers(8)))
             said = [line for line in doctor(run, capsys)[1] if not line.startswith("sound")]
             assert said, (name, place)

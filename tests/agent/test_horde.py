@@ -227,16 +227,13 @@ def test_the_memory_of_removed_demons_is_freed() -> None:
 N_REAL, GAMMA, LAM = 7, 0.8, 0.6
 
 
-def about_two() -> list[GVF]:
-    return [
+def real_valued(n: int = 2, **rules: Any) -> Horde:
+    asked = [
         GVF("channel", ConstantAction(0, 2), Channel(0), GAMMA, lam=LAM),
         GVF("feature", ConstantAction(1, 2), Feature(3), GAMMA, lam=LAM),
     ]
-
-
-def real_valued(n: int = 2, **rules: Any) -> Horde:
     config = LearnerConfig(**{"dtype": "float64", **rules})
-    return Horde(about_two()[:n], n_features=N_REAL, n_active=4, config=config, real_valued=True)
+    return Horde(asked[:n], n_features=N_REAL, n_active=4, config=config, real_valued=True)
 
 
 @pytest.mark.parametrize(("trace_rule", "w_rule"), [("clipped", "importance-weighted"), ("capped", "every-step")])

@@ -94,7 +94,7 @@ def test_an_episode_that_is_over_must_be_reset() -> None:
 def test_a_horde_learns_the_exact_values_off_policy_from_a_state_dependent_behaviour() -> None:
     """The walk under the target policy, .6 right; the behaviour goes right in odd states .3, in even ones .7 times.
 
-    Neighbours have the other b: with that of the wrong observation, or a constant one, values are off by TODO.
+    Neighbours have the other b: with that of the wrong observation, values are off by .4, with a constant one by .28.
     """
     env = gymnasium.make("horde_agent/RandomWalk-v0")
     interface, target = Interface.of(env), PolicyFunction(lambda observation, tiles: [0.4, 0.6], n_actions=2)

@@ -59,10 +59,6 @@ def no_tables(run: Path) -> None:
         file.unlink()
 
 
-def flip_a_row(run: Path) -> None:
-    flip(run / "log/life.rec", -20_000)
-
-
 def other_snapshot_version(run: Path) -> None:
     with edited_manifest(next(snapshots.found(run / "checkpoint"))) as manifest:
         manifest["version"], manifest["facts"]["version"] = 8, "7.1"
@@ -72,10 +68,6 @@ def header_without_low(run: Path) -> None:
     stream = read(run / "log/life.rec")
     header = {name: value for name, value in stream.header.items() if name != "low"}
     (run / "log/life.rec").write_bytes(encode_header(header) + stream.rows.tobytes())
-
-
-def empty_recording(run: Path) -> None:
-    os.truncate(run / "log/life.rec", read(run / "log/life.rec").header["offset"])
 
 
 def question_file(content: str) -> Damage:
@@ -88,14 +80,6 @@ def data_set(columns: str) -> Damage:
         np.savez(run.parent / "t.npz", **stream(50))  # type: ignore[arg-type]
 
     return damage
-
-
-def unreadable(name: str) -> Damage:
-    return both(data_set(COLUMNS), write(f"../{name}", "PK nothing"))
-
-
-def other_page_version(run: Path) -> None:
-    (run / "live/facts.json").write_text('{"format": "horde-live", "version": 99}')
 
 
 OWN = "learn --questions mine.toml"
@@ -206,7 +190,10 @@ QUESTIONS += [
     *(Case(f"{OWN} --behaviour {name}", said, question_file(CONTROL)) for name, said in BEHAVIOURS.items()),
     *(Case(f"{COLUMNED} t.npz", said, data_set(text)) for said, text in WRONG_COLUMNS.items()),
     Case(f"{COLUMNED} columns.toml", "is no table", data_set(COLUMNS)),
-    *(Case(f"{COLUMNED} {name}", f"{name} cannot be read", unreadable(name)) for name in ("bad.npz", "bad.parquet")),
+    *(
+        Case(f"{COLUMNED} {name}", f"{name} cannot be read", both(data_set(COLUMNS), write(f"../{name}", "PK nothing")))
+        for name in ("bad.npz", "bad.parquet")
+    ),
 ]
 CONFIGS = {
     "step = 5": "unknown setting 'step' in c.toml; did you mean 'steps'",
@@ -215,6 +202,7 @@ CONFIGS = {
     "realtime = 1": "realtime in c.toml must be true or false",
     "steps = ": "cannot be read",
 }
+NEWER_PAGE = '{"format": "horde-live", "version": 99}'
 WRONG = {"list": "[1, 2]", "half": '{"a": ', "deep": "[" * 200_000}
 UNFINISHED = {
     "config.toml is cut off before its versions": edit("config.toml", lambda text: text[: text.index("[versions]")]),
@@ -223,7 +211,7 @@ UNFINISHED = {
     "config.toml is missing": remove("config.toml"),
     "neither tables nor a log": remove("log/life.rec"),
     "life.rec lacks 'low'": header_without_low,
-    "its log is empty": empty_recording,
+    "its log is empty": lambda run: os.truncate(run / "log/life.rec", read(run / "log/life.rec").header["offset"]),
 }
 FOLDERS = [
     Case("learn", "--out runs cannot be written", write("../runs", "a file")),
@@ -255,10 +243,10 @@ FOLDERS = [
     Case(
         "resume run --steps 1300",
         "life.rec is damaged: 1 of its",
-        both(remove("checkpoint"), flip_a_row),
+        both(remove("checkpoint"), lambda run: flip(run / "log/life.rec", -20_000)),
     ),
     Case("learn --backend replay --log .", "there is no log"),
-    Case("watch run", "of another version", both(remove("log"), other_page_version)),
+    Case("watch run", "of another version", both(remove("log"), write("live/facts.json", NEWER_PAGE))),
 ]
 
 

@@ -34,18 +34,12 @@ def new_horde(interface: Interface, **config: Any) -> Horde:
     return horde_of(questions.excursions(interface), interface, **config)
 
 
-def full_life(seed: int, steps: int) -> np.ndarray[Any, Any]:
-    """Live with every question, as `horde learn` does."""
-    body, recorder = ToyBody(), Recorder(3)
-    live(steps, body, new_horde(Interface.of(body)), seed=seed, excursions=ExcursionConfig(), recorder=recorder)
-    return recorder.stream().rows
-
-
 def test_a_life_with_few_questions_is_that_of_all_questions(study: Study) -> None:
-    """One question about each policy is enough to draw the same excursions."""
-    rows = read(record_life(study, 3, 900)).rows
+    """One question about each policy is enough to draw the same excursions as `horde learn` does."""
+    rows, body, recorder = read(record_life(study, 3, 900)).rows, ToyBody(), Recorder(3)
+    live(900, body, new_horde(Interface.of(body)), seed=3, excursions=ExcursionConfig(), recorder=recorder)
     assert (rows["phase"] == Phase.EXCURSION).any()
-    assert rows.tobytes() == full_life(3, 900).tobytes()
+    assert rows.tobytes() == recorder.stream().rows.tobytes()
 
 
 def test_a_life_of_behaviour_has_no_excursions(study: Study) -> None:

@@ -30,9 +30,6 @@ def study(out: Path, **other: object) -> Study:
     return Study(**{"out": out, "scale": "quick", "seeds": (0,), "backend": "simulator", "say": say, **other})  # type: ignore[arg-type]
 
 
-# ---- cache ---------------------------------------------------------------------------------------------------------
-
-
 class Sums(NamedTuple):
     """A result of a cached job."""
 
@@ -72,9 +69,6 @@ def test_what_was_broken_off_is_not_believed(tmp_path: Path) -> None:
         study(tmp_path).cached("life-0", breaks)
     assert not (tmp_path / "kept" / "life-0").exists()
     assert study(tmp_path).cached("life-0", makes).is_file()
-
-
-# ---- jobs -----------------------------------------------------------------------------------------------------------
 
 
 def notes(x: int) -> tuple[int, int, float]:
@@ -157,9 +151,6 @@ def is_alive(mark: Path) -> bool:
     """Return whether the process that wrote this mark is still running."""
     text = mark.read_text() if mark.exists() else ""
     return bool(text) and kills.is_alive(int(text))
-
-
-# ---- results --------------------------------------------------------------------------------------------------------
 
 
 def test_student_s_quantiles() -> None:

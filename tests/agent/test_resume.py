@@ -69,20 +69,6 @@ def test_a_run_extended_by_resume_equals_a_longer_run(run: Path, whole: Path) ->
     assert summary_of(run)["steps"] == 900
 
 
-def later_excursions(run: Path) -> None:
-    """Excursions later than the newest remaining snapshot."""
-    shutil.rmtree(newest(run))
-
-
-def no_snapshot(run: Path) -> None:
-    shutil.rmtree(run / "checkpoint")
-
-
-def no_tables(run: Path) -> None:
-    for file in [*run.glob("*.csv"), *run.glob("*.json"), *run.glob("*.html")]:
-        file.unlink()
-
-
 def half_a_snapshot(run: Path) -> None:
     """As a kill in the middle of writing one leaves it."""
     path = newest(run)
@@ -97,17 +83,13 @@ def torn_record(run: Path) -> None:
     file.write_bytes(file.read_bytes()[:-1000])
 
 
-def damaged_snapshot(run: Path) -> None:
-    flip(newest(run) / "small.bin", 100)
-
-
 @pytest.mark.parametrize(
     ("what", "said"),
     [
-        (later_excursions, "resumed at step 230"),
-        (no_snapshot, "There is no intact snapshot: the run is replayed from its start."),
+        (lambda run: shutil.rmtree(newest(run)), "resumed at step 230"),  # excursions are later than the snapshot
+        (lambda run: shutil.rmtree(run / "checkpoint"), "There is no intact snapshot: the run is replayed from its"),
         (torn_record, "life.rec is cut off: its end was torn off"),
-        (damaged_snapshot, "small.bin is damaged: it does not have the SHA-256 that was written with it"),
+        (lambda run: flip(newest(run) / "small.bin", 100), "small.bin is damaged: it does not have the SHA-256 that"),
         pytest.param(half_a_snapshot, "resumed at step 230", marks=pytest.mark.slow),
     ],
 )
@@ -165,7 +147,8 @@ def test_other_channel_ranges_than_recorded_are_refused_and_the_recording_stays(
 def test_resuming_a_finished_run_without_tables_writes_them(run: Path, whole: Path) -> None:
     """The last snapshot is there, the tables are those of before, or none."""
     assert horde(f"resume {run} --steps 900") == 0
-    no_tables(run)
+    for table in [*run.glob("*.csv"), *run.glob("*.json"), *run.glob("*.html")]:
+        table.unlink()
     assert horde(f"resume {run}") == 0
     assert differences(run, whole) == []
 

@@ -85,10 +85,7 @@ class OneDemon:
         return self.engine.step_sizes()[0]
 
 
-PREDICTIONS = [name for name in rules.names() if not rules.rule(name).FINDS_POLICY]
-
-
-@pytest.mark.parametrize("entry", [*PREDICTIONS, *VARIANTS])
+@pytest.mark.parametrize("entry", [*(n for n in rules.names() if not rules.rule(n).FINDS_POLICY), *VARIANTS])
 def test_a_rule_gives_the_known_answers_in_every_setting(entry: str) -> None:
     """Eleven settings of policy, lambda and state-dependent gamma, with episode ends, outcomes and interest."""
     worst = golden().check(OneDemon, rules=[entry], tolerance=1e-9)
@@ -98,8 +95,7 @@ def test_a_rule_gives_the_known_answers_in_every_setting(entry: str) -> None:
 # ---- both engines ---------------------------------------------------------------------------------------------------
 
 SPAN_RULES = [name for name in rules.names() if rules.rule(name).SPAN is not None]
-FAST = ("gtd", "tdrc")  # each rule of the span engine compiles for half a minute
-MARKS = {name: () if name in FAST else pytest.mark.slow for name in SPAN_RULES}
+MARKS = {name: () if name in ("gtd", "tdrc") else pytest.mark.slow for name in SPAN_RULES}  # each compiles for 30 s
 IS_INTERPRETED = bool(numba.config.DISABLE_JIT)  # type: ignore[attr-defined]
 PARAMETERS: dict[str, dict[str, float]] = {"vtrace": {"rho_bar": 1.2}, "tdrc": {"beta": 2.0}}
 GROUP = np.array([0] * 20 + [1] * 18 + [2] * 3)  # two policies with blocks of their own, which can be idle

@@ -27,8 +27,6 @@ from tests.agent.doubles import ToyBody
 
 pytestmark = pytest.mark.usefixtures("elsewhere")
 
-NOBODY = 65534
-
 
 @pytest.fixture
 def no_body(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -38,9 +36,6 @@ def no_body(monkeypatch: pytest.MonkeyPatch) -> None:
         raise AssertionError("the folder was not tried first")
 
     monkeypatch.setattr(learn, "make_env", make)
-
-
-# ---- one run's alone -------------------------------------------------------------------------------------------------
 
 
 def at_once(config: LearnConfig, n: int = 16) -> list[Path | str]:
@@ -81,9 +76,6 @@ def test_a_folder_that_is_given_back_was_never_there() -> None:
     assert sorted(map(str, Path("new").rglob("*"))) == ["new/note.txt"]
 
 
-# ---- tried at once ---------------------------------------------------------------------------------------------------
-
-
 @pytest.fixture
 def closed() -> Iterator[Path]:
     """A read-only folder; root, who may write anywhere, becomes another user."""
@@ -93,7 +85,7 @@ def closed() -> Iterator[Path]:
         folder = Path(outer) / "closed"
         folder.mkdir(0o555)
         if user == 0:
-            os.seteuid(NOBODY)
+            os.seteuid(65534)  # nobody
         yield folder
         os.seteuid(user)
         folder.chmod(0o755)
@@ -169,9 +161,6 @@ def test_a_body_behind_a_port_is_opened_closed_and_opened_again(monkeypatch: pyt
     assert done == [{"manoeuvre": "stay"}, "closed", "compiled", None, "closed"]
 
 
-# ---- files that appear whole or not at all ---------------------------------------------------------------------------
-
-
 def test_a_table_that_cannot_be_written_leaves_the_one_before_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
     write_csv(Path("t.csv"), ["a"], [[1.0]])
     before = Path("t.csv").read_bytes()
@@ -192,9 +181,6 @@ def test_a_table_that_cannot_be_written_leaves_the_one_before_as_it_was(monkeypa
 def test_a_table_has_lines_that_every_reader_knows() -> None:
     write_csv(Path("t.csv"), ["name", "x"], [["a,b", float("nan")], ["c", 1 / 3]])
     assert Path("t.csv").read_bytes() == b'name,x\r\n"a,b",\r\nc,0.333333333\r\n'
-
-
-# ---- a log that is too short -----------------------------------------------------------------------------------------
 
 
 class Replayed(ToyBody):

@@ -19,8 +19,6 @@ from horde_agent.record import RecordLost
 from tests.agent.shared import reference
 from tests.oracles.evaluation import truncated_return
 
-# ---- returns ---------------------------------------------------------------------------------------------------------
-
 
 def forwards(cumulants: np.ndarray, gamma: np.ndarray) -> TestExcursion:
     """Return the excursion that saw cumulants, shape (n_terms, n)."""
@@ -49,9 +47,6 @@ def test_remaining_questions_keep_their_discount() -> None:
     found.rearrange(np.array([-1, 0]))
     found.observe(np.ones(2))
     assert found.returns.tolist() == [1.25]
-
-
-# ---- NMSRE -----------------------------------------------------------------------------------------------------------
 
 
 def policy_under_test(gamma: tuple[float, ...] = (0.0, 0.5)) -> PolicyUnderTest:
@@ -164,8 +159,6 @@ def test_a_diverged_demon_is_left_out_of_the_online_mean() -> None:
 
     assert errors.latest_mean == 0.0
 
-
-# ---- in chunks -------------------------------------------------------------------------------------------------------
 
 N = 500
 ONLINE = np.random.default_rng(1).standard_normal(N).tolist()

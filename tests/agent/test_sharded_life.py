@@ -11,7 +11,6 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import psutil
@@ -184,11 +183,6 @@ print(json.dumps({"hosts": hosts, "mode": os.environ["RAY_AUTH_MODE"]}))
 """
 
 
-def shards_of(process: subprocess.Popen[str]) -> list[int]:
-    """Return the ids of the processes of a run's shards."""
-    return [p.pid for p in psutil.Process(process.pid).children(recursive=True) if p.name().startswith("ray::Shard")]
-
-
 def test_after_a_shard_is_killed_horde_resume_continues_to_the_same_bits(whole: Path, tmp_path: Path) -> None:
     """SIGKILL to one shard: the run ends with one sentence that names it; after the resume all tables are the same."""
     run = tmp_path / "killed"
@@ -199,7 +193,8 @@ def test_after_a_shard_is_killed_horde_resume_continues_to_the_same_bits(whole: 
         while process.poll() is None and not list(run.glob("checkpoint/[0-9]*")):
             time.sleep(0.005)
         mine = psutil.Process(process.pid).children(recursive=True)
-        os.kill(shards_of(process)[1], signal.SIGKILL)
+        _, shard = (p for p in mine if p.name().startswith("ray::Shard"))
+        shard.kill()
         assert process.stderr is not None
         output = process.stderr.read()
     assert process.returncode == 1, output
@@ -241,12 +236,8 @@ def test_a_killed_driver_is_resumed_to_the_same_bits(tmp_path: Path) -> None:
     assert lived_with_kills(run, [*words, "--shards", "2"], np.random.default_rng(0), kills=3, span_s=2.0) == 3
     assert horde("learn", *words, f"--out {tmp_path / 'whole'}") == 0
     assert differences(run, tmp_path / "whole") == []
-    assert not [p for p in psutil.process_iter(["environ", "name"]) if is_of(p, run)]
-
-
-def is_of(process: Any, run: Path) -> bool:
-    """Return whether a Ray process belongs to the run in a folder."""
-    return str(run) in " ".join(process.info["environ"] or {}) and "ray" in process.info["name"]
+    of_ray = [p for p in psutil.process_iter(["environ", "name"]) if "ray" in p.info["name"]]
+    assert not [p for p in of_ray if str(run) in " ".join(p.info["environ"] or {})]
 
 
 def test_shards_have_the_public_methods_of_a_horde() -> None:

@@ -405,7 +405,7 @@ class Told(ToyBody):
         return super()._info() | {"action": self.age % 3, "b": 0.5 + self.age / 1_000}
 
 
-def test_a_log_is_read_with_its_flags_its_actions_and_its_end() -> None:
+def test_a_log_is_read_with_its_flags_its_actions_and_its_end_or_for_some_steps() -> None:
     """The same flags as in a life; the beginning is a gap that is not counted; the environment ends it at age 8."""
     faults = {2: {"gap": 1}, 4: {"stale": 1}, 5: {"applied": 0}, 6: {"gap": 1, "stale": 1}, 8: {"truncated": 1}}
     body, recorder = Told(faults), Recorder(3)
@@ -418,12 +418,9 @@ def test_a_log_is_read_with_its_flags_its_actions_and_its_end() -> None:
     assert rows["action"].tolist() == [age % 3 for age in range(9)]
     assert rows["b"].tolist() == [0.5 + age / 1_000 for age in range(9)]
     assert body.actions == [(age, age % 3) for age in range(8)]
-
-
-def test_a_log_may_be_read_for_so_many_steps() -> None:
-    recorder = Recorder(3)
-    read_log(ToyBody(), recorder, 5)
-    assert recorder.stream().rows["step"].tolist() == [0, 1, 2, 3, 4, 5]
+    part = Recorder(3)
+    read_log(ToyBody(), part, 5)
+    assert part.stream().rows["step"].tolist() == [0, 1, 2, 3, 4, 5]
 
 
 def test_what_cannot_be_scored_is_refused() -> None:

@@ -145,12 +145,6 @@ def in_files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return run
 
 
-def n_known(run: Path) -> int:
-    """Return how many rows there were when the snapshot was kept."""
-    (path,) = snapshots.found(run / "checkpoint")
-    return int(snapshots.read(path).facts["n_rows"])
-
-
 def kill_after(run: Path, n_rows: int) -> None:
     for file in record_files(run / "log" / "life.rec"):
         segment = read_segment(file, FORMAT)
@@ -183,7 +177,8 @@ def test_learning_from_a_snapshot_and_from_the_beginning_gives_the_same_tables(
     From the snapshot, files of the recording before it are not read: they may have been moved.
     """
     runs = [without_tables(in_files, tmp_path / name) for name in "ab"]
-    n = n_known(in_files)
+    (snapshot,) = snapshots.found(in_files / "checkpoint")
+    n = int(snapshots.read(snapshot).facts["n_rows"])
     if killed is not None:
         n = n_within(read(in_files / "log" / "life.rec").rows, n, killed)
     for run in runs:
