@@ -17,6 +17,7 @@ from horde_agent.questions import nexting
 from horde_agent.record import Phase, Recorder
 from tests.agent.doubles import N_ACTIONS, SpyHorde, ToyBody, constant, horde_of, live, toy_life, toy_questions
 
+NEVER = ExcursionConfig(probability=0.0)
 OFTEN = ExcursionConfig(probability=0.1, horizon=5)
 FACE = Interface.of(ToyBody())
 
@@ -48,9 +49,7 @@ def test_a_behaviour_receives_the_observation_in_its_units_and_its_tiles() -> No
     recorder = Recorder(3)
     face = Interface.of(env)
     horde = horde_of([GVF("saw", Behaviour(), Channel(1), 0.0)], face)
-    with Life(
-        env, horde, Looking(N_ACTIONS), np.random.default_rng(0), excursions=ExcursionConfig(0.0), recorder=recorder
-    ) as life:
+    with Life(env, horde, Looking(N_ACTIONS), np.random.default_rng(0), excursions=NEVER, recorder=recorder) as life:
         life.run(20)
 
     rows = recorder.stream().rows
