@@ -62,7 +62,7 @@ def files() -> dict[Path, bytes | None]:
 def refused(words: Sequence[str], capsys: pytest.CaptureFixture[str], *, is_alone: bool = True) -> str:
     """Run a command, check that it is refused in one line and changes no file, and return that line.
 
-    Unless it `is_alone`, messages may precede the line; that kernels are compiled may be said in any case.
+    Only the message about compiling may precede the line if it `is_alone`.
     """
     capsys.readouterr()
     before = files()

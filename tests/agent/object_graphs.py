@@ -51,7 +51,7 @@ class Pairing:
 def differences(one: Any, other: Any, name: str, exceptions: Set[str] = frozenset()) -> list[str]:
     """Return the paths at which two object graphs differ, below the `name` of their roots.
 
-    Classes, and attributes as "Class.attribute", that are `exceptions` are ignored.
+    Ignore the `exceptions`: names of classes, and of attributes as "Class.attribute".
     """
     found: list[str] = []
     objects, memory, addresses = Pairing(), Pairing(), dict[int, int]()

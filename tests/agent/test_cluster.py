@@ -509,7 +509,7 @@ def test_snapshots_of_another_life_are_removed_when_the_first_own_one_is_written
 
 
 def test_a_missing_or_damaged_snapshot_is_found_before_anything_starts(cluster: LocalCluster, tmp_path: Path) -> None:
-    """Whether an array is damaged is known when it is read."""
+    """A damaged array is found when it is read."""
     with in_two(tmp_path) as many:
         Life(50).teach(many)
         state = saved(many)

@@ -92,7 +92,7 @@ def test_an_episode_that_is_over_must_be_reset() -> None:
 
 
 def test_a_horde_learns_the_exact_values_off_policy_from_a_state_dependent_behaviour() -> None:
-    """The walk under the target policy, .6 right; the behaviour goes right in odd states .3, in even ones .7 times.
+    """The walk under the target policy, .6 right; the behaviour goes right with .3 in odd states, .7 in even ones.
 
     Neighbours have the other b: with that of the wrong observation, values are off by .4, with a constant one by .28.
     """
