@@ -299,8 +299,17 @@ def test_an_existing_record_is_never_overwritten(tmp_path: Path) -> None:
         Recorder(N_INPUTS, tmp_path / "life.rec")
 
 
-@pytest.mark.parametrize("content", [b"", b'{"format": "something else"}\n', b"[1, 2]\n"])
-def test_a_file_that_is_no_record_is_refused(tmp_path: Path, content: bytes) -> None:
-    (tmp_path / "other").write_bytes(content)
-    with pytest.raises(ValueError, match="does not contain records"):
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        *((content, "does not contain records") for content in ("", '{"format": "something else"}\n', "[1, 2]\n")),
+        ('{"format": "horde-life", "version": 1}\n', "version 1 of the format horde-life, expected 2: read it with"),
+        ('{"format": "horde-life", "version": 3}\n', "version 3 of the format horde-life, expected 2: read it with"),
+    ],
+)
+def test_a_file_that_is_no_record_or_one_of_another_version_is_refused(
+    tmp_path: Path, content: str, words: str
+) -> None:
+    (tmp_path / "other").write_text(content)
+    with pytest.raises(ValueError, match=words):
         read(tmp_path / "other")
