@@ -119,10 +119,9 @@ def learn_all(engine: Any, stream: RandomStream) -> Any:
     return engine
 
 
-def write_every(period: int | None, monkeypatch: pytest.MonkeyPatch, *, widest: int | None = None) -> None:
-    """Make further Hordes flush every `period` steps, in blocks of at most `widest` lanes."""
-    pace = {name: n for name, n in (("period", period), ("widest", widest)) if n is not None}
-    monkeypatch.setattr(mixed, "SpanEngine", functools.partial(SpanEngine, **pace))
+def write_every(period: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make further Hordes flush every `period` steps."""
+    monkeypatch.setattr(mixed, "SpanEngine", functools.partial(SpanEngine, period=period))
 
 
 def binary(tiles: NDArray[np.int64], n_features: int) -> Floats:

@@ -182,11 +182,6 @@ def test_a_serial_lines_parity_is_that_of_the_flag_else_of_the_robots_file(
     assert backend.config.parity == parity
 
 
-def test_awkward_text_survives_toml() -> None:
-    text = 'a "quoted" \\ path\nand more'
-    assert tomllib.loads(to_toml({"log": text}, {}))["log"] == text
-
-
 @pytest.mark.parametrize(
     ("text", "settings"),
     [
@@ -194,6 +189,7 @@ def test_awkward_text_survives_toml() -> None:
         ("steps = 6e4\nseed = 1e0", {"steps": 60_000, "seed": 1}),
         ("shards = 4", {"shards": "4"}),
         ("\ufeffsteps = 77", {"steps": 77}),  # a byte order mark
+        (to_toml({"minari": 'a "quoted" \\ name\nand more'}, {}), {"minari": 'a "quoted" \\ name\nand more'}),
     ],
 )
 def test_a_config_file_fills_settings_and_the_others_keep_their_defaults(

@@ -164,8 +164,8 @@ def live(pair: Pair, waiting: list[GVF], n_steps: int) -> None:
 
 
 LIVES = [
-    # flushed every ... steps (None: the default), trace rule, w rule, questions at first and later, steps
-    (None, "clipped", "every-step", 18, 12, 250),
+    # flushed every ... steps (0: the default), trace rule, w rule, questions at first and later, steps
+    (0, "clipped", "every-step", 18, 12, 250),
     (7, "plain", "importance-weighted", 18, 12, 250),
     pytest.param(9, "clipped", "every-step", 9, 5, 60, marks=pytest.mark.kernels),  # small enough to run interpreted
 ]
@@ -175,7 +175,7 @@ LIVES = [
 @pytest.mark.parametrize("is_fixed", [False, True], ids=["functions", "fixed"])
 @pytest.mark.parametrize(("period", "trace_rule", "w_rule", "n_first", "n_later", "n_steps"), LIVES)
 def test_random_sequences_agree_with_the_oracle(
-    period: int | None,
+    period: int,
     trace_rule: Any,
     w_rule: Any,
     n_first: int,
