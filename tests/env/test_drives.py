@@ -59,19 +59,6 @@ def test_it_hardly_moves_from_the_middle() -> None:
         assert np.hypot(*body.pose[:2]) < 0.25
 
 
-def test_the_same_observations_give_the_same_drive() -> None:
-    """No clock, no randomness and no earlier drive has an effect."""
-    body = ToyBody()
-    frame = body.reset(np.random.default_rng(3))
-    first, observations, requests = CentringDrive(SPEC, 2.0), [], []
-    for _ in range(8):
-        observations.append(SPEC.scale(frame.values)[0])
-        requests.append(first.request(observations[-1]))
-        frame = body.exchange(requests[-1])
-    second = CentringDrive(SPEC, 2.0)
-    assert all(np.array_equal(second.request(o), r) for o, r in zip(observations, requests, strict=True))
-
-
 def test_it_reads_infrared_distance_alone() -> None:
     body = ToyBody()
     observation = SPEC.scale(body.reset(np.random.default_rng(3)).values)[0]

@@ -62,25 +62,6 @@ def test_a_command_acts_in_its_own_step() -> None:
         assert max(map(abs, setpoints(robot))) == 9  # the ramp's unit per cycle
 
 
-def test_a_silence_about_a_deadline_is_a_gap() -> None:
-    """From 30 ms before it until 30 ms after it: six packets, which neither step alone shows."""
-    with make(faults="stall=1e-9") as env:
-        env.reset(seed=0, options=STAY)
-        emulator = env.unwrapped.backend.emulator
-        advance, start = emulator.advance, emulator.robot.n_cycles
-
-        def advance_and_fall_silent(**rest: bool) -> None:
-            if emulator.robot.n_cycles == start + 7:
-                emulator.inject("stall", for_s=0.06)
-            advance(**rest)
-
-        emulator.advance = advance_and_fall_silent
-        infos = [env.step(4)[4] for _ in range(3)]
-    assert [info["gap"] for info in infos] == [0, 1, 0]
-    assert [info["packets"] for info in infos] == [7, 7, 10]
-    assert infos[0]["sensor_age_s"] == pytest.approx(0.03)
-
-
 @pytest.mark.parametrize("way", [b"recharge start\r", b"recharge start\rmi on\r"], ids=["console", "packets"])
 def test_horde_robot_stop_ends_what_the_console_began(way: bytes, linked: Linked) -> None:
     """No packet ends the robot's own way to its dock: without the way over the console it would drive on for ever."""

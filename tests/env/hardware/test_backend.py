@@ -204,6 +204,15 @@ def test_five_packets_that_are_missing_or_damaged_make_a_gap(
     assert marks(life(body, 4)) == ["", "g" * gap, "", ""]
 
 
+def test_a_silence_about_a_deadline_is_a_gap(robot: VirtualRobot, body: SerialBody) -> None:
+    """From 30 ms before it until 30 ms after it: six packets, which neither step alone shows."""
+    spoil_packets(robot, range(8, 14), lambda _: b"")
+    frames = life(body, 3)
+    assert marks(frames) == ["", "g", ""]
+    assert [frame.extras["packets"] for frame in frames] == [7, 7, 10]
+    assert frames[0].sensor_age_s == pytest.approx(0.03)
+
+
 @pytest.mark.parametrize(("late_s", "gap"), [(0.14, False), (0.16, True), (0.8, True)])
 def test_a_step_that_lasted_too_long_is_a_gap(robot: VirtualRobot, body: SerialBody, late_s: float, gap: bool) -> None:
     """Up to 50 ms the next step makes good; what is longer held its action for too long, or the robot has stopped."""
