@@ -78,18 +78,6 @@ def test_recharge_stop_gives_the_robot_back() -> None:
     assert setpoints(awake) == [5, 5, 5]
 
 
-def test_exit_stops_the_packets_and_mi_on_brings_them_back() -> None:
-    """The packet of the cycle in which the exit is read is still sent."""
-    awake = robot()
-    say(awake, MotorMode.EXIT, led=LED_EXIT)
-    assert is_packet(awake.cycle())
-    assert b"".join(awake.cycle() for _ in range(20)) == b""
-    awake.receive(MI_ON)
-    awake.cycle()
-    awake.cycle()
-    assert is_packet(awake.cycle())
-
-
 @pytest.mark.parametrize(("mode", "led"), [(MotorMode.EXIT, 0), (MotorMode.WHEEL_SPACE, LED_EXIT)])
 def test_half_an_exit_is_none(mode: int, led: int) -> None:
     awake = robot()

@@ -13,8 +13,6 @@ from horde_env.robots.critterbot.wire import STOP, Control, MotorMode, RobotStat
 from tests.env.hardware.packets import GOLDEN, GOLDEN_RAW, HIGHEST, LOWEST, SPEC, decode_state, states
 from tests.oracles import wire as oracle
 
-# ---- state packets ---------------------------------------------------------------------------------------------------
-
 
 def test_the_golden_packet_says_what_was_put_into_the_firmware() -> None:
     state = decode_state(GOLDEN)
@@ -117,9 +115,6 @@ def test_a_reading_that_does_not_fit_is_refused(channel: str, value: float, sent
         wire.encode_state(RobotState(raw))
 
 
-# ---- control packets -------------------------------------------------------------------------------------------------
-
-
 def test_control_packets_have_nine_bytes() -> None:
     assert encode_control(Control(MotorMode.XYTHETA_SPACE, 20, -3, 0, 1)) == bytes.fromhex("deadbeef 01 14 fd 00 01")
     assert bytes.fromhex("deadbeef 01 00 00 00 00") == STOP  # a velocity of zero
@@ -142,11 +137,6 @@ def test_an_action_is_these_wire_units(action: str, units: tuple[int, int, int])
     request = next(np.array(a.request) for a in SPEC.actions if a.name == action)
 
     assert drive(request, SPEC) == Control(1, *units)
-
-
-def test_the_wires_y_points_to_the_right() -> None:
-    """A request to the left (+y, SI) is -y on the wire; the likely mistake gives +25."""
-    assert drive(np.array([0, 0.44, 0]), SPEC) == Control(1, 0, -25, 0)
 
 
 @given(*[st.integers(-127, 127)] * 3)
