@@ -11,13 +11,13 @@ from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import serial
 
 from horde_env.errors import BackendUnavailable, PortLost
 from horde_env.hardware import port
-from horde_env.hardware.port import serial_for_url
 from horde_env.hardware.settings import LinkSettings, PortConfig
 from horde_env.hardware.stream import Counts
 from horde_env.robots.create2 import body as create2
@@ -44,13 +44,15 @@ def test_a_packet_is_there_with_its_last_byte_whatever_the_read_timeout(terminal
     p.close()
 
 
-def test_the_same_over_a_socket() -> None:
+def test_the_same_over_a_socket_and_no_command_waits_for_company() -> None:
+    """Nagle's algorithm would hold it back for up to 40 ms."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         p = open_port(config(f"socket://127.0.0.1:{server.getsockname()[1]}", read_timeout_s=60.0), ticks())
         robot, _ = server.accept()
         with robot:
             robot.sendall(b"junk" + GOLDEN * 3)
             assert await_reading(p, 3).number == 3
+            assert p._serial._socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY) == 1
             p.write(STOP)
             assert robot.recv(100) == STOP
         with pytest.raises(PortLost, match="the other side closed the connection"):
@@ -67,14 +69,6 @@ def test_continuity_of_ir_light_reaches_over_one_lost_packet_and_no_further() ->
             await_reading(p, 3)
             p.write(lost * n_lost + low)
             assert await_reading(p, 4).ir_light[2] == level
-
-
-def test_a_command_over_tcp_does_not_wait_for_company() -> None:
-    """Nagle's algorithm would hold it back for up to 40 ms."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port = serial_for_url(f"socket://127.0.0.1:{server.getsockname()[1]}")
-        assert port._socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY) == 1
-        port.close()
 
 
 def test_bytes_that_terminals_like_to_change_come_through(terminal: Terminal) -> None:
@@ -245,22 +239,11 @@ def test_a_parity_that_the_port_refuses_is_named() -> None:
 
 
 def test_the_line_is_the_robots_unless_told_otherwise() -> None:
-    asked: dict[str, object] = {}
-
-    def remember(url: str, **settings: object) -> None:
-        asked.update(settings, url=url)
-        raise OSError("enough")
-
+    connect = Mock(side_effect=OSError("enough"))
     with pytest.raises(BackendUnavailable, match=re.escape("/dev/robot cannot be opened: enough.")):
-        open_port(PortConfig("/dev/robot"), ticks(), connect=remember)
-    assert asked == {
-        "url": "/dev/robot",
-        "baudrate": 115_200,
-        "parity": "O",
-        "timeout": 0.05,
-        "write_timeout": 0.1,
-        "exclusive": True,
-    }
+        open_port(PortConfig("/dev/robot"), ticks(), connect=connect)
+    line = {"baudrate": 115_200, "parity": "O", "timeout": 0.05, "write_timeout": 0.1, "exclusive": True}
+    connect.assert_called_once_with("/dev/robot", **line)
     assert PortConfig("/dev/robot").line == "115200 8O1"
 
 
