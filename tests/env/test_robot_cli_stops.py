@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from pathlib import Path
+from subprocess import PIPE
 from typing import Any
 
 import numpy as np
@@ -264,10 +265,12 @@ def test_an_emulator_runs_until_a_signal(signum: int, code: int, monkeypatch: py
 @pytest.mark.parametrize(("signum", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_a_signal_stops_the_wheels_behind_a_real_port(signum: int, code: int) -> None:
     """In real time: a process that drives over a pseudo terminal receives a signal in its first drive."""
+    environment = {**os.environ, "PYTHONPATH": str(Path(cli.__file__).parents[1]), "PYTHONUNBUFFERED": "1"}
     with Emulator(seed=0) as robot:
         words = ["check", "--backend", "serial", "--port", robot.open_pty(), "--parity=none", "--yes"]
+        command = [sys.executable, "-m", "horde_env.cli", *words]
         robot.start()
-        with process_of(words) as process:
+        with subprocess.Popen(command, stdout=PIPE, stderr=PIPE, text=True, env=environment) as process:
             while "forward" not in process.stdout.readline():  # which is printed after the first drive
                 pass
             until(lambda: speed_of(robot) > 0.1)  # in the second drive
@@ -275,12 +278,6 @@ def test_a_signal_stops_the_wheels_behind_a_real_port(signum: int, code: int) ->
             assert process.wait(timeout=30) == code
             until(lambda: speed_of(robot) < 0.02)
             assert "a stop was sent to the robot" in process.stderr.read()
-
-
-def process_of(words: list[str]) -> subprocess.Popen[str]:
-    environment = {**os.environ, "PYTHONPATH": str(Path(cli.__file__).parents[1]), "PYTHONUNBUFFERED": "1"}
-    command = [sys.executable, "-m", "horde_env.cli", *words]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
 
 
 def speed_of(robot: Emulator) -> float:

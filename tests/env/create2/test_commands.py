@@ -99,16 +99,12 @@ def test_the_real_robots_environment_drives_through_its_guardian(robot: tuple[Cr
     assert emulator.robot.mode == PASSIVE
 
 
-@pytest.fixture
-def _no_patience(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Give up after three attempts of half a second."""
-    monkeypatch.setattr(body, "TRIES", 3)
-
-
 @pytest.mark.hardware
-@pytest.mark.usefixtures("_no_patience")
 @pytest.mark.parametrize("state", ["asleep", "on its dock", "no port"])
-def test_each_fault_is_one_sentence_and_exit_code_2(state: str, robot: tuple[CreateEmulator, str], run: Run) -> None:
+def test_each_fault_is_one_sentence_and_exit_code_2(
+    state: str, robot: tuple[CreateEmulator, str], run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(body, "TRIES", 3)  # of half a second
     emulator, url = robot
     machine = emulator.robot.machine
     if state == "asleep":
