@@ -36,12 +36,8 @@ class SlowSignals:
 
     def __init__(self, of: SignalArrays) -> None:
         self.of, self.max_finite = of, of.max_finite
-        self.rho, self.cumulant = of.rho.copy(), np.zeros(of.group.size)
-        self.largest, self.longest, self.bound = (
-            np.zeros(of.group.size),
-            np.zeros(of.gamma.size),
-            np.zeros(of.group.size),
-        )
+        self.rho, self.longest = of.rho.copy(), np.zeros(of.gamma.size)
+        self.cumulant, self.largest, self.bound = np.zeros((3, of.group.size))
         self.totals, self.is_broken = np.zeros((3, of.rho.size)), False
 
     def _is_sound(self, *values: float) -> bool:
@@ -63,8 +59,7 @@ class SlowSignals:
             self.cumulant[i] = c = float(observation[channel] if channel != NO_CHANNEL else of.c[i])
             told.append(c)
             self.largest[i] = max([self.largest[i], *(abs(v) for v in (c, of.z[i]) if self._is_sound(v))])
-            horizon = min(
-                1 / (1 - self.longest[of.group[i]]) if self.longest[of.group[i]] < 1 else math.inf, LONGEST_HORIZON
-            )
+            gamma = self.longest[of.group[i]]
+            horizon = min(1 / (1 - gamma) if gamma < 1 else math.inf, LONGEST_HORIZON)
             self.bound[i] = min(BOUND_SCALE * self.largest[i] * horizon, self.max_finite)
         self.is_broken = not self._is_sound(*told)
