@@ -185,10 +185,6 @@ def remove(life: Life) -> None:
     life.remove([name for name in life.horde.names[:9] if "/g0.5/" not in name and name != "left/function"])
 
 
-def reset(life: Life) -> None:
-    life.horde.reset_weights()
-
-
 def saved(life: Life) -> State:
     return nested(life=life.state(), **{f"observer{k}": o.state() for k, o in enumerate(life.observers)})
 
@@ -277,7 +273,7 @@ def test_a_restored_life_equals_the_saved_one(kind: str, tmp_path: Path) -> None
         if k in (1, 3):
             whole.change(add if k == 1 else remove)
         elif k == 5:
-            whole.change(reset, is_repeated=False)
+            whole.change(lambda life: life.horde.reset_weights(), is_repeated=False)
     assert len(whole.followers) > 3
     for follower in whole.followers:
         whole.assert_same(follower)

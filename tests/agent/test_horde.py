@@ -35,10 +35,6 @@ from tests.oracles.gtd import DenseGTD
 SEEN, T = np.zeros(4), np.arange(N_ACTIVE)
 
 
-def two() -> list[GVF]:
-    return [ask("a", ConstantAction(0, N_ACTIONS)), ask("b")]
-
-
 def test_a_termination_ends_the_return_and_the_stream() -> None:
     """One state; the stream ends after each step of reward 1: V = 1, not 1 / (1 - .8) = 5."""
     horde, o, tiles = Horde([ask("a", BEHAVIOUR)], n_features=1, n_active=1), np.ones(3), np.zeros(1, dtype=np.int64)
@@ -51,7 +47,7 @@ def test_a_termination_ends_the_return_and_the_stream() -> None:
 
 
 def test_the_hash_is_that_of_theta_then_w() -> None:
-    horde = after(60, make(two(), dtype="float32"))
+    horde = after(60, make([ask("a", ConstantAction(0, N_ACTIONS)), ask("b")], dtype="float32"))
     theta, w = horde.weights()
     assert theta.dtype == np.float32
     assert horde.weights_sha256() == hashlib.sha256(theta.tobytes() + w.tobytes()).hexdigest()

@@ -279,7 +279,7 @@ def test_invalid_questions_and_damaged_runs_are_refused(
         ("starlette", "watch run", "pip install -e '.[dash]'"),
         ("starlette", "learn --watch --steps 20", "pip install -e '.[dash]'"),
         ("matplotlib", "reproduce chain --out new", "pip install -e '.[viz]'"),
-        ("tensorboard.compat.proto.event_pb2", "export run --to tensorboard", "need the extra `tensorboard`"),
+        ("tensorboard.compat.proto.event_pb2", "export run --to tensorboard", "pip install -e '.[tensorboard]'"),
         ("horde_env", "bench --stream simulator --only tile", "--stream simulator needs the simulated robot: "),
     ],
 )
