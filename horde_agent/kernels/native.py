@@ -15,8 +15,8 @@ receive its address and read `held.theta` as from the tuple, without reference c
 kernels, which receives the kernel's address. This relies on `CFunc`, and on threads being started before a cached
 parallel loop is called (`numba.get_num_threads`).
 
-Tested with numba 0.62.1 to 0.68.1 (tests/kernels). If another version fails, HORDE_PLAIN_KERNELS=1 compiles
-`portable.py` instead: slower, and equal except for rounding.
+Tested with numba 0.62.1 to 0.68.1 (tests/agent/test_vectors.py). If another version fails, HORDE_PLAIN_KERNELS=1
+compiles `portable.py` instead: slower, and equal except for rounding.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ from horde_agent.runs.keeping.folder import RunFolder
 from tests.agent import commands
 from tests.agent.commands import QUESTIONS, summary_of
 from tests.agent.doubles import N_ACTIONS, ToyBody, horde_of, live, toy_questions
-from tests.agent.kills import SAME, differences
+from tests.agent.kills import SAME, differences, lived_with_kills
 
 OFTEN = ExcursionConfig(probability=0.05, horizon=12)
 INTERFACE = Interface.of(ToyBody())
@@ -102,13 +102,18 @@ def test_a_trace_does_not_reach_from_one_robot_to_the_next() -> None:
     assert (robots([0, 1, 2], horde()).horde.weights()[0] != 0).any()
 
 
+def of_three_robots(folder: Path) -> str:
+    """Return the arguments of a run of three robots."""
+    (folder / "own.toml").write_text(QUESTIONS)
+    words = "--robots 3 --physics planar --excursion-probability 0.05 --horizon 12 --seed 1"
+    return f"{words} --questions {folder / 'own.toml'}"
+
+
 @pytest.mark.sim
 def test_a_resumed_run_of_several_robots_equals_an_uninterrupted_one(tmp_path: Path) -> None:
     """So do the tables made again from its log, and the weights learned again from its recording."""
     whole, run, again = (tmp_path / name for name in ("whole", "run", "again"))
-    (tmp_path / "own.toml").write_text(QUESTIONS)
-    words = "--robots 3 --physics planar --excursion-probability 0.05 --horizon 12 --seed 1"
-    words += f" --questions {tmp_path / 'own.toml'}"
+    words = of_three_robots(tmp_path)
     assert commands.horde("learn", words, f"--steps 600 --out {whole}") == 0
     assert commands.horde("learn", words, f"--steps 310 --out {run}") == 0
     assert commands.horde(f"resume {run} --steps 600") == 0
@@ -122,6 +127,16 @@ def test_a_resumed_run_of_several_robots_equals_an_uninterrupted_one(tmp_path: P
     assert summary["weights_sha256"] == summary_of(whole)["weights_sha256"]
     for name in SAME:
         assert (run / name).read_text() == (whole / name).read_text()
+
+
+@pytest.mark.slow
+@pytest.mark.sim
+def test_a_run_of_several_robots_survives_kills(tmp_path: Path) -> None:
+    run, whole = tmp_path / "run", tmp_path / "whole"
+    words = [*of_three_robots(tmp_path).split(), "--steps", "20000", "--snapshot-every", "1s"]
+    assert lived_with_kills(run, words, np.random.default_rng(0), kills=3, span_s=1.0) >= 2
+    lived_with_kills(whole, words, np.random.default_rng(0), kills=0, span_s=2.0)  # also in another process: its TURN
+    assert differences(run, whole) == []
 
 
 @pytest.mark.parametrize("n", [0, 2])

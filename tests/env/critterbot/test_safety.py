@@ -80,6 +80,7 @@ def test_the_reason_names_the_numbers_and_does_not_change_while_it_holds() -> No
     first = supervisor.judge(frame(bus=119), 0, 0.0)
     assert first == "bus voltage 11.9 V is below 12.5 V; the robot waits for 13.5 V"
     assert supervisor.judge(frame(bus=130), 0, 0.1) == first
+    assert "charger reports a fault" in str(Supervisor(SPEC).judge(frame(), 211, 0.0))
 
 
 @given(st.lists(st.tuples(st.integers(0, 255), st.integers(0, 255), st.booleans(), st.sampled_from([0, 11, 2, 211]))))
