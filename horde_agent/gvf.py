@@ -31,7 +31,7 @@ class Channel:
     Raises:
         ValueError: If `index` is neither a name nor a whole number of at least 0.
 
-    Example:
+    Examples:
         >>> Channel("light_0"), Channel(41)
         (Channel(index='light_0'), Channel(index=41))
     """
@@ -50,7 +50,7 @@ class Feature:
     Raises:
         ValueError: If `index` is not a whole number of at least 0.
 
-    Example:
+    Examples:
         >>> Feature(3)
         Feature(index=3)
     """
@@ -70,7 +70,7 @@ class Prediction:
 
     Source: Sutton & Tanner (2005), TD networks: compositional predictions.
 
-    Example:
+    Examples:
         >>> from horde_agent import Uniform
         >>> GVF("light ahead, later", Uniform(2), Prediction("light ahead"), continuation=0.8).cumulant
         Prediction(name='light ahead')
@@ -111,7 +111,7 @@ class GVF:
 
     Source: Sutton et al. (2011), Horde, section 3; White, Modayil & Sutton (2012), https://arxiv.org/abs/1206.6262.
 
-    Example:
+    Examples:
         >>> from horde_agent import ConstantAction
         >>> question = GVF("light ahead", ConstantAction(0, n_actions=5), Channel("light_0"), continuation=0.8)
         >>> question.lam, question.outcome

@@ -63,7 +63,7 @@ class Horde(Demons):
         ValueError: If there is no question, two have one name, or one does not fit the others, the features or the
             channels.
 
-    Example:
+    Examples:
         >>> from horde_agent import Behaviour, Channel
         >>> light, tiles = np.array([1.0]), np.array([0])
         >>> horde = Horde([GVF("next light", Behaviour(), Channel(0), continuation=0.0)], n_features=2, n_active=1)
@@ -171,7 +171,7 @@ class Horde(Demons):
         Raises:
             ValueError: If `stream` is not a whole number from 0 on.
 
-        Example:
+        Examples:
             >>> from horde_agent import Behaviour, Channel
             >>> horde = Horde([GVF("light", Behaviour(), Channel(0), 0.5)], n_features=4, n_active=1)
             >>> for step in range(100):

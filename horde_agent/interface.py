@@ -85,7 +85,7 @@ class Interface:
         scaler: Scaling of the observation to [0, 1].
         feedback: The predictions that are fed back as features, if any.
 
-    Example:
+    Examples:
         >>> interface = Interface.of(gymnasium.make("CartPole-v1"))
         >>> interface.names, interface.actions
         (('obs_0', 'obs_1', 'obs_2', 'obs_3'), ('action_0', 'action_1'))

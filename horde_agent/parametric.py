@@ -31,7 +31,7 @@ class Gaussian:
 
     Source: Degris, Pilarski & Sutton (2012), Gaussian policies; Precup, Sutton & Dasgupta (2001), ratios of densities.
 
-    Example:
+    Examples:
         >>> policy = Gaussian(mean=[0.0], std=[1.0], channels=[1], b=2)
         >>> round(policy.ratio(np.array([7.0, 0.0, 0.3989422804]), np.array([0])), 6)
         1.0
@@ -82,7 +82,7 @@ class Gibbs:
     Source: White, Modayil & Sutton (2012), section 6, https://arxiv.org/abs/1206.6262: 60 of 30,325
     parameters, each U[0, 1]. The minus sign is the paper's.
 
-    Example:
+    Examples:
         >>> policy = Gibbs(n_actions=2, n_features=10, index=np.array([3]), value=np.array([1.0]))
         >>> policy.probabilities(np.zeros(1), np.array([3])).round(3)
         array([0.269, 0.731])

@@ -30,7 +30,7 @@ class Policy(Protocol):
     A Horde checks the probabilities of the first state and raises ValueError if they are invalid. It checks them again
     every 64 steps; the demons of a policy that became invalid diverge. They skip a step if a probability is NaN.
 
-    Example:
+    Examples:
         >>> isinstance(Uniform(2), Policy)
         True
     """
@@ -51,7 +51,7 @@ class Policy(Protocol):
 class BehaviourPolicy(Protocol):
     """Interface of the behaviour policy: draws actions with known probabilities, and can forget its last action.
 
-    Example:
+    Examples:
         >>> class AlwaysFirst:
         ...     def draw(self, rng, observation, tiles):
         ...         return 0, 1.0
@@ -95,7 +95,7 @@ class ConstantAction:
     Raises:
         ValueError: If `action` is not one of the `n_actions` actions.
 
-    Example:
+    Examples:
         >>> ConstantAction(1, n_actions=3).probabilities(np.zeros(1), np.array([0]))
         array([0., 1., 0.])
     """
@@ -120,7 +120,7 @@ class ConstantAction:
 class Uniform:
     """The policy that takes every action equally often.
 
-    Example:
+    Examples:
         >>> Uniform(n_actions=4).probabilities(np.zeros(1), np.array([0]))
         array([0.25, 0.25, 0.25, 0.25])
     """
@@ -139,7 +139,7 @@ class Uniform:
 class Behaviour:
     """A sentinel for the behaviour policy itself: rho = 1 on every step (on-policy prediction).
 
-    Example:
+    Examples:
         >>> from horde_agent import GVF, Channel
         >>> GVF("light over ten steps", Behaviour(), Channel(0), continuation=0.9).target_policy
         Behaviour(n_actions=0)
@@ -163,7 +163,7 @@ class PolicyFunction:
     Raises:
         ValueError: If `n_actions` is not a whole number of at least 1, or `function` cannot be called.
 
-    Example:
+    Examples:
         >>> PolicyFunction(lambda observation, tiles: [0.3, 0.7], n_actions=2).probabilities(np.zeros(1), np.array([0]))
         array([0.3, 0.7])
     """
@@ -196,7 +196,7 @@ class StickyRandom:
 
     Source: White, Modayil & Sutton (2012), section 5, https://arxiv.org/abs/1206.6262.
 
-    Example:
+    Examples:
         >>> behaviour = StickyRandom(n_actions=5)
         >>> behaviour.draw(np.random.default_rng(0))
         (4, 0.2)
@@ -279,7 +279,7 @@ class Follow:
     Raises:
         ValueError: If it has no probabilities.
 
-    Example:
+    Examples:
         >>> Follow(Uniform(4)).draw(np.random.default_rng(0), np.zeros(1), np.zeros(1, dtype=np.int64))
         (2, 0.25)
     """
@@ -317,7 +317,7 @@ class EpsilonGreedy:
 
     Source: Sutton & Barto (2018), section 2.2, http://incompleteideas.net/book/the-book-2nd.html.
 
-    Example:
+    Examples:
         >>> policy = EpsilonGreedy(lambda observation, tiles: [1.0, 2.0], n_actions=2, epsilon=0.1)
         >>> policy.probabilities(np.zeros(1), np.array([0]))
         array([0.05, 0.95])
@@ -358,7 +358,7 @@ class Greedy:
     Raises:
         ValueError: If `n_actions` is not an integer of at least 1, or `of` not a string.
 
-    Example:
+    Examples:
         >>> from horde_agent import GVF, Channel
         >>> seek = GVF("seek the lamp", Greedy(5), Channel("light_0"), continuation=0.95)
         >>> seek.finds_policy, GVF("way", Greedy(5, "seek the lamp"), Channel("light_1"), 0.8).finds_policy

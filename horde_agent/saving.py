@@ -39,7 +39,7 @@ def nested(**parts: State) -> State:
 def inner(state: State, name: str) -> State:
     """Return one of the states that `nested` joined.
 
-    Example:
+    Examples:
         >>> sorted(inner(nested(rng={"a": np.zeros(1), "b/c": np.zeros(1)}, rng2={"d": np.zeros(1)}), "rng"))
         ['a', 'b/c']
     """

@@ -192,7 +192,7 @@ class HordeCallback(BaseCallback):
 def choice(number: float, n: int) -> int:
     """Return the action of a number in [-1, 1], which is divided into `n` equal intervals.
 
-    Example:
+    Examples:
         >>> tuple(choice(a, 4) for a in (-1.0, -0.4, 0.0, 1.0))
         (0, 1, 2, 3)
     """
@@ -204,7 +204,7 @@ def squashed_share(mean: float, std: float, action: int, n: int) -> float:
 
     The first of four intervals ends at -1/2 = tanh(-0.549); a standard normal number is below that with 29.14 %.
 
-    Example:
+    Examples:
         >>> round(squashed_share(0.0, 1.0, 0, 4), 4), round(squashed_share(1.0, 1e-3, 1, 2), 6)
         (0.2914, 1.0)
     """
@@ -303,7 +303,7 @@ class BatchVecEnv(VecEnv):
 def info_rows(infos: dict[str, Any], n: int) -> list[dict[str, Any]]:
     """Return the infos of a vector environment as a dict per environment.
 
-    Example:
+    Examples:
         >>> info_rows({"t": np.array([0.1, 0.2]), "_t": np.array([True, False])}, 2)
         [{'t': 0.1}, {}]
     """

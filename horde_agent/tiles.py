@@ -42,7 +42,7 @@ class TileCoder:
     Raises:
         ValueError: If a table has an unknown group or key, or a number out of range.
 
-    Example:
+    Examples:
         >>> coder = TileCoder.default(2)
         >>> coder.n_features, coder.n_active, coder.encode(np.array([0.2, 0.7])).shape
         (257, 25, (25,))

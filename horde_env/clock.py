@@ -124,7 +124,7 @@ class RealTimeClock:
 class ManualClock:
     """Time that a test advances: pass its `monotonic` and `sleep` to a RealTimeClock.
 
-    Example:
+    Examples:
         >>> hand = ManualClock()
         >>> clock = RealTimeClock(0.1, monotonic=hand.monotonic, sleep=hand.sleep)
         >>> clock.start(); clock.begin(); hand.advance(0.03); clock.wait(); round(hand.monotonic(), 6)

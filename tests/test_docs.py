@@ -153,3 +153,10 @@ def test_functions_with_array_arguments_document_their_shapes() -> None:
 @pytest.mark.parametrize("name", [name for name in horde_agent.__all__ if inspect.isclass(getattr(horde_agent, name))])
 def test_the_docstring_of_a_public_class_has_an_example(name: str) -> None:
     assert ">>> " in (inspect.getdoc(getattr(horde_agent, name)) or "")
+
+
+def test_examples_have_the_heading_that_the_reference_shows_as_code() -> None:
+    """Below "Example:" mkdocstrings prints doctests as quotations."""
+    for package in ("horde_agent", "horde_env"):
+        for path in (ROOT / package).rglob("*.py"):
+            assert not re.search(r"^ *Example:$", path.read_text(encoding="utf-8"), re.MULTILINE), path

@@ -111,7 +111,7 @@ class Life(Experience):
     Raises:
         ValueError: If an argument is invalid, or the Horde, the behaviour and the environment do not fit together.
 
-    Example:
+    Examples:
         >>> import gymnasium
         >>> from horde_agent.horde import Horde
         >>> from horde_agent.policies import StickyRandom

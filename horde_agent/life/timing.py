@@ -61,7 +61,7 @@ class Durations:
 def duration(seconds: float) -> str:
     """Return a duration as text.
 
-    Example:
+    Examples:
         >>> duration(42.4), duration(200), duration(26168.1)
         ('42 s', '3 min 20 s', '7 h 16 min')
     """

@@ -75,7 +75,7 @@ def are_nearly_constant(variance: Floats, steps: Floats) -> Bools:
 def nmsre_text(nmsre: float | None) -> str:
     """Return an NMSRE as text: three decimals, or three significant digits from 1,000 on; "-" for None.
 
-    Example:
+    Examples:
         >>> nmsre_text(0.17254), nmsre_text(1289246595.028), nmsre_text(None)
         ('0.173', '1.29e9', '-')
     """

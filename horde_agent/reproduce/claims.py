@@ -17,7 +17,7 @@ Verdict = Literal["reproduced", "partly reproduced", "not reproduced"]
 def verdict(holds: Sequence[bool]) -> Verdict:
     """Return the verdict on a claim from its parts: all hold, some hold, none holds.
 
-    Example:
+    Examples:
         >>> verdict([True, True]), verdict([True, False]), verdict([False])
         ('reproduced', 'partly reproduced', 'not reproduced')
     """

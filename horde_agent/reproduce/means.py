@@ -33,7 +33,7 @@ def mean_ci(values: ArrayLike) -> Mean:
     Raises:
         ValueError: If there is no value.
 
-    Example:
+    Examples:
         >>> str(mean_ci([1.0, 2.0, 3.0]))
         '2 ± 2.5'
     """

@@ -172,7 +172,7 @@ class LifeRows:
 def terms_needed(gamma: float) -> int:
     """Return how many terms a return must have for gamma^n to be below 1e-3.
 
-    Example:
+    Examples:
         >>> terms_needed(0.0), terms_needed(0.5), terms_needed(0.8)
         (1, 10, 31)
     """

@@ -90,7 +90,7 @@ def learn_from(
     Raises:
         BadInput: If an argument or a row is invalid; nothing is left in `out`.
 
-    Example:
+    Examples:
         >>> import tempfile
         >>> from horde_agent import GVF, Channel, ConstantAction
         >>> observations, actions = np.tile([[0.0], [1.0]], (50, 1)), np.zeros(100, dtype=int)

@@ -38,7 +38,7 @@ def section(title: str, *parts: str) -> str:
 def element(tag: str, text: str, **attributes: str) -> str:
     """Return an element that contains text; a final `_` is removed from the attributes' names.
 
-    Example:
+    Examples:
         >>> element("p", "a < b", class_="note")
         '<p class="note">a &lt; b</p>'
     """
