@@ -271,8 +271,8 @@ def test_a_signal_stops_the_wheels_behind_a_real_port(signum: int, code: int) ->
         command = [sys.executable, "-m", "horde_env.cli", *words]
         robot.start()
         with subprocess.Popen(command, stdout=PIPE, stderr=PIPE, text=True, env=environment) as process:
-            while "forward" not in process.stdout.readline():  # which is printed after the first drive
-                pass
+            while "forward" not in (line := process.stdout.readline()):  # which is printed after the first drive
+                assert line, process.stderr.read()
             until(lambda: speed_of(robot) > 0.1)  # in the second drive
             process.send_signal(signum)
             assert process.wait(timeout=30) == code
