@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import gymnasium
 import numpy as np
 import pytest
@@ -12,6 +14,7 @@ from horde_agent.policies import Follow
 from horde_agent.problems import NAMES, rooms
 from horde_agent.problems.classics import FEATURES, baird, boyan_chain, collision, random_walk
 from horde_agent.problems.env import PROBLEMS
+from tests.agent import commands
 from tests.agent.doubles import horde_of
 
 
@@ -94,7 +97,7 @@ def test_an_episode_that_is_over_must_be_reset() -> None:
 def test_a_horde_learns_the_exact_values_off_policy_from_a_state_dependent_behaviour() -> None:
     """The walk under the target policy, .6 right; the behaviour goes right with .3 in odd states, .7 in even ones.
 
-    Neighbours have the other b: with that of the wrong observation, values are off by .4, with a constant one by .28.
+    Neighbours have the other b: the b of the wrong observation shifts values by .4, a constant one by .28.
     """
     env = gymnasium.make("horde_agent/RandomWalk-v0")
     interface, target = Interface.of(env), PolicyFunction(lambda observation, tiles: [0.4, 0.6], n_actions=2)
@@ -105,3 +108,9 @@ def test_a_horde_learns_the_exact_values_off_policy_from_a_state_dependent_behav
         life.run(12_000)
     learned = [horde.predict(np.array([s]))[0] for s in range(5)]
     np.testing.assert_allclose(learned, random_walk().values()[0], atol=0.12)
+
+
+def test_horde_learn_takes_a_problem_by_its_id(tmp_path: Path) -> None:
+    given = "--env horde_agent/Collision-v0 --questions nexting --steps 300"
+    assert commands.horde("learn", given, f"--out {tmp_path / 'run'}") == 0
+    assert (tmp_path / "run/summary.json").is_file()

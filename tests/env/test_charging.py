@@ -26,7 +26,7 @@ BUS, BATTERIES = SPEC.index("bus_voltage"), SPEC.group("battery_voltage")
 
 
 class DockedBody(ToyBody):
-    """A toy on its dock: `power(n)` tells whether exchange n sees the dock's voltage; it is lost after `n_answers`."""
+    """A toy on its dock: `power(n)` is true if exchange n sees the dock's voltage; it is lost after `n_answers`."""
 
     def __init__(
         self, charging_s: float = 100.0, power: Callable[[int], bool] = lambda _: True, n_answers: float = math.inf

@@ -89,7 +89,7 @@ def test_a_robot_that_already_talks_is_not_woken(terminal: Terminal) -> None:
 
 
 class TornWrite:
-    """A port whose first write fails after `n_sent` bytes; pyserial reports a timeout after a whole write too."""
+    """A port with a first write that fails after `n_sent` bytes; pyserial reports a timeout after a whole write too."""
 
     def __init__(self, error: type[BaseException], n_sent: int) -> None:
         self.errors, self.n_sent, self.sent = [error], n_sent, b""
