@@ -101,6 +101,7 @@ class PenEnv(gymnasium.Env[Observation, Any]):
         if physics := getattr(backend, "physics", None):
             facts["physics"] = physics
         facts["picture"] = spaces.picture(self.robot, self.pen)
+        facts["stop_options"] = dict(getattr(backend, "stop_options", {}))
         self.metadata = facts  # type: ignore[misc]
         self.backend, self.clock = backend, clock or SimulatedClock()
         self.manoeuvre_frames: list[Frame] = []
@@ -222,7 +223,11 @@ class PenEnv(gymnasium.Env[Observation, Any]):
             self._stay.end()
 
     def emergency_stop(self, reason: str) -> bool:
-        """Stop the body until a person clears it (`horde-robot stop --clear`); return whether it can be stopped so."""
+        """Stop the body until a person clears it (`horde-robot stop --clear`); return whether it can be stopped so.
+
+        Any thread may call this. `metadata["stop_options"]` are the options of the command `horde-robot stop` that does
+        the same from another process, by name: robot, backend, port and perhaps parity. It is empty if there is none.
+        """
         stop = getattr(self.backend, "emergency_stop", None)
         return stop is not None and bool(stop(reason))
 
@@ -254,6 +259,14 @@ class PenEnv(gymnasium.Env[Observation, Any]):
         reward = float(self.task(before, request, self._observation, self.robot))
         self._show()
         return self._observation, reward, False, newest.last, self._info(newest)
+
+    def wait_for_rest(self, limit_s: float) -> bool:
+        """Wait until the body reports that its wheels are at rest; return whether it did within `limit_s` seconds.
+
+        Any thread may call this, after `emergency_stop`. True at once for a body that reports nothing between steps.
+        """
+        wait = getattr(self.backend, "wait_for_rest", None)
+        return wait is None or bool(wait(limit_s))
 
     @property
     def frame(self) -> Frame | None:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from numbers import Integral, Real
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -19,6 +19,9 @@ from horde_env.hardware.latch import EmergencyLatch, default_path
 from horde_env.hardware.settings import LinkSettings
 from horde_env.robot import DEFAULT_ROBOT, RobotSpec, environment, part, spec_of
 from horde_env.vector import PenVectorEnv
+
+if TYPE_CHECKING:
+    from horde_env.hardware.backend import PhysicalBody
 
 OWN = ("action_type", "render_mode", "task")  # arguments of PenEnv
 
@@ -133,13 +136,17 @@ def _physical_body(
     if not port:
         raise ValueError(
             f"no port is known for the robot {robot!r}: give it as port (--port), or save it with `horde-robot check "
-            f"--backend {backend} --port ... --save`"
+            f"--robot {robot} --backend {backend} --port ... --save`"
         )
     latch = EmergencyLatch(default_path(robot)) if latch is None else latch
     signs = file.signs if signs is None else signs
     config, more = make_body.line_of(port, file, latch, **line)
     clock = RealTimeClock(spec.period_s)
-    body: Backend = make_body(config, clock, latch=latch, settings=settings, signs=signs, **more)
+    body: PhysicalBody = make_body(config, clock, latch=latch, settings=settings, signs=signs, **more)
+    if latch.path == default_path(robot):  # the command sets no other latch
+        body.stop_options = {"robot": robot, "backend": backend, "port": port}
+        if line.get("parity"):
+            body.stop_options["parity"] = line["parity"]
     return body
 
 

@@ -22,6 +22,7 @@ from horde_agent.measures.returns import returns_along
 from horde_agent.record import Phase, Stream, read_end, snapshots
 from horde_agent.runs.config import BadInput, imported
 from horde_agent.runs.keeping.folder import RunFolder, finite, read_csv, read_curve, read_json
+from horde_agent.runs.keeping.stop_request import stop_options
 
 MOST_POINTS = 2000  # of a curve
 SHOWN = 600  # rows: a minute at 10 Hz
@@ -74,15 +75,21 @@ class RunReader:
     # ---- current values ----------------------------------------------------------------------------------------------
 
     def _is_over(self) -> bool:
-        """Return whether the tables are newer than `live/`: a resumed run has both."""
+        """Return whether the tables are newer than `live/`: a resumed run has both, and its robot is open."""
+        if self._run.stop.is_file():
+            return False
         return self._run.summary.is_file() and self._json(self.live / "now.json").get("state") != "living"
 
     def status(self, silent_s: float = SILENT_S) -> Table:
         """Return state, counts and times; those of a finished run are read from its summary.
 
         After `silent_s` without a change of now.json a run is "silent"; or "dead", if no process has locked its folder.
+        `can_stop` says whether there is something to stop: a robot that is open, or a physical one whose process died.
         """
         status = self._json(self.live / "now.json")
+        is_open = self._run.stop.is_file()
+        if is_open and status.get("state") == "over":  # of an earlier life: this one cannot write its feed
+            status["state"] = "living"
         if self._is_over():
             summary = self._json(self._run.summary)
             keys = ("deadlines_missed", "gaps", "crc_errors", "cycle_ms", "learning_steps", "n_excursions")
@@ -95,6 +102,9 @@ class RunReader:
                 status |= {"state": "silent" if self._run.is_locked() else "dead", "silent_s": since_s}
         disk = shutil.disk_usage(self.folder)
         status["disk"] = {"free": disk.free, "total": disk.total, "run": _size(self.folder)}
+        is_ended = status.get("state") in ("over", "dead")
+        is_physical = bool(stop_options(self._run))
+        status["can_stop"] = (is_open and not is_ended) or (is_physical and status.get("state") != "over")
         status["snapshots"] = sum(1 for _ in snapshots.found(self._run.checkpoint))
         status["tables_at"] = self._run.summary.stat().st_mtime if self._run.summary.is_file() else None
         return {"state": "unknown", "step": 0, **status}

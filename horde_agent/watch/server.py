@@ -16,7 +16,8 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -29,6 +30,7 @@ import tyro
 from horde_agent.processes import python
 from horde_agent.runs.config import BadInput
 from horde_agent.runs.keeping.folder import RunFolder, finite
+from horde_agent.runs.keeping.stop_request import PAGE_REASON, StopAnswer, ask_process, stop_options
 from horde_agent.watch.reader import RunReader
 
 PORT = 8420
@@ -78,13 +80,13 @@ class Latest:
 def make_app(
     folder: Path,
     token: str | None = None,
-    stop: Callable[[], str] | None = None,
+    stop: Callable[[], StopAnswer] | None = None,
     is_ending: Callable[[], bool] = lambda: False,
 ) -> Any:
     """Return the application for a run's folder; raise BadInput without one, or without the extra `dash`.
 
-    Every request needs the token, if there is one, as ?token= or as a cookie. `stop` stops the run and returns a
-    sentence about it; `request_stop` when None. Once `is_ending`, each page receives a final message.
+    Every request needs the token, if there is one, as ?token= or as a cookie. `stop` stops the run and returns whether
+    that is confirmed; `request_stop` when None. Once `is_ending`, each page receives a final message.
     """
     need_extras()
     from starlette.applications import Starlette
@@ -160,7 +162,8 @@ def make_app(
             return JSONResponse({"word": word, "within_s": CONFIRM_S})
         if nonces.pop(word, None) is None:
             return refuse("the confirmation was too late: press stop again, and confirm within ten seconds", 409)
-        return JSONResponse({"stopped": await asyncio.to_thread(stop or (lambda: request_stop(folder)))})
+        answer = await asyncio.to_thread(stop or (lambda: request_stop(folder)))
+        return JSONResponse(answer._asdict())
 
     routes = [
         Route("/", lambda _: FileResponse(PAGE / "index.html")),
@@ -206,22 +209,46 @@ def _is_own(host: str) -> bool:
     return name in ("localhost", "127.0.0.1", "[::1]")
 
 
-def request_stop(folder: Path) -> str:
-    """Request the end of a run; for a real robot, also set the emergency stop. Return a sentence about both."""
-    done = []
-    live = folder / "live"
-    if live.is_dir():
-        (live / "stop-asked").write_text("requested on the live page\n", encoding="utf-8")
-        done.append("the run stops after this step")
-    if RunFolder(folder).settings().get("backend") in ("serial", "drops"):
-        command = shutil.which("horde-robot", path=str(Path(sys.executable).parent)) or shutil.which("horde-robot")
-        if command is None:
-            done.append("`horde-robot` was not found, so the emergency stop is NOT set: use the robot's switch")
-        else:
-            words = [command, "stop", "--reason", "requested on the live page"]
-            result = subprocess.run(words, capture_output=True, text=True, timeout=30, check=False)
-            done.append((result.stdout or result.stderr).strip())
-    return "; ".join(done) or "this run is already over"
+def request_stop(folder: Path) -> StopAnswer:
+    """Stop a run and its robot, and return whether that is confirmed; it blocks until then.
+
+    Two ways are tried at once, and the first confirmation counts: the run's process stops its robot and ends the run;
+    for a physical robot, `horde-robot stop` sets its emergency stop and sends a stop to its port.
+    """
+    run = RunFolder(folder)
+    options = stop_options(run)
+    ways: list[Callable[[], StopAnswer | None]] = [lambda: ask_process(run)]
+    if options:
+        ways.append(lambda: _run_stop_command(options))
+    pool = ThreadPoolExecutor(len(ways))
+    unconfirmed = []
+    try:
+        for done in as_completed([pool.submit(way) for way in ways]):
+            answer = done.result()
+            if answer is not None and answer.is_confirmed:
+                return answer
+            if answer is not None and answer.said:
+                unconfirmed.append(answer.said)
+    finally:
+        pool.shutdown(wait=False)
+    if not options and not unconfirmed:
+        unconfirmed.append("the process of this run does not answer")
+    return StopAnswer(is_confirmed=False, said="; ".join(unconfirmed))
+
+
+def _run_stop_command(options: Mapping[str, str]) -> StopAnswer:
+    """Run `horde-robot stop` with these options, and return whether it confirms that the robot has stopped."""
+    words = ["stop", *(f"--{name}={value}" for name, value in options.items()), f"--reason={PAGE_REASON}"]
+    command = shutil.which("horde-robot", path=str(Path(sys.executable).parent)) or shutil.which("horde-robot")
+    if command is None:
+        return StopAnswer(is_confirmed=False, said="`horde-robot` was not found")
+    try:
+        result = subprocess.run([command, *words], capture_output=True, text=True, timeout=30, check=False)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return StopAnswer(is_confirmed=False, said=f"`horde-robot stop` failed ({error})")
+    # Without a port the command only sets the emergency stop, and cannot look at the robot.
+    is_confirmed = "port" in options and result.returncode == 0
+    return StopAnswer(is_confirmed, said=" ".join(f"{result.stdout} {result.stderr}".split()))
 
 
 def _bound(host: str, port: int) -> socket.socket:

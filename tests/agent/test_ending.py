@@ -254,6 +254,10 @@ def test_a_second_ctrl_c_and_no_other_signal_sets_the_emergency_stop(
     calls: list[str] = []
 
     class Robot(ToyBody):
+        def __init__(self, **options: Any) -> None:
+            super().__init__(**options)
+            self.metadata = {**self.metadata, "stop_options": {"robot": "create2"}}
+
         def close(self) -> None:
             calls.append("closed")
             if when != "in a step":
@@ -267,7 +271,7 @@ def test_a_second_ctrl_c_and_no_other_signal_sets_the_emergency_stop(
     assert live(monkeypatch, Robot(on_step=at(300, *signals))) == 128 + number
     stops = ["Ctrl-C was pressed twice"] if number == signal.SIGINT else []
     assert calls == ([*stops, "closed"] if when == "in a step" else ["closed", *stops])
-    assert ("horde-robot stop --clear" in capsys.readouterr().err) == bool(stops)
+    assert ("`horde-robot stop --clear --robot create2`" in capsys.readouterr().err) == bool(stops)
     assert Path("a/summary.json").is_file()
 
 

@@ -37,6 +37,7 @@ from horde_agent.record import Flag, Phase, Recorder, Row, read
 from horde_agent.record.segments import encode_header
 from horde_agent.runs.config import BadInput, LearnConfig
 from horde_agent.runs.keeping.folder import RunFolder
+from horde_agent.runs.keeping.stop_request import StopAnswer
 from horde_agent.watch import server
 from horde_agent.watch.reader import RunReader
 from tests.agent.doubles import ToyBody, horde_of
@@ -296,7 +297,7 @@ def served(folder: Path, port: int = 0, **options: Any) -> Iterator[str]:
 
 @pytest.fixture
 def page(run: Path) -> Iterator[str]:
-    with served(run, stop=lambda: "stopped") as address:
+    with served(run, stop=lambda: StopAnswer(is_confirmed=True, said="the robot stands")) as address:
         yield address
 
 
@@ -316,25 +317,11 @@ def test_a_stop_needs_two_requests_of_the_page(page: str) -> None:
     assert ask(f"{page}/api/stop", "POST")[0] == 403
     code, answer = ask(f"{page}/api/stop", "POST", x_horde="stop")
     assert code == 200
-    assert "stopped" not in answer
+    assert "is_confirmed" not in answer
     assert ask(f"{page}/api/stop?word=guess", "POST", x_horde="stop")[0] == 409
-    assert ask(f"{page}/api/stop?word={answer['word']}", "POST", x_horde="stop") == (200, {"stopped": "stopped"})
+    confirmed = {"is_confirmed": True, "said": "the robot stands"}
+    assert ask(f"{page}/api/stop?word={answer['word']}", "POST", x_horde="stop") == (200, confirmed)
     assert ask(f"{page}/api/stop?word={answer['word']}", "POST", x_horde="stop")[0] == 409
-
-
-def test_a_stop_request_reaches_the_run_and_not_a_later_one(tmp_path: Path) -> None:
-    folder, asked = tmp_path / "run", list[int]()
-
-    class Asking(Hand):
-        def __call__(self) -> float:
-            if self.now_s < 1.0 <= self.now_s + self.period_s:
-                assert "stops after this step" in server.request_stop(folder)
-            return super().__call__()
-
-    lived(folder, 30, clock=Asking(0.1), ask_to_stop=lambda: asked.append(1))
-    assert asked
-    shutil.rmtree(folder / "log")
-    lived(folder, 30, ask_to_stop=lambda: pytest.fail("the request was for the run before"))
 
 
 def test_another_host_name_is_refused(page: str) -> None:

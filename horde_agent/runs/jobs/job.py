@@ -133,8 +133,9 @@ class Job(ABC):
         if self.signals.seen.count(signal.SIGINT) < 2 or self._is_stopped_for_good:
             return
         self._is_stopped_for_good = True
-        if self.emergency_stop("Ctrl-C was pressed twice"):
-            self.say("the emergency stop is set; clear it by `horde-robot stop --clear`")
+        sentence = self.emergency_stop("Ctrl-C was pressed twice")
+        if sentence:
+            self.say(sentence)
 
     def stop(self, cause: Cause) -> None:
         """Request an orderly end; safe in a signal handler. The cause is recorded unless an earlier request has one."""
@@ -145,9 +146,9 @@ class Job(ABC):
         """Print a message."""
         self.console.print(words, highlight=False, soft_wrap=True)
 
-    def emergency_stop(self, reason: str) -> bool:  # noqa: ARG002
-        """Set the robot's emergency stop; return whether it has one."""
-        return False
+    def emergency_stop(self, reason: str) -> str:  # noqa: ARG002
+        """Set the robot's emergency stop; return a sentence that says how to clear it, "" if the robot has none."""
+        return ""
 
     def _begin(self) -> None:  # noqa: B027  most have nothing to open
         pass

@@ -29,11 +29,13 @@ from horde_agent.runs.keeping.folder import unwritable
 from horde_agent.runs.keeping.resume import Resumption, change, new_changes, refuse_other_ranges
 from horde_agent.runs.keeping.run import Run, new_life, new_recorder, record_header, restore
 from horde_agent.runs.keeping.snapshot_writer import SnapshotWriter
+from horde_agent.runs.keeping.stop_request import PAGE_REASON, StopListener
 
 _DIFFERS = (
     "the observation at step %d differs from the one recorded before the run was resumed: from that step on, the "
     "recording contains the new observations"
 )
+REST_S = 1.5  # within which a stopped robot stands
 _log = logging.getLogger(__name__)
 
 
@@ -65,8 +67,10 @@ class Robot(Job):
         self.life.observers.append(Events(run.folder, self.recorder))
         self.snapshot_writer = SnapshotWriter(run, self.recorder, self.sampler, resumed)
         picture = self.life.body.metadata.get("picture")
-        pages: dict[str, Any] = {"picture": picture, "total": config.steps, "ask_to_stop": self._stop_for_the_page}
-        self.feed = Feed(run.folder.path, interface, run.horde, **pages)
+        self.feed = Feed(run.folder.path, interface, run.horde, picture=picture, total=config.steps)
+        self.stop_listener = StopListener(run.folder, self._stop_for_the_page)
+        self._is_stop_due = False  # requested on the page, of a robot that only the main thread may stop
+        self._is_at_rest = True  # after a stop that was requested on the page
         self._is_closed = False
 
     def _continued_recorder(self, resumed: Resumption) -> Recorder:
@@ -87,6 +91,7 @@ class Robot(Job):
 
     def _begin(self) -> None:
         """Restore a resumed run; reset the robot, which may drive."""
+        self.stop_listener.open(self.life.body.stop_options)
         if self._resumed is not None:
             self._restore(self._resumed)
         else:
@@ -146,20 +151,47 @@ class Robot(Job):
         super().stop(cause)
         self.life.stop()
 
-    def emergency_stop(self, reason: str) -> bool:
-        """Set the robot's emergency stop; return whether it has one."""
-        return self.life.body.emergency_stop(reason)
+    def emergency_stop(self, reason: str) -> str:
+        """Set the robot's emergency stop; return a sentence that says how to clear it, "" if the robot has none."""
+        if not self.life.body.emergency_stop(reason):
+            return ""
+        robot = self.life.body.stop_options.get("robot")
+        if robot is None:
+            return "the emergency stop is set; the robot's own program clears it"
+        return f"the emergency stop of {robot} is set; clear it by `horde-robot stop --clear --robot {robot}`"
 
-    def _stop_for_the_page(self) -> None:
-        if self.stopped_by is None:
-            self.emergency_stop("requested on the live page")
+    def _stop_for_the_page(self) -> str:
+        """Stop the robot at once and end the life, in the thread of the stop listener; return a sentence."""
+        sentence = ""
+        try:
+            if self.life.body.stop_options:
+                sentence = self.emergency_stop(PAGE_REASON)
+            else:
+                self._is_stop_due = True
+        except Exception as error:  # of the latch: the robot is stopped all the same
+            _log.warning("the emergency stop requested on the live page failed (%s)", error)
+            sentence = str(error)
+        try:
+            self._is_at_rest = not self.life.body.stop_options or self.life.body.wait_for_rest(REST_S)
+        finally:
             self.stop(Cause.PAGE_STOP)
+        return sentence
 
     def _close(self) -> None:
-        if not self._is_closed:
-            self._is_closed = True
-            for env in self.envs:
-                env.close()
+        if self._is_closed:
+            return
+        self._is_closed = True
+        is_stopped = False
+        try:
+            if self._is_stop_due:
+                self.emergency_stop(PAGE_REASON)
+        finally:
+            try:
+                for env in self.envs:
+                    env.close()
+                is_stopped = True
+            finally:
+                self.stop_listener.close(is_stopped=is_stopped and self._is_at_rest)
 
     def _abandon(self) -> None:
         super()._abandon()

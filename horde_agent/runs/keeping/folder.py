@@ -64,6 +64,7 @@ class RunFolder:
         self.events = self.log / "events.jsonl"
         self.exported = path / "export"
         self.lock = path / ".lock"
+        self.stop = path / ".stop"  # while a robot is open: how to ask for its stop (`stop_request`)
         self._made: list[Path] = []  # outermost last
 
     @classmethod
@@ -167,7 +168,7 @@ class RunFolder:
 
     def give_back(self) -> None:
         """Remove the files of a run without a step; a folder that existed before stays."""
-        made = (self.excursions, self.question_file, self.config, self.events, self.lock, self.sums)
+        made = (self.excursions, self.question_file, self.config, self.events, self.lock, self.stop, self.sums)
         for file in (*record_files(self.life), *made):
             file.unlink(missing_ok=True)
         for made_since in (self.path / "live", self.shards):

@@ -96,7 +96,7 @@ function drawHealth() {
   }
   const t = s.t == null ? "" : ` · robot time ${Math.floor(s.t / 3600)} h ${String(Math.floor(s.t / 60) % 60).padStart(2, "0")} min ${String(Math.floor(s.t % 60)).padStart(2, "0")} s`;
   say("headline", `step ${count(s.step)}${total ? " of " + count(total) : ""}${t} · ${count(facts.n_questions)} questions`);
-  $("stop").disabled = Boolean(final) || s.state === "over" || s.state === "dead";
+  $("stop").disabled = Boolean(final) || !s.can_stop;
   if ($("stop").disabled) unsure();
 }
 
@@ -321,17 +321,32 @@ $("find").addEventListener("keydown", (event) => {
 $("find").addEventListener("blur", hide);
 
 // ---- the only control ------------------------------------------------------------------------------------------------
+const CONFIRM_MS = 2000, NOT_CONFIRMED = "not confirmed: press the robot's own switch";
 let word = null, timer = null;
 function unsure() { word = null; clearTimeout(timer); $("stop").textContent = "Emergency stop"; $("stop").classList.remove("sure"); }
-$("stop").addEventListener("click", async () => {
+async function postStop(query) {
+  const answer = await fetch("api/stop" + query, { method: "POST", headers: { "X-Horde": "stop" } });
+  return answer.json();
+}
+async function askTwice() {
+  const reply = await postStop("");
+  if (!reply.word) throw new Error(reply.error);
+  word = reply.word; $("stop").textContent = "Really stop? Press again"; $("stop").classList.add("sure");
+  timer = setTimeout(unsure, 1000 * reply.within_s);
+}
+async function stopRobot(confirmation) {
+  unsure();
+  say("stop-said", "stopping");
+  const late = setTimeout(() => say("stop-said", NOT_CONFIRMED), CONFIRM_MS);
   try {
-    const answer = await fetch("api/stop" + (word ? "?word=" + encodeURIComponent(word) : ""), { method: "POST", headers: { "X-Horde": "stop" } });
-    const told = await answer.json();
-    if (told.word) {
-      word = told.word; $("stop").textContent = "Really stop? Press again"; $("stop").classList.add("sure");
-      timer = setTimeout(unsure, 1000 * told.within_s);
-    } else { unsure(); say("stop-said", told.stopped || told.error); }
-  } catch (error) { unsure(); say("stop-said", "nobody answered: use the robot's own switch"); }
+    const reply = await postStop("?word=" + encodeURIComponent(confirmation));
+    const outcome = reply.is_confirmed ? "stopped" : NOT_CONFIRMED, details = reply.said || reply.error;
+    say("stop-said", details ? `${outcome} (${details})` : outcome);
+  } finally { clearTimeout(late); }
+}
+$("stop").addEventListener("click", () => {
+  const request = word ? stopRobot(word) : askTwice();
+  request.catch(() => { unsure(); say("stop-said", NOT_CONFIRMED); });
 });
 
 // ---- from the run to the page ----------------------------------------------------------------------------------------
