@@ -141,7 +141,7 @@ class RunReader:
         """Return a part of the table of demons with each word of `find` in their names, sorted; NaN last."""
         columns = {"name": None, "nmsre": 0, "mspbe": 1, "diverged": 2}
         if sort not in columns:
-            raise BadInput(f"the demons cannot be sorted by {sort!r}; choose {', '.join(columns)}")
+            raise BadInput(f"the demons cannot be sorted by {sort[:60]!r}; choose {', '.join(columns)}")
         names, measures = [q["name"] for q in self.facts()["questions"]], self.measures()
         words = find.lower().split()
         found = [i for i, name in enumerate(names) if all(word in name.lower() for word in words)]
@@ -154,8 +154,9 @@ class RunReader:
 
     def at(self, i: int) -> Table:
         """Return the row of demon `i` alone; raise BadInput if there is none."""
-        if not 0 <= i < (n := len(self.facts()["questions"])):
-            raise BadInput(f"there is no question number {i}; there are {n}")
+        n_questions = len(self.facts()["questions"])
+        if not 0 <= i < n_questions:
+            raise BadInput(f"there is no question number {i}; the last of {n_questions} is {n_questions - 1}")
         return self._demons_at([i], 1)
 
     def _demons_at(self, places: list[int], n_found: int) -> Table:
@@ -168,8 +169,9 @@ class RunReader:
         questions = self.facts()["questions"]
         names = [q["name"] for q in questions]
         if name not in names:
-            near = difflib.get_close_matches(name, names, n=1, cutoff=0.3)
-            raise BadInput(f"there is no question {name!r}" + (f"; did you mean {near[0]!r}?" if near else ""))
+            near = difflib.get_close_matches(name[:200], names, n=1, cutoff=0.3)
+            advice = f"did you mean {near[0]!r}?" if near else "/api/demons lists them"
+            raise BadInput(f"there is no question {name[:60]!r}; {advice}")
         i = names.index(name)
         channel = questions[i].get("channel")
         unit = "" if channel is None else str(self.facts()["channels"][channel].get("unit", ""))

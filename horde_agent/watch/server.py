@@ -16,7 +16,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import suppress
 from dataclasses import dataclass
@@ -39,6 +39,9 @@ PAGE = Path(__file__).parent / "page"
 TICK_S = 0.25
 CONFIRM_S = 10.0  # within which a stop must be confirmed
 MOST_ROWS = 50  # in a message after the first
+MOST_DEMONS = 500  # in one part of the table of demons
+MOST_QUESTIONS = 10**9  # the highest number in a query
+LONGEST_SHOWN = 60  # characters of a wrong value in a message
 _SAFE = {
     "Content-Security-Policy": "default-src 'self'; img-src 'self' data:; style-src 'self' 'unsafe-inline'; "
     "frame-ancestors 'none'",
@@ -77,6 +80,51 @@ class Latest:
         return json.dumps({"status": self.status, "rows": rows}), newest
 
 
+class Query:
+    """The parameters of a request, each given once; BadInput names the first one that is wrong.
+
+    Args:
+        items: Names and values, in their order.
+    """
+
+    def __init__(self, items: Sequence[tuple[str, str]]) -> None:
+        self._values: dict[str, str] = {}
+        for name, value in items:
+            if name in self._values:
+                raise BadInput(f"the parameter {_shortened(name)} is given twice; give it once")
+            self._values[name] = value
+        self._values.pop("token", None)
+
+    def has(self, name: str) -> bool:
+        """Return whether the parameter is given."""
+        return name in self._values
+
+    def check_names(self, *known: str) -> None:
+        """Raise BadInput if another parameter than these is given."""
+        for name in self._values:
+            if name not in known:
+                expected = f"choose from {', '.join(known)}" if known else "leave it out"
+                raise BadInput(f"there is no parameter {_shortened(name)} here; {expected}")
+
+    def text(self, name: str, default: str = "") -> str:
+        """Return the parameter's value."""
+        return self._values.get(name, default)
+
+    def whole_number(self, name: str, default: int, highest: int = MOST_QUESTIONS) -> int:
+        """Return the parameter as a whole number; raise BadInput unless it is one from 0 to `highest`."""
+        value = self._values.get(name)
+        if value is None:
+            return default
+        is_number = value.isascii() and value.isdecimal() and len(value) <= len(str(highest))
+        if not is_number or int(value) > highest:
+            raise BadInput(f"{name} must be a whole number from 0 to {highest:,}, not {_shortened(value)}")
+        return int(value)
+
+
+def _shortened(value: str) -> str:
+    return repr(value if len(value) <= LONGEST_SHOWN else f"{value[:LONGEST_SHOWN]}...")
+
+
 def make_app(
     folder: Path,
     token: str | None = None,
@@ -103,27 +151,44 @@ def make_app(
     def refuse(sentence: str, code: int) -> Any:
         return JSONResponse({"error": sentence}, code)
 
-    def endpoint_of(do: Callable[[Any], Any]) -> Any:
+    def endpoint_of(do: Callable[[Query], Any]) -> Any:
         async def endpoint(request: Any) -> Any:
             try:
-                return JSONResponse(await asyncio.to_thread(lambda: finite(do(request.query_params))))
-            except (BadInput, ValueError) as error:
+                query = Query(request.query_params.multi_items())
+                return JSONResponse(await asyncio.to_thread(lambda: finite(do(query))))
+            except BadInput as error:
                 return refuse(str(error), 400)
 
         return endpoint
 
-    def demons(words: Any) -> Any:
-        if "index" in words:
-            return reader.at(int(words["index"]))
-        offset, limit = int(words.get("offset", 0)), min(int(words.get("limit", 100)), 500)
-        sort, descending = words.get("sort", "nmsre"), words.get("descending") == "1"
-        return reader.demons(words.get("find", "")[:200], sort, descending, max(offset, 0), max(limit, 0))
+    def demons(query: Query) -> Any:
+        if query.has("index"):
+            query.check_names("index")
+            return reader.at(query.whole_number("index", 0))
+        query.check_names("find", "sort", "descending", "offset", "limit")
+        return reader.demons(
+            find=query.text("find"),
+            sort=query.text("sort", "nmsre"),
+            descending=query.whole_number("descending", 0, highest=1) == 1,
+            offset=query.whole_number("offset", 0),
+            limit=query.whole_number("limit", 100, highest=MOST_DEMONS),
+        )
 
-    def heat(_: Any) -> Any:
+    def demon(query: Query) -> Any:
+        query.check_names("name")
+        return reader.demon(query.text("name"))
+
+    def heat(query: Query) -> Any:
+        query.check_names()
         nmsre, _, diverged = reader.measures().tolist()
         return {"nmsre": [float(f"{value:.3g}") for value in nmsre], "diverged": diverged}
 
-    def run(_: Any) -> Any:
+    def curves(query: Query) -> Any:
+        query.check_names()
+        return reader.curves()
+
+    def run(query: Query) -> Any:
+        query.check_names()
         facts = dict(reader.facts())
         n_questions = len(facts.pop("questions"))
         return {**facts, "n_questions": n_questions, "name": folder.resolve().name, "final": final}
@@ -172,8 +237,8 @@ def make_app(
         Route("/api/stream", stream),
         Route("/api/demons", endpoint_of(demons)),
         Route("/api/heat", endpoint_of(heat)),
-        Route("/api/demon", endpoint_of(lambda words: reader.demon(words.get("name", "")))),
-        Route("/api/curves", endpoint_of(lambda _: reader.curves())),
+        Route("/api/demon", endpoint_of(demon)),
+        Route("/api/curves", endpoint_of(curves)),
         Route("/api/stop", ask_stop, methods=["POST"]),
     ]
     app = Starlette(routes=routes)

@@ -348,6 +348,36 @@ def test_unknown_questions_columns_and_files_are_refused(page: str) -> None:
         refusal.value.close()
 
 
+BAD_QUERIES = (
+    ("demons?index=-1", "index must be a whole number from 0 to 1,000,000,000, not '-1'"),
+    ("demons?index=4", "there is no question number 4; the last of 4 is 3"),
+    ("demons?index=1_0", "index must be a whole number"),
+    ("demons?index=%D9%A3", "index must be a whole number"),  # an Arabic 3
+    ("demons?index=", "index must be a whole number"),
+    ("demons?index=" + 5000 * "9", "index must be a whole number"),
+    ("demons?index=1&index=2", "the parameter 'index' is given twice; give it once"),
+    ("demons?index=1&sort=name", "there is no parameter 'sort' here; choose from index"),
+    ("demons?offset=-1", "offset must be a whole number"),
+    ("demons?limit=1e2", "limit must be a whole number from 0 to 500, not '1e2'"),
+    ("demons?limit=501", "limit must be a whole number from 0 to 500, not '501'"),
+    ("demons?descending=yes", "descending must be a whole number from 0 to 1, not 'yes'"),
+    ("demons?order=name", "there is no parameter 'order' here; choose from find, sort, descending, offset, limit"),
+    ("demon", "there is no question ''; /api/demons lists them"),
+    ("demon?index=1", "there is no parameter 'index' here; choose from name"),
+    ("heat?x=1", "there is no parameter 'x' here; leave it out"),
+    ("curves?x=1", "there is no parameter 'x' here; leave it out"),
+    ("run?x=1", "there is no parameter 'x' here; leave it out"),
+)
+
+
+@pytest.mark.parametrize(("query", "sentence"), BAD_QUERIES, ids=[query[:40] for query, _ in BAD_QUERIES])
+def test_a_bad_query_is_refused_in_one_sentence(query: str, sentence: str, page: str) -> None:
+    code, answer = ask(f"{page}/api/{query}")
+    assert code == 400
+    assert sentence in answer["error"]
+    assert len(answer["error"]) < 200
+
+
 def test_the_stream_sends_all_rows_first_and_then_new_ones(page: str) -> None:
     with urllib.request.urlopen(f"{page}/api/stream", timeout=10) as stream:
         first = json.loads(stream.readline().removeprefix(b"data: "))
