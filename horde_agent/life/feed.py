@@ -157,11 +157,12 @@ class Feed(LifeHooks):
                 file.write(",".join("" if facts[name] is None else f"{facts[name]}" for name in CURVE_COLUMNS) + "\n")
 
     def _summary(self) -> dict[str, Any]:
-        """Return median and means over the demons that have not diverged; None if there is no value."""
+        """Return measures over the demons that have not diverged; None if there is no value."""
         nmsre, mspbe = (values[self._is_sound & np.isfinite(values)] for values in (self._nmsre, self._mspbe))
         return {
             "median_nmsre": float(np.median(nmsre)) if len(nmsre) else None,
             "mean_nmsre": float(nmsre.mean()) if len(nmsre) else None,
+            "share_nmsre_below_1": float((nmsre < 1.0).mean()) if len(nmsre) else None,
             "mean_mspbe": float(mspbe.mean()) if len(mspbe) else None,
             "n_diverged": int(np.count_nonzero(~self._is_sound)),
         }

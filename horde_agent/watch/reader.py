@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import itertools
 import json
 import math
 import shutil
@@ -28,6 +29,7 @@ MOST_POINTS = 2000  # of a curve
 SHOWN = 600  # rows: a minute at 10 Hz
 FORGOTTEN = 0.02  # a return is shown if at most this share of it is still missing
 _MOST_ROWS = 36_000  # read for the returns of one question
+MOST_FAMILIES = 40  # that the map names
 SILENT_S = 10.0  # without a change of now.json, after which a run is shown as silent, or as dead
 
 Table = dict[str, Any]
@@ -93,7 +95,7 @@ class RunReader:
         if self._is_over():
             summary = self._json(self._run.summary)
             keys = ("deadlines_missed", "gaps", "crc_errors", "cycle_ms", "learning_steps", "n_excursions")
-            status |= {key: summary.get(key) for key in (*keys, "median_nmsre", "mean_nmsre")}
+            status |= {key: summary.get(key) for key in (*keys, "median_nmsre", "mean_nmsre", "share_nmsre_below_1")}
             status |= {"state": "over", "step": summary.get("steps"), "t": summary.get("robot_time_s")}
             status["n_diverged"] = len(summary.get("diverged") or [])
         elif status.get("state") == "living":
@@ -151,6 +153,15 @@ class RunReader:
             values = measures[columns[sort] or 0] * (-1.0 if descending else 1.0)
             found.sort(key=lambda i: values[i] if math.isfinite(values[i]) else math.inf)
         return self._demons_at(found[offset : offset + limit], len(found))
+
+    def families(self) -> list[Table]:
+        """Return name and number of questions of each family, in their order; none if there are too many to show.
+
+        A family are consecutive questions whose names are the same but for the last part after a "/".
+        """
+        names = [question["name"].rpartition("/")[0] for question in self.facts()["questions"]]
+        families = [{"name": name, "n": len(list(of_family))} for name, of_family in itertools.groupby(names)]
+        return families if 1 < len(families) <= MOST_FAMILIES else []
 
     def at(self, i: int) -> Table:
         """Return the row of demon `i` alone; raise BadInput if there is none."""

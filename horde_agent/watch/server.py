@@ -181,7 +181,8 @@ def make_app(
     def heat(query: Query) -> Any:
         query.check_names()
         nmsre, _, diverged = reader.measures().tolist()
-        return {"nmsre": [float(f"{value:.3g}") for value in nmsre], "diverged": diverged}
+        rounded = [float(f"{value:.3g}") for value in nmsre]
+        return {"nmsre": rounded, "diverged": diverged, "families": reader.families()}
 
     def curves(query: Query) -> Any:
         query.check_names()

@@ -108,6 +108,7 @@ def press_stop(kind: str, folder: Path, *, motion: str, has_feed: bool) -> Press
         finally:
             process.kill()
             process.wait()
+            output.close()
     latches = {path.stem: path.read_text(encoding="utf-8").strip() for path in (folder / "state").rglob("*.stop")}
     return Press(
         rest_s=rest_time_s(poses) - pressed_s,
@@ -126,7 +127,8 @@ class Output:
         self.text = ""
         self._changed = threading.Condition()
         self._is_over = False
-        threading.Thread(target=self._read, args=(process.stderr,), daemon=True).start()
+        self._thread = threading.Thread(target=self._read, args=(process.stderr,))
+        self._thread.start()
 
     def wait_for(self, words: str, limit_s: float = 120.0) -> str:
         """Wait until the output contains some words, and return what follows them."""
@@ -135,14 +137,19 @@ class Output:
             assert words in self.text, self.text
             return self.text.partition(words)[2]
 
+    def close(self) -> None:
+        """Wait for the end of the output, after the end of the process."""
+        self._thread.join()
+
     def _has_line(self, words: str) -> bool:
         return "\n" in self.text.partition(words)[2]
 
     def _read(self, stream: Any) -> None:
-        for line in stream:
-            with self._changed:
-                self.text += line.decode()
-                self._changed.notify_all()
+        with stream:
+            for line in stream:
+                with self._changed:
+                    self.text += line.decode()
+                    self._changed.notify_all()
         with self._changed:
             self._is_over = True
             self._changed.notify_all()
