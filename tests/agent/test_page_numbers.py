@@ -1,4 +1,4 @@
-"""The numbers of the live page as texts: page/format.js in Node.js, if it is installed, and in test_page.py in Chromium."""
+"""The live page's numbers as texts: page/format.js in Node.js if it is installed, and by test_page.py in Chromium."""
 
 from __future__ import annotations
 

@@ -357,6 +357,21 @@ def test_questions_tested_in_both_runs_are_compared(runs: list[Path]) -> None:
     assert "gone" not in said
 
 
+def test_a_comparison_explains_the_measures_that_it_shows(runs: list[Path], tmp_path: Path) -> None:
+    """Runs without a score need no explanation of NMSRE; the last run has questions with nearly constant returns."""
+    unscored = [made(tmp_path / name, seed, {"a/g0/x": None}) for seed, name in enumerate("cd")]
+    flat = made(tmp_path / "flat", 2, {"a/g0/x": 2.0})
+    for folder, changes in ((unscored[0], {}), (unscored[1], {}), (flat, {"n_nearly_constant": 3})):
+        summary = json.loads((folder / "summary.json").read_text()) | changes
+        summary["mean_nmsre"] = None if folder is not flat else 2.0
+        (folder / "summary.json").write_text(json.dumps(summary))
+    explained = {
+        name: [title in words_of(write_comparison(paths)) for title in ("NMSRE: mean squared", "Nearly constant:")]
+        for name, paths in {"scored": runs, "unscored": unscored, "flat": [runs[0], flat]}.items()
+    }
+    assert explained == {"scored": [True, False], "unscored": [False, False], "flat": [True, True]}
+
+
 def test_settings_that_differ_are_named_and_no_others(runs: list[Path]) -> None:
     said = words_of(write_comparison(runs))
     assert "Settings that differ a b seed 0 1" in said
