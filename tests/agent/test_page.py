@@ -10,12 +10,13 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from horde_agent.runs.keeping.folder import RunFolder
 from horde_agent.runs.keeping.stop_request import StopAnswer
 from tests.agent.test_page_numbers import EVALUATED, assert_results
 from tests.agent.test_watch import lived, served
@@ -145,6 +146,14 @@ def test_the_table_shows_the_latest_order_and_keeps_the_focus_when_it_is_drawn_a
         await_text(page, "#demons tr", "left/saw-9999")
 
 
+@contextmanager
+def open_robot(folder: Path) -> Iterator[None]:
+    """Hold what the process of a run holds while its robot is open."""
+    (folder / ".stop").touch()
+    with RunFolder(folder).locked():
+        yield
+
+
 def press_stop_twice(page: Any) -> None:
     page.wait_for_function("() => !document.querySelector('#stop').disabled")
     page.focus("#stop")
@@ -161,9 +170,9 @@ def test_the_stop_is_disabled_after_the_run_and_needs_two_presses_during_it(brow
         stopped.append(1)
         return StopAnswer(is_confirmed=True, said="the latch is set")
 
-    with served(folder, stop=stop) as address, opened(browser, address) as page:
+    with ExitStack() as stack, served(folder, stop=stop) as address, opened(browser, address) as page:
         assert page.evaluate("document.querySelector('#stop').disabled")
-        (folder / ".stop").touch()
+        stack.enter_context(open_robot(folder))
         page.wait_for_function("() => !document.querySelector('#stop').disabled")
         page.focus("#stop")
         page.keyboard.press("Enter")
@@ -186,8 +195,8 @@ def test_a_stop_that_is_not_confirmed_within_two_seconds_names_the_robots_switch
         assert answers.wait(60.0)
         return StopAnswer(is_confirmed, "the port is busy")
 
-    with served(folder, stop=stop) as address, opened(browser, address) as page:
-        (folder / ".stop").touch()
+    with ExitStack() as stack, served(folder, stop=stop) as address, opened(browser, address) as page:
+        stack.enter_context(open_robot(folder))
         press_stop_twice(page)
         began_s = time.monotonic()
         await_text(page, "#stop-said", "stopping")
@@ -202,8 +211,8 @@ def test_a_stop_that_is_not_confirmed_within_two_seconds_names_the_robots_switch
 def test_a_stop_that_nobody_receives_is_not_confirmed(browser: Any, tmp_path: Path) -> None:
     folder = tmp_path / "run"
     lived(folder, 50)
-    with served(folder) as address, opened(browser, address, expected=("ERR_FAILED",)) as page:
-        (folder / ".stop").touch()
+    with ExitStack() as stack, served(folder) as address, opened(browser, address, expected=("ERR_FAILED",)) as page:
+        stack.enter_context(open_robot(folder))
         page.route("**/api/stop?word=*", lambda route: route.abort())
         press_stop_twice(page)
         await_text(page, "#stop-said", NOT_CONFIRMED)

@@ -51,6 +51,10 @@ NUMBERS = [
     Case("formatCount(0)", "0"),
     Case("formatCount(2690)", "2,690"),
     Case("formatCount(null)", "–"),
+    Case("formatBytes(0)", "0 B"),
+    Case("formatBytes(12345)", "12.3 kB"),
+    Case("formatBytes(100e6)", "100.0 MB"),
+    Case("formatBytes(80.1e9)", "80.1 GB"),
 ]
 AXES = [
     Case("formatAxis([8.5e-7, 9e-7, 9.5e-7])", ["8.5e-7", "9.0e-7", "9.5e-7"]),

@@ -18,6 +18,13 @@ function formatCount(value) {
   return value === null || value === undefined ? "–" : Number(value).toLocaleString("en-GB");
 }
 
+// Return a number of bytes with its unit.
+function formatBytes(value) {
+  const units = [[1e9, "GB"], [1e6, "MB"], [1e3, "kB"]];
+  for (const [size, unit] of units) if (value >= size) return (value / size).toFixed(1) + " " + unit;
+  return value + " B";
+}
+
 // Remove zeros at the end of the digits after a decimal point, and the point if no digit is left there.
 function withoutEndZeros(text) {
   return text.includes(".") ? text.replace(/\.?0+$/, "") : text;

@@ -3,7 +3,6 @@
 const KEEP = 600, EVERY_MS = 5000, GIVE_UP_MS = 30000;
 const $ = (id) => document.getElementById(id);
 const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
-const bytes = (v) => v >= 1e9 ? (v / 1e9).toFixed(1) + " GB" : (v / 1e6).toFixed(1) + " MB";
 let facts = null, final = "", lostSince = 0, rows = [], status = {}, chosen = "", table = { sort: "nmsre", descending: true, offset: 0 };
 const plots = {};
 
@@ -77,7 +76,7 @@ function drawHealth() {
     ["CRC errors", formatCount(s.crc_errors), s.crc_errors > 0], ["link losses", formatCount(s.link_losses), s.link_losses > 0],
     ["learning steps", formatCount(s.learning_steps)], ["test excursions", formatCount(s.n_excursions)],
     ["diverged", formatCount(s.n_diverged) + " of " + formatCount(facts.n_questions), s.n_diverged > 0],
-    ["run on disk", disk.run == null ? "–" : bytes(disk.run)], ["disk free", disk.free == null ? "–" : bytes(disk.free), disk.free < 1e9],
+    ["run on disk", disk.run == null ? "–" : formatBytes(disk.run)], ["disk free", disk.free == null ? "–" : formatBytes(disk.free), disk.free < 1e9],
     ["snapshots", formatCount(s.snapshots)],
   ];
   const list = $("health");
@@ -114,7 +113,7 @@ function drawShards() {
   }
   shards.forEach((shard, k) => {
     const cells_ = [shard.number, shard.node || "–", formatCount(shard.n_demons), formatCount(shard.lag),
-      shard.n_bytes ? bytes(shard.n_bytes) : "–", shard.state + (shard.why ? ": " + shard.why : "")];
+      shard.n_bytes ? formatBytes(shard.n_bytes) : "–", shard.state + (shard.why ? ": " + shard.why : "")];
     cells_.forEach((text, j) => { const td = body.children[k].children[j]; if (td.textContent !== String(text)) td.textContent = text; });
     body.children[k].classList.toggle("warn", shard.state !== "learning");
   });
