@@ -96,7 +96,7 @@ def _parser() -> argparse.ArgumentParser:
 
     stop = commands.add_parser("stop", help="stop the robot, and keep it stopped until --clear")
     add = stop.add_argument
-    add("--robot", default=DEFAULT_ROBOT, metavar="NAME", help="the robot's name")
+    add("--robot", metavar="NAME", help=f"the robot's name; default: {DEFAULT_ROBOT}")
     add(
         "--backend",
         choices=running.ON_A_PORT,

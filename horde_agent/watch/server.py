@@ -17,7 +17,7 @@ import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from concurrent.futures import Future, ThreadPoolExecutor, as_completed, wait
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -37,6 +37,7 @@ PORT = 8420
 _CLOSE_S = 5.0
 PAGE = Path(__file__).parent / "page"
 TICK_S = 0.25
+HEAD_START_S = 0.2  # of the run's process, before `horde-robot stop` is started
 CONFIRM_S = 10.0  # within which a stop must be confirmed
 MOST_ROWS = 50  # in a message after the first
 MOST_DEMONS = 500  # in one part of the table of demons
@@ -278,18 +279,20 @@ def _is_own(host: str) -> bool:
 def request_stop(folder: Path) -> StopAnswer:
     """Stop a run and its robot, and return whether that is confirmed; it blocks until then.
 
-    Two ways are tried at once, and the first confirmation counts: the run's process stops its robot and ends the run;
-    for a physical robot, `horde-robot stop` sets its emergency stop and sends a stop to its port.
+    Two ways are tried, and the first confirmation counts: the run's process stops its robot and ends the run; for a
+    physical robot, `horde-robot stop` sets its emergency stop and sends a stop to its port. The command starts when the
+    process cannot be reached, and `HEAD_START_S` later at most: it needs a processor for a second.
     """
     run = RunFolder(folder)
     options = stop_options(run)
-    ways: list[Callable[[], StopAnswer | None]] = [lambda: ask_process(run)]
-    if options:
-        ways.append(lambda: _run_stop_command(options))
-    pool = ThreadPoolExecutor(len(ways))
+    pool = ThreadPoolExecutor(2)
     unconfirmed = []
     try:
-        for done in as_completed([pool.submit(way) for way in ways]):
+        ways: list[Future[StopAnswer | None]] = [pool.submit(ask_process, run)]
+        if options:
+            wait(ways, HEAD_START_S)
+            ways.append(pool.submit(_run_stop_command, options))
+        for done in as_completed(ways):
             answer = done.result()
             if answer is not None and answer.is_confirmed:
                 return answer
@@ -302,7 +305,7 @@ def request_stop(folder: Path) -> StopAnswer:
     return StopAnswer(is_confirmed=False, said="; ".join(unconfirmed))
 
 
-def _run_stop_command(options: Mapping[str, str]) -> StopAnswer:
+def _run_stop_command(options: Mapping[str, str]) -> StopAnswer | None:
     """Run `horde-robot stop` with these options, and return whether it confirms that the robot has stopped."""
     words = ["stop", *(f"--{name}={value}" for name, value in options.items()), f"--reason={PAGE_REASON}"]
     command = shutil.which("horde-robot", path=str(Path(sys.executable).parent)) or shutil.which("horde-robot")

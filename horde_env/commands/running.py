@@ -223,6 +223,8 @@ def stop_robot(words: argparse.Namespace) -> int:
 
     Either of the two works without the other.
     """
+    is_named = words.robot is not None
+    words.robot = words.robot or DEFAULT_ROBOT
     with user_errors():
         path = default_path(words.robot)
         if words.clear:
@@ -242,6 +244,9 @@ def stop_robot(words: argparse.Namespace) -> int:
         print(f"the emergency stop of {words.robot} is set; {latch.remedy} ends it")
     except BackendUnavailable as error:  # the stop that is sent is then even more important
         code = complain(str(error), UNWELL)
+    if not is_named:
+        others = " or ".join(f"`horde-robot stop --robot {name}`" for name in _known_robots() if name != words.robot)
+        print(f"no --robot was given, so this stops the {words.robot} only; another is stopped by {others}")
     unread = ""
     with user_errors():
         try:
@@ -269,6 +274,12 @@ def stop_robot(words: argparse.Namespace) -> int:
     if unread:
         complain(f"{unread}; the defaults of a {kind} were used for the stop: --robot KIND names another", code)
     return code
+
+
+def _known_robots() -> list[str]:
+    """Return the kinds of robots, and the names of those that have a file."""
+    files = robot_file.default_path().parent.glob("*.toml")
+    return sorted({*ROBOTS, *(file.stem for file in files)})
 
 
 def _other_latches(path: Path) -> list[EmergencyLatch]:

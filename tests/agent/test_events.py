@@ -26,6 +26,8 @@ from horde_agent.life.process_env import ProcessEnv
 from horde_agent.record import Flag, Phase, Row
 from horde_agent.runs.ending import ENDING, Cause
 from horde_agent.runs.keeping.events import Alarms, Events
+from horde_agent.runs.keeping.folder import RunFolder
+from horde_agent.runs.keeping.stop_request import ask_process
 from horde_agent.runs.showing.report import write_report
 from horde_env.errors import BackendLost, BackendUnavailable, EmergencyStop, HordeEnvError
 from tests.agent.commands import files_of_at_most, summary_of, toy
@@ -156,8 +158,8 @@ LOG = ["--backend", "replay", "--log", "log.csv", "--columns", "columns.toml"]
 
 
 def ask_on_page(age: int) -> None:
-    if age == 300:
-        Path("a/live/stop-asked").touch()
+    if age == 300:  # the answer comes after the robot was closed
+        threading.Thread(target=ask_process, args=(RunFolder(Path("a")),), daemon=True).start()
 
 
 def failing(error: BaseException) -> Callable[[], Env]:

@@ -133,6 +133,15 @@ def test_stop_holds_until_it_is_cleared(run: Run) -> None:
     assert run("stop --clear").out == "no emergency stop of critterbot was set\n"
 
 
+def test_a_stop_without_a_name_says_which_robots_it_does_not_stop(run: Run) -> None:
+    robot_file.save(RobotFile(kind="create2"), robot_file.default_path("kitchen"))
+    out = run("stop").out
+    assert "this stops the critterbot only" in out
+    assert "`horde-robot stop --robot create2` or `horde-robot stop --robot kitchen`" in out
+    assert EmergencyLatch(default_path("create2")).reason == ""
+    assert "this stops the" not in run("stop --robot critterbot").out
+
+
 @pytest.mark.usefixtures("_no_patience")
 def test_a_stop_whose_port_is_not_there_is_set_all_the_same(run: Run) -> None:
     assert "there is no port /dev/none" in run("stop --port /dev/none", code=1).err
