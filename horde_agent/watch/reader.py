@@ -161,7 +161,9 @@ class RunReader:
         """
         names = [question["name"].rpartition("/")[0] for question in self.facts()["questions"]]
         families = [{"name": name, "n": len(list(of_family))} for name, of_family in itertools.groupby(names)]
-        return families if 1 < len(families) <= MOST_FAMILIES else []
+        if not 1 < len(families) <= MOST_FAMILIES:
+            return []
+        return families
 
     def at(self, i: int) -> Table:
         """Return the row of demon `i` alone; raise BadInput if there is none."""
@@ -181,7 +183,9 @@ class RunReader:
         names = [q["name"] for q in questions]
         if name not in names:
             near = difflib.get_close_matches(name[:200], names, n=1, cutoff=0.3)
-            advice = f"did you mean {near[0]!r}?" if near else "/api/demons lists them"
+            advice = "/api/demons lists them"
+            if near:
+                advice = f"did you mean {near[0]!r}?"
             raise BadInput(f"there is no question {name[:60]!r}; {advice}")
         i = names.index(name)
         channel = questions[i].get("channel")

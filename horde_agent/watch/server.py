@@ -104,7 +104,9 @@ class Query:
         """Raise BadInput if another parameter than these is given."""
         for name in self._values:
             if name not in known:
-                expected = f"choose from {', '.join(known)}" if known else "leave it out"
+                expected = "leave it out"
+                if known:
+                    expected = f"choose from {', '.join(known)}"
                 raise BadInput(f"there is no parameter {_shortened(name)} here; {expected}")
 
     def text(self, name: str, default: str = "") -> str:
@@ -123,7 +125,9 @@ class Query:
 
 
 def _shortened(value: str) -> str:
-    return repr(value if len(value) <= LONGEST_SHOWN else f"{value[:LONGEST_SHOWN]}...")
+    if len(value) > LONGEST_SHOWN:
+        value = f"{value[:LONGEST_SHOWN]}..."
+    return repr(value)
 
 
 def make_app(

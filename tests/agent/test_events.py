@@ -20,7 +20,6 @@ import pytest
 from horde_agent import cli
 from horde_agent.cli import learn
 from horde_agent.cluster import ShardLost
-from horde_agent.life import feed
 from horde_agent.life.observers import Sampler
 from horde_agent.life.process_env import ProcessEnv
 from horde_agent.record import Flag, Phase, Row
@@ -253,7 +252,6 @@ def test_what_ended_a_run_is_recorded(
     """Each run is cut short at step 300 of 2,500, except where its case says otherwise."""
     case, is_log = CASES[name], "--log" in CASES[name].words
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(feed, "NOW_EVERY_S", 0.0)
     if is_log:
         Path("log.csv").write_text("x\n" + "".join(f"{k % 7}\n" for k in range(100)))
         Path("columns.toml").write_text('period_s = 0.1\n[[channel]]\ncolumn = "x"\n')

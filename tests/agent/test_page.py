@@ -188,7 +188,8 @@ def test_a_stop_that_is_not_confirmed_within_two_seconds_names_the_robots_switch
     is_confirmed: bool, browser: Any, tmp_path: Path
 ) -> None:
     """The answer comes late, and then replaces the advice."""
-    folder, answers = tmp_path / "run", threading.Event()
+    folder = tmp_path / "run"
+    answers = threading.Event()
     lived(folder, 50)
 
     def stop() -> StopAnswer:
@@ -204,7 +205,7 @@ def test_a_stop_that_is_not_confirmed_within_two_seconds_names_the_robots_switch
         assert 1.5 < time.monotonic() - began_s < 4.0
         answers.set()
         await_text(page, "#stop-said", "(the port is busy)")
-        outcome = "stopped" if is_confirmed else NOT_CONFIRMED
+        outcome = {True: "stopped", False: NOT_CONFIRMED}[is_confirmed]
         assert page.inner_text("#stop-said") == f"{outcome} (the port is busy)"
 
 

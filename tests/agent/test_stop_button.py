@@ -64,12 +64,17 @@ def listening(folder: Path, stop: Callable[[], str], options: dict[str, str] | N
 
 @pytest.mark.parametrize("is_stopped", [True, False])
 def test_a_request_is_confirmed_only_after_the_robot_was_stopped_and_closed(is_stopped: bool, tmp_path: Path) -> None:
-    asked = threading.Event()
+    is_asked = threading.Event()
     answers: list[StopAnswer | None] = []
-    listener = listening(tmp_path, lambda: asked.set() or "the latch is set")  # type: ignore[func-returns-value]
+
+    def stop() -> str:
+        is_asked.set()
+        return "the latch is set"
+
+    listener = listening(tmp_path, stop)
     page = threading.Thread(target=lambda: answers.append(ask_process(RunFolder(tmp_path))))
     page.start()
-    assert asked.wait(10.0)
+    assert is_asked.wait(10.0)
     assert not answers
     listener.close(is_stopped=is_stopped)
     page.join()
@@ -197,8 +202,8 @@ def test_a_physical_robot_can_be_stopped_after_its_process_was_killed(
 ) -> None:
     lived(tmp_path, 20)
     (tmp_path / "config.toml").write_text(f'robot = "create2"\nbackend = "{backend}"\n')
-    now = tmp_path / "live" / "now.json"
-    now.write_text(now.read_text().replace('"over"', '"living"'))
+    file = tmp_path / "live" / "now.json"
+    file.write_text(file.read_text().replace('"over"', '"living"'))
     status = RunReader(tmp_path).status(silent_s=0.0)
     assert (status["state"], status["can_stop"]) == ("dead", can_stop)
 

@@ -189,6 +189,36 @@ def test_a_life_that_writes_nothing_is_silent_or_dead(
         assert status["silent_s"] == pytest.approx(silent_s, abs=5.0)
 
 
+def test_the_map_has_a_family_for_each_run_of_names_that_differ_in_their_last_part(tmp_path: Path) -> None:
+    """One family, or more than 40, need no names on the map."""
+    lived(tmp_path, 20, n_demons=5)
+    facts = tmp_path / "live" / "facts.json"
+    table = json.loads(facts.read_text())
+
+    def named(*names: str) -> list[dict[str, Any]]:
+        facts.write_text(json.dumps({**table, "questions": [{"name": name} for name in names]}))
+        return RunReader(tmp_path).families()
+
+    assert named("a/g0/x", "a/g0/y", "b/g0/x", "alone") == [
+        {"name": "a/g0", "n": 2},
+        {"name": "b/g0", "n": 1},
+        {"name": "", "n": 1},
+    ]
+    assert named("a/x", "a/y") == []
+    assert named(*(f"p{k}/x" for k in range(41))) == []
+
+
+def test_the_share_of_questions_better_than_the_mean_is_that_of_the_tested_ones(tmp_path: Path) -> None:
+    """Of a living run and of a finished one."""
+    lived(tmp_path, 900, n_demons=40)
+    nmsre = RunReader(tmp_path).measures()[0]
+    status = RunReader(tmp_path).status()
+    assert np.isfinite(nmsre).any()
+    assert status["share_nmsre_below_1"] == pytest.approx(np.mean(nmsre[np.isfinite(nmsre)] < 1.0))
+    (tmp_path / "summary.json").write_text('{"steps": 900, "share_nmsre_below_1": 0.25}', encoding="utf-8")
+    assert RunReader(tmp_path).status()["share_nmsre_below_1"] == 0.25
+
+
 def test_a_resumed_run_with_tables_is_shown_as_living(tmp_path: Path) -> None:
     lived(tmp_path, 20)
     (tmp_path / "summary.json").write_text('{"steps": 10}', encoding="utf-8")

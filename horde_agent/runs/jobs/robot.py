@@ -162,6 +162,7 @@ class Robot(Job):
 
     def _stop_for_the_page(self) -> str:
         """Stop the robot at once and end the life, in the thread of the stop listener; return a sentence."""
+        self.stopped_by = self.stopped_by or Cause.PAGE_STOP  # before the stop ends the life by itself
         sentence = ""
         try:
             if self.life.body.stop_options:

@@ -585,7 +585,8 @@ def test_a_step_that_has_begun_sends_no_command_after_an_emergency_stop(
     latch = EmergencyLatch(tmp_path / "stop")
     body = open_body(latch=latch)
     life(body, 2)
-    steer, send_state_commands = body.steer, body.send_state_commands
+    steer = body.steer
+    send_state_commands = body.send_state_commands
     stopping = threading.Thread(target=body.emergency_stop, args=("smoke",))
 
     def stop_meanwhile(control: Any) -> Any:
