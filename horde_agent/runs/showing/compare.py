@@ -124,7 +124,7 @@ def _explanations(runs: Sequence[FinishedRun]) -> list[str]:
     scores = ("median_nmsre", "mean_nmsre", "share_nmsre_below_1")
     if any(run.nmsre or any(run.summary.get(key) is not None for key in scores) for run in runs):
         texts.append(NMSRE_IS)
-    if any(run.summary.get("n_nearly_constant") is not None for run in runs):
+    if any(run.summary.get("n_nearly_constant") for run in runs):
         texts.append(NEARLY_CONSTANT_IS)
     return texts
 
