@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from horde_agent import interrupts  # noqa: F401  first: it handles Ctrl-C during the other imports
+
+# isort: split
 from typing import TYPE_CHECKING, Any
 
 from horde_agent import problems, questions

@@ -108,9 +108,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         except Fault as error:
             return _complain(str(error), signals.exit_code or FAULT)
         except (Ended, KeyboardInterrupt) as error:  # KeyboardInterrupt: outside the main thread
-            return _complain(
-                " ".join(["interrupted.", *getattr(error, "__notes__", [])]), signals.exit_code or BROKEN_OFF
-            )
+            signals.record_only()
+            message = error.message if isinstance(error, Ended) else "interrupted."
+            notes = getattr(error, "__notes__", [])
+            return _complain(" ".join([message, *notes]), signals.exit_code or BROKEN_OFF)
         return signals.exit_code
 
 

@@ -1,0 +1,52 @@
+"""Ctrl-C while the command `horde` imports its modules, which takes seconds: one line and exit code 130.
+
+The package imports this module first, which sets the handler. Otherwise Python would print a traceback. So it imports
+little itself.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+
+COMMAND, MODULE = "horde", "horde_agent.cli"
+EXIT_CODE = 130
+
+
+def handle_ctrl_c_of_imports() -> None:
+    """End the command `horde` at Ctrl-C until it handles signals itself; do nothing in any other program."""
+    is_default = signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    if is_default and is_command(sys.argv, sys.orig_argv):
+        signal.signal(signal.SIGINT, _end)
+
+
+def is_command(arguments: list[str], command_line: list[str]) -> bool:
+    """Return whether these are the arguments of `horde` or `python -m horde_agent.cli`.
+
+    Args:
+        arguments: As in `sys.argv`; the first one is "-m" while Python looks for the module.
+        command_line: As in `sys.orig_argv`.
+
+    Examples:
+        >>> is_command(["/usr/bin/horde", "learn"], ["python3", "/usr/bin/horde", "learn"])
+        True
+        >>> is_command(["-m", "learn"], ["python3", "-m", "horde_agent.cli", "learn"])
+        True
+        >>> is_command(["my_experiment.py"], ["python3", "my_experiment.py"])
+        False
+    """
+    program = arguments[0] if arguments else ""
+    if program == "-m":
+        return MODULE in command_line
+    name, _ = os.path.splitext(os.path.basename(program))
+    return name == COMMAND
+
+
+def _end(number: int, frame: object) -> None:  # noqa: ARG001
+    """Print a line and end the process: an exception could be lost, or shown with a traceback."""
+    os.write(2, b"horde: interrupted.\n")
+    os._exit(EXIT_CODE)
+
+
+handle_ctrl_c_of_imports()
