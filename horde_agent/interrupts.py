@@ -10,7 +10,8 @@ import os
 import signal
 import sys
 
-COMMAND, MODULE = "horde", "horde_agent.cli"
+COMMAND = "horde"
+MODULE = "horde_agent.cli"
 EXIT_CODE = 130
 
 
@@ -36,7 +37,9 @@ def is_command(arguments: list[str], command_line: list[str]) -> bool:
         >>> is_command(["my_experiment.py"], ["python3", "my_experiment.py"])
         False
     """
-    program = arguments[0] if arguments else ""
+    if not arguments:
+        return False
+    program = arguments[0]
     if program == "-m":
         return MODULE in command_line
     name, _ = os.path.splitext(os.path.basename(program))

@@ -104,7 +104,9 @@ class Ended(BaseException):
     @property
     def message(self) -> str:
         """What ended the command, as a sentence."""
-        return "interrupted." if self.signum == signal.SIGINT else f"ended by {signal_text(self.signum)}."
+        if self.signum == signal.SIGINT:
+            return "interrupted."
+        return f"ended by {signal_text(self.signum)}."
 
 
 def signal_text(number: int) -> str:
@@ -166,26 +168,29 @@ class SignalHandler:
         is_lost = self._raised is not None and not _is_handled(self._raised)
         if self._n_repeated:
             self._n_repeated -= 1
-            if not is_lost:  # it was raised again meanwhile
-                return
-        else:
-            self.seen.append(signum)
-            self._n += 1
+            if is_lost:  # not raised again meanwhile
+                self._end(signum)
+            return
+        self.seen.append(signum)
+        self._n += 1
         if self._ask is None:
             if self._n == 1 or is_lost:
-                self._raised = Ended(signum)
-                raise self._raised
+                self._end(signum)
         elif self._n == 1:
             self._ask()
         elif self._n == 2:
-            raise Ended(signum)
+            self._end(signum)
+
+    def _end(self, signum: int) -> None:
+        self._raised = Ended(signum)
+        raise self._raised
 
     def repeat(self, lost: Ended) -> None:
         """Handle a signal again in `REPEAT_S`, because Python dropped its exception."""
 
         def send() -> None:
             self._n_repeated += 1
-            _thread.interrupt_main(lost.signum)
+            _thread.interrupt_main(signal.Signals(lost.signum))
 
         self._timer = threading.Timer(REPEAT_S, send)
         self._timer.daemon = True

@@ -241,6 +241,28 @@ def test_the_signal_after_one_whose_exception_was_lost_raises() -> None:
     assert signals.seen == [signal.SIGTERM, signal.SIGINT]
 
 
+def test_a_second_ctrl_c_whose_exception_is_lost_abandons_the_step_all_the_same(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The step would take a minute, as one of a robot that does not answer."""
+    began = time.monotonic()
+
+    class Lost:
+        def __del__(self) -> None:
+            signal.raise_signal(signal.SIGINT)
+
+    def on_step(age: int) -> None:
+        if age == 300:
+            signal.raise_signal(signal.SIGINT)
+            Lost()
+            while time.monotonic() - began < 60.0:
+                time.sleep(0.01)
+
+    assert live(monkeypatch, ToyBody(on_step=on_step)) == 130
+    assert time.monotonic() - began < 50.0
+    assert summary_of("a")["steps"] == 300
+
+
 @pytest.mark.parametrize("module", ["numba", "tyro"])
 def test_ctrl_c_during_the_imports_ends_in_one_line(module: str, tmp_path: Path) -> None:
     """A module of that name sends it; `numba` is imported early, `tyro` by the command itself."""
@@ -251,10 +273,10 @@ def test_ctrl_c_during_the_imports_ends_in_one_line(module: str, tmp_path: Path)
     def enable_ctrl_c() -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
-    found = subprocess.run(
+    process = subprocess.run(
         command, env=environment, capture_output=True, text=True, check=False, preexec_fn=enable_ctrl_c
     )
-    assert (found.returncode, found.stdout, found.stderr) == (130, "", "horde: interrupted.\n")
+    assert (process.returncode, process.stdout, process.stderr) == (130, "", "horde: interrupted.\n")
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
