@@ -360,6 +360,9 @@ class PenEnv(gymnasium.Env[Observation, Any]):
             self.fault, self._frame = lost, None
             raise
         self._overrun_s = self.clock.wait()
+        if self.clock.was_suspended() and not self.metadata["restorable"]:  # a simulated robot stands still meanwhile
+            _log.warning("this computer was suspended: the frame after it is a gap")
+            frame = replace(frame, gap=True)
         before = self.obedience.complaint
         complaint = self.obedience.judge(request, frame)
         if complaint != before:

@@ -20,6 +20,7 @@ from horde_env.clock import ManualClock, RealTimeClock
 from horde_env.env import PenEnv
 from horde_env.errors import BackendLost, BackendUnavailable
 from horde_env.robot import RobotSpec, critterbot
+from horde_env.robots.critterbot.simulator.backend import SimulatedBody
 from horde_env.tasks import TASKS, task
 from tests.env.healthy import Robot
 from tests.env.recording import packets, write
@@ -180,6 +181,30 @@ def test_an_overrun_reaches_info() -> None:
     assert env.step(0)[4]["overrun_s"] == pytest.approx(0.0, abs=1e-9)
     hand.advance(0.13)
     assert env.step(0)[4]["overrun_s"] == pytest.approx(0.03)
+
+
+def test_a_suspension_of_the_computer_is_a_gap(caplog: pytest.LogCaptureFixture) -> None:
+    """The monotonic clock stands still meanwhile, so that nothing is late; the robot may be anywhere."""
+    hand = ManualClock()
+    clock = RealTimeClock(0.1, monotonic=hand.monotonic, sleep=hand.sleep, boot_time=hand.boot_time)
+    env = begun(ToyBody(), clock)
+    hand.suspend(3600.0)
+    infos = [env.step(0)[4] for _ in range(2)]
+    hand.suspend(0.01)  # the rounding of two clocks
+    infos.append(env.step(0)[4])
+    assert [info["gap"] for info in infos] == [1, 0, 0]
+    assert [info["overrun_s"] for info in infos] == pytest.approx([0.0, 0.0, 0.0], abs=1e-9)
+    assert caplog.text.count("this computer was suspended") == 1
+
+
+def test_a_simulated_robot_stands_still_while_the_computer_is_suspended() -> None:
+    """With a real-time clock too: what it learns has the same bits."""
+    hand = ManualClock()
+    env = begun(SimulatedBody(physics="planar"))
+    env.clock = RealTimeClock(0.1, monotonic=hand.monotonic, sleep=hand.sleep, boot_time=hand.boot_time)
+    env.clock.start()
+    hand.suspend(3600.0)
+    assert env.step(0)[4]["gap"] == 0
 
 
 def test_a_tasks_reward_is_that_of_the_observation_after_the_step() -> None:
