@@ -10,13 +10,14 @@ from concurrent.futures import Future
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from horde_agent.cluster import ClusterError, ShardedHorde, ShardLost, sharded
+from horde_agent.cluster import ClusterError, ShardedHorde, ShardLost, runtime, sharded
 from horde_agent.cluster.runtime import Cluster, Unreachable
 from horde_agent.cluster.shard import Shard
 from horde_agent.cluster.shards import check_snapshots
@@ -696,3 +697,24 @@ def test_without_ray_the_error_names_the_extra(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(ClusterError, match=r"pip install -e '\.\[ray\]'"):
         ShardedHorde(constant_questions(), shards=2, **KIND)
+
+
+def test_rays_files_are_in_a_folder_that_only_this_user_can_enter(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ray opens its own temporary folder to all users, who could then replace its sockets."""
+    modes = []
+
+    def init(*, _temp_dir: str, **_: Any) -> None:
+        folder = Path(_temp_dir)
+        folder.mkdir()
+        folder.chmod(0o777)
+        modes.append(folder.parent.stat().st_mode & 0o777)
+
+    ray = SimpleNamespace(
+        init=init,
+        is_initialized=lambda: False,
+        cluster_resources=lambda: {"CPU": 1.0, "memory": 1e9},
+    )
+    monkeypatch.setattr(runtime, "_import_ray", lambda _address: ray)
+    cluster = runtime.Cluster(None, 1)
+    cluster.close()
+    assert modes == [0o700]
