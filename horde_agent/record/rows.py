@@ -70,6 +70,8 @@ class Flag(IntEnum):
     """No new packet came: it repeats the one before it."""
     TURN = 32
     """The preceding row is another robot's; this one follows the last row of the same robot."""
+    RESUMED = 64
+    """The first one after a resume of a robot that cannot be restored; it is a GAP, too."""
 
 
 BROKEN: int = Flag.GAP | Flag.NOT_APPLIED | Flag.STALE
