@@ -15,6 +15,10 @@ import numpy as np
 UNKNOWN_POSE = (np.nan, np.nan, np.nan)
 
 
+class UnfitResult(ValueError):
+    """The environment returned something that does not have the form of Gymnasium's API or of its spaces."""
+
+
 class RobotInfo(NamedTuple):
     """What a life reads from the `info` of a reset or a step; a default stands for each missing key.
 
@@ -55,8 +59,16 @@ class RobotInfo(NamedTuple):
     b: float = 1.0
 
     @classmethod
-    def of(cls, info: Mapping[str, Any]) -> RobotInfo:
-        """Select these keys of an environment's `info`."""
+    def of(cls, info: Mapping[str, Any] | None) -> RobotInfo:
+        """Select these keys of an environment's `info`; None, which some environments return, has none of them.
+
+        Raises:
+            UnfitResult: If it is anything else than a mapping.
+        """
+        if info is None:
+            return cls()
+        if not isinstance(info, Mapping):
+            raise UnfitResult(f"the environment returned an info of the type {type(info).__name__}, expected a dict")
         return cls(*map(info.get, cls._fields, cls._field_defaults.values()))
 
     @property
