@@ -20,11 +20,21 @@ from horde_agent.cluster import ShardLost
 from horde_agent.life.bodies import ONE_AT_A_TIME, make_body
 from horde_agent.life.life import BodyDisobeys
 from horde_agent.life.process_env import EnvironmentGone
+from horde_agent.life.robot import UnfitResult
 from horde_agent.measures.nmsre import nmsre_text
 from horde_agent.measures.trace_growth import unsafe_rules
 from horde_agent.policies import StickyRandom
 from horde_agent.record import RecordLost
-from horde_agent.runs.config import WHOLE, BadInput, LearnConfig, default_physics, is_life, resolve, run_of
+from horde_agent.runs.config import (
+    WHOLE,
+    BadInput,
+    LearnConfig,
+    default_physics,
+    is_life,
+    refuse_no_command,
+    resolve,
+    run_of,
+)
 from horde_agent.runs.ending import Ended, SignalHandler
 from horde_agent.runs.jobs.job import Job, Unwritten
 from horde_agent.runs.jobs.recorded import Log, import_table, learning_from, open_data, play_log, resuming_data
@@ -32,7 +42,7 @@ from horde_agent.runs.jobs.relearn import recorded_settings, relearning
 from horde_agent.runs.jobs.robot import Robot
 from horde_agent.runs.jobs.warm import CompileNotice
 from horde_agent.runs.keeping.folder import RunFolder
-from horde_agent.runs.keeping.resume import Resumption, refuse_over, resumption, settings
+from horde_agent.runs.keeping.resume import RequestedChanges, Resumption, refuse_over, resumption, settings
 from horde_agent.runs.keeping.run import HeaderEnv, make_run
 from horde_agent.runs.showing.report import NEARLY_CONSTANT_IS, NMSRE_IS, unscored, write_report
 from horde_agent.watch.server import LivePage, need_extras, open_beside
@@ -44,7 +54,11 @@ Prepare = Callable[[LearnConfig, RunFolder, Console, SignalHandler], Job]
 class ResumeConfig:
     """Resume an interrupted run from its latest snapshot and recording.
 
-    In simulation the result equals that of an uninterrupted run, bit for bit. A real robot continues after a gap.
+    Exact: with --backend simulator, and for a data set, the result equals that of an uninterrupted run, bit for bit.
+    Not exact: a real or an emulated robot and an environment of --env cannot be set back. Such a run learns from the
+    rows recorded since the snapshot and continues after a gap, which the summary counts, with new random numbers.
+
+    It imports the environment that the run's config.toml names (--env), but runs no command from there.
 
     Attributes:
         run: The run's folder.
@@ -52,6 +66,7 @@ class ResumeConfig:
         add: TOML file of further questions, added at the step where the run stopped.
         remove: Shell pattern of the names of questions to remove at that step.
         learn_from_record: Train the further questions on the recording first.
+        on_alarm: Command to run at alarms, as of `horde learn`; the one in config.toml is not run.
         shards: The number of shards of the run; it cannot be changed.
         ray: Address of the Ray cluster, if it differs from before.
     """
@@ -61,6 +76,7 @@ class ResumeConfig:
     add: Annotated[Path | None, tyro.conf.arg(metavar="FILE.toml", help_behavior_hint="(default: none)")] = None
     remove: Annotated[str | None, tyro.conf.arg(metavar="PATTERN", help_behavior_hint="(default: none)")] = None
     learn_from_record: bool = False
+    on_alarm: Annotated[str | None, tyro.conf.arg(metavar="COMMAND", help_behavior_hint="(default: none)")] = None
     shards: Annotated[str | None, tyro.conf.arg(metavar="N|auto", help_behavior_hint="(default: as before)")] = None
     ray: Annotated[str | None, tyro.conf.arg(metavar="HOST:PORT", help_behavior_hint="(default: as before)")] = None
 
@@ -99,17 +115,36 @@ def resume(command: ResumeConfig, signals: SignalHandler) -> None:
     config = settings(folder, command.steps)
     if config.watch:
         need_extras()
+    if command.on_alarm is not None:
+        refuse_no_command(command.on_alarm)
+    console = Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
+    if config.on_alarm not in (None, command.on_alarm):
+        console.print(f"{folder.config} names a command for alarms, which is not run: --on-alarm {config.on_alarm!r}")
+    if config.env is not None:
+        console.print(f"importing the environment {config.env}, which {folder.config} names")
+    config = replace(config, on_alarm=command.on_alarm)
     prepare: Prepare = resuming_data if config.backend == "data" else partial(_resuming, command)
     with folder.locked():
-        _finish(_begin_job(prepare, config, folder, signals))
+        job = _begin_job(prepare, config, folder, signals, is_resumed=True)
+        try:
+            _finish(job)
+        except BadInput as error:  # by now files of the run were written
+            raise Fault(sentence(error)) from error
 
 
-def _begin_job(prepare: Prepare, config: LearnConfig, folder: RunFolder, signals: SignalHandler) -> Job:
-    """Make a job and begin it; print a line if kernels are compiled."""
+def _begin_job(
+    prepare: Prepare, config: LearnConfig, folder: RunFolder, signals: SignalHandler, *, is_resumed: bool = False
+) -> Job:
+    """Make a job and begin it; print a line if kernels are compiled.
+
+    A resumed run has learned from its recording before its first reset, so a fault of the reset is no bad input.
+    """
     console = Console(stderr=True)
-    with user_errors(), CompileNotice(console).installed():
-        job = prepare(config, folder, console, signals)
-        job.begin()
+    with CompileNotice(console).installed():
+        with user_errors():
+            job = prepare(config, folder, console, signals)
+        with user_errors(Fault if is_resumed else BadInput):
+            job.begin()
     return job
 
 
@@ -129,11 +164,10 @@ def _resuming(
     if command.ray is not None and config.shards is None:
         raise BadInput(f"--ray {command.ray}: the demons of {folder.path} are not in shards; omit it")
     refuse_over(folder, resumed, config.steps)
-    job = _robot(config, folder, console, signals, resumed)
+    requested = None
     if command.add is not None or command.remove is not None:
-        learns = command.learn_from_record
-        job.snapshot_writer.pending = lambda: job.change(command.add, command.remove, learns=learns)
-    return job
+        requested = RequestedChanges(add=command.add, remove=command.remove, learns=command.learn_from_record)
+    return _robot(config, folder, console, signals, resumed, requested)
 
 
 def _robot(
@@ -142,6 +176,7 @@ def _robot(
     console: Console,
     signals: SignalHandler,
     resumed: Resumption | None = None,
+    requested: RequestedChanges | None = None,
 ) -> Robot:
     """Return a job of one robot or several, with warnings about its update rules."""
     with ExitStack() as undo:
@@ -157,7 +192,7 @@ def _robot(
         behaviour = StickyRandom(len(run.interface.actions), config.repeat)
         for warning in unsafe_rules(run.horde.questions, config.algorithm, config.trace_rule, behaviour):
             console.print(warning, highlight=False)
-        job = Robot(run, envs, console, signals, resumed)
+        job = Robot(run, envs, console, signals, resumed, requested)
         undo.pop_all()
     return job
 
@@ -234,7 +269,7 @@ def _learn_to_end(job: Job) -> dict[str, Any]:
             "continues from the last snapshot and the recording."
         ) from error
     except Exception as error:
-        if not (_is_of_body(error) or isinstance(error, BodyDisobeys | EnvironmentGone | RecordLost)):
+        if not (_is_of_body(error) or isinstance(error, BodyDisobeys | EnvironmentGone | RecordLost | UnfitResult)):
             raise
         raise Fault(f"{sentence(error)} The run until then is in {_write_report(folder)}") from error
 
@@ -298,8 +333,8 @@ class Fault(Exception):
 
 
 @contextmanager
-def user_errors() -> Iterator[None]:
-    """Raise errors that the user can correct as BadInput; others are bugs and keep their traceback."""
+def user_errors(kind: type[BadInput] | type[Fault] = BadInput) -> Iterator[None]:
+    """Raise errors that the user can correct as `kind`; others are bugs and keep their traceback."""
     try:
         yield
     except BadInput:
@@ -308,7 +343,7 @@ def user_errors() -> Iterator[None]:
         raise Fault(f"{error}; its output, if any, is above") from error
     except Exception as error:
         if _is_of_body(error) or isinstance(error, ValueError | ImportError | OSError | gymnasium.error.Error):
-            raise BadInput(" ".join(str(error).split())) from error
+            raise kind(" ".join(str(error).split())) from error
         raise
 
 

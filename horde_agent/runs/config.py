@@ -386,6 +386,13 @@ def _did_you_mean(name: str, known: Iterable[str]) -> str:
     return f"; did you mean {near[0]!r}?" if near else ""
 
 
+def refuse_no_command(command: str) -> None:
+    """Raise BadInput if the command of --on-alarm does not exist."""
+    is_none, message = _is_no_command(command)
+    if is_none:
+        raise BadInput(message)
+
+
 def _is_no_command(command: str) -> tuple[bool, str]:
     try:
         words = shlex.split(command)

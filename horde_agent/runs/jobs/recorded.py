@@ -212,9 +212,10 @@ def replay_rows(life: Life, since: Iterable[Stream], observer: RowObserver, *, i
             if not (reached is None and life.is_observed):
                 student.observe(observation, flags)
             student.set_action(Phase(phase), action, b, step, policy)
-        if last in _STEPS and (robot in robots or not is_first_counted):
-            life.gaps += bool(flags & Flag.GAP)
-            life.n_not_applied += bool(flags & Flag.NOT_APPLIED)
+        if robot in robots or not is_first_counted:
+            follows_step = last in _STEPS
+            life.gaps += bool(flags & Flag.RESUMED) or (follows_step and bool(flags & Flag.GAP))
+            life.n_not_applied += follows_step and bool(flags & Flag.NOT_APPLIED)
         observer(student, step)
         last, reached = Phase(phase), step
         robots.add(robot)

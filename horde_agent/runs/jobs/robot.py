@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import gymnasium
+import numpy as np
 from rich.console import Console
 
 from horde_agent.horde import Horde
@@ -26,7 +26,14 @@ from horde_agent.runs.jobs.recorded import replay_rows
 from horde_agent.runs.jobs.tables import NOT_RECORDED, Outcome
 from horde_agent.runs.keeping.events import Alarms, Events
 from horde_agent.runs.keeping.folder import unwritable
-from horde_agent.runs.keeping.resume import Resumption, change, new_changes, refuse_other_ranges
+from horde_agent.runs.keeping.resume import (
+    RequestedChanges,
+    Resumption,
+    change,
+    check_changes,
+    refuse_other_body,
+    write_changes,
+)
 from horde_agent.runs.keeping.run import Run, new_life, new_recorder, record_header, restore
 from horde_agent.runs.keeping.snapshot_writer import SnapshotWriter
 
@@ -47,12 +54,16 @@ class Robot(Job):
         console: Console,
         signals: SignalHandler,
         resumed: Resumption | None = None,
+        requested: RequestedChanges | None = None,
     ) -> None:
         config, interface = run.config, run.interface
         self.envs, self.env, self._resumed = envs, envs[0], resumed
         self.life, self.sampler = new_life(envs, run)
         super().__init__(run, self.life.student, console, signals)
         self.total = config.steps
+        self._requested = requested
+        # A run of an older version may lack the state of a robot that can now be restored.
+        self._is_redone = resumed is not None and self.life.body.is_restorable and resumed.has_robot
         if config.on_alarm is not None:
             names = [channel.name for channel in interface.channels]
             self.life.observers.append(Alarms(config.on_alarm, run.folder.path, names, interface.period_s))
@@ -64,18 +75,23 @@ class Robot(Job):
             self.recorder = self._continued_recorder(resumed)
         self.life.observers.append(Events(run.folder, self.recorder))
         self.snapshot_writer = SnapshotWriter(run, self.recorder, self.sampler, resumed)
+        if requested is not None:
+            self.snapshot_writer.pending = self._change
         picture = self.life.body.metadata.get("picture")
         pages: dict[str, Any] = {"picture": picture, "total": config.steps, "ask_to_stop": self._stop_for_the_page}
         self.feed = Feed(run.folder.path, interface, run.horde, **pages)
         self._is_closed = False
 
     def _continued_recorder(self, resumed: Resumption) -> Recorder:
+        """Return the recorder of a resumed run; nothing is written."""
         folder, life = self.run.folder, self.life
-        change(life, self.run.interface, folder, resumed.changes)
         try:
             recorded = read_header(started_files(folder.life)[0], FORMAT)
-            refuse_other_ranges(folder, recorded, record_header(self.env, self.run.interface))
-            recorder = Recorder.resume(folder.life, resumed.n_rows, is_redone=life.body.is_restorable)
+            refuse_other_body(folder, recorded, record_header(self.env, self.run.interface))
+            change(life, self.run.interface, folder, resumed.changes)
+            if self._requested is not None:
+                self._checked = check_changes(life, self.run.config.behaviour, self._requested)
+            recorder = Recorder.resume(folder.life, resumed.n_rows, is_redone=self._is_redone)
             life.student.errors.table.resume_in(folder.excursions)
         except BadInput:
             raise
@@ -87,48 +103,55 @@ class Robot(Job):
 
     def _begin(self) -> None:
         """Restore a resumed run; reset the robot, which may drive."""
-        if self._resumed is not None:
-            self._restore(self._resumed)
-        else:
+        if self._resumed is None:
             self.run.folder.log_event({"step": 0, "event": "began", "row": 0})
+            self.life.begin()
+            return
+        event = self._restore(self._resumed)
         self.life.begin()
+        self.run.folder.log_resume(event)
+        self.recorder.open_last()
 
-    def _restore(self, resumed: Resumption) -> None:
-        """Restore the life from the snapshot; if the robot kept moving, learn from the rows recorded after it."""
-        life, state, is_redone = self.life, resumed.state, self.life.body.is_restorable
+    def _restore(self, resumed: Resumption) -> dict[str, Any]:
+        """Restore the life from the snapshot; if the robot kept moving, learn from the rows recorded after it.
+
+        Return the event of the resume. A robot that kept moving gets random numbers of the seed and the number of the
+        resume: those of the snapshot would repeat what is in the record.
+        """
+        life = self.life
+        state = resumed.state
+        is_redone = self._is_redone
         try:
             restore(life, self.run, self.sampler, state)
         except ValueError as error:
             raise BadInput(f"{self.run.folder.path} cannot be resumed: {error}") from None
         since = self.recorder.since
+        number = resumed.n_resumes + 1
         if not is_redone:
             replay_rows(life, [since], outside_drives(self.sampler.update, life.student))
+            if state or len(since):
+                seeds = [self.run.config.seed + robot for robot in range(len(self.envs))]
+                life.draw_from([np.random.default_rng([seed, number]) for seed in seeds])
         state.clear()  # it may be mapped from files that are deleted after newer snapshots
         for note in resumed.notes:
             self.say(note)
         what = "replaying" if is_redone else "learned from"
         self.say(f"resumed at step {resumed.step:,}; {what} {len(since):,} recorded rows")
         event = {"step": resumed.step, "event": "resumed", "row": resumed.n_rows, "redone": len(since)}
-        self.run.folder.log_event(event)
+        return {**event, "number": number, "exact": is_redone}
 
-    def change(self, add: Path | None, remove: str | None, *, learns: bool) -> list[dict[str, Any]]:
-        """Add the questions of a file and remove those that match a pattern; return the changes, as in snapshots.
+    def _change(self) -> list[dict[str, Any]]:
+        """Add and remove the requested questions, which were checked; return the changes, as in snapshots.
 
-        If `learns`, theta of the new ones is learned from the recording; w and traces start at 0. Raise BadInput if the
-        file is invalid, no name matches, or the behaviour follows a removed question.
+        Theta of new ones may be learned from the recording; w and traces start at 0.
         """
         life, run, before = self.life, self.run, list(self.life.horde.names)
-        changes = new_changes(run.folder, before, add, remove, len(self.snapshot_writer.changes))
-        followed = run.config.behaviour
-        if any(followed == f"greedy:{name}" for one in changes for name in one.get("remove", ())):
-            raise BadInput(f"--remove {remove}: the robot's behaviour is {followed}; choose a pattern that leaves it")
-        try:
-            change(life, run.interface, run.folder, changes)
-        except ValueError as error:
-            raise BadInput(str(error)) from None
+        checked = self._checked
+        changes = write_changes(run.folder, checked, len(self.snapshot_writer.changes))
+        change(life, run.interface, run.folder, changes)
         for one in changes:
             run.folder.log_event({"step": life.steps, "event": "questions", "row": self.recorder.n_rows, **one})
-        if learns and add is not None:
+        if checked.learns and checked.added is not None:
             self.recorder.flush()
             _learn_theta(life, run, set(life.horde.names) - set(before))
         return changes
@@ -186,6 +209,7 @@ class Robot(Job):
             "sensor_age_ms": life.sensor_age_s.summary_ms(),
             "overrun_ms": life.overrun_s.summary_ms(),
             "n_not_applied": life.n_not_applied,
+            "n_not_finite": life.n_not_finite,
             "n_dockings": life.dockings.n_done,
             "n_dockings_failed": life.dockings.n_failed,
         }

@@ -13,6 +13,7 @@ import json
 import math
 import os
 import platform
+import re
 import shutil
 import subprocess
 import tomllib
@@ -133,6 +134,49 @@ class RunFolder:
         with suppress(OSError), self.events.open("a", encoding="utf-8") as file:
             file.write(json.dumps({**entry, "crc": checksum(entry)}) + "\n")
 
+    def log_resume(self, event: Mapping[str, Any]) -> None:
+        """Append an event that must not be lost; raise BadInput if it cannot be written."""
+        entry = {**event, "time": datetime.now(UTC).isoformat(timespec="seconds")}
+        try:
+            with self.events.open("a", encoding="utf-8") as file:
+                file.write(json.dumps({**entry, "crc": checksum(entry)}) + "\n")
+                file.flush()
+                os.fsync(file.fileno())
+        except OSError as error:
+            raise BadInput(unwritable(self.events, error)) from None
+
+    def n_resumes(self) -> int:
+        """Return the number of recorded resumes."""
+        with suppress(OSError, ValueError), self.events.open(encoding="utf-8") as file:
+            return sum('"event": "resumed"' in line for line in file)
+        return 0
+
+    def refuse_changes(self, known: Mapping[str, str] | None = None) -> None:
+        """Raise BadInput if the settings or a question file are not those that the run began with.
+
+        Args:
+            known: SHA-256 by file name, of a snapshot, which proves a file even if sums.sha256 is damaged.
+        """
+        present = digests(self)
+        for name, digest in self._sealed().items():
+            is_settings = name == self.config.name or (name.startswith("questions") and name.endswith(".toml"))
+            if not is_settings or present.get(name) == digest:
+                continue
+            if known is None or present.get(name) != known.get(name):
+                raise BadInput(
+                    f"{self.path / name} was changed after the run began: its SHA-256 differs from the one in "
+                    f"{self.sums.name}; restore it, or start a new run with these settings"
+                )
+
+    def _sealed(self) -> dict[str, str]:
+        """Return the SHA-256 in sums.sha256 by file name; empty for older runs, which have none."""
+        try:
+            text = self.sums.read_text(encoding="utf-8", errors="replace")
+        except OSError:
+            return {}
+        matches = [re.fullmatch(r"([0-9a-f]{64})  (\S+)", line) for line in text.splitlines()]
+        return {match[2]: match[1] for match in matches if match is not None}
+
     def settings(self) -> dict[str, Any]:
         """Return the contents of config.toml, unchecked; empty if it cannot be read."""
         with suppress(OSError, ValueError):
@@ -158,8 +202,12 @@ class RunFolder:
                 os.fsync(file.fileno())
 
     def seal(self, *, tables: bool = True) -> None:
-        """Write the SHA-256 of the settings, and of the tables unless they are written again, to sums.sha256."""
+        """Write the SHA-256 of the settings, and of the tables unless they are written again, to sums.sha256.
+
+        That of a settings or question file is the first one that was written: the run uses what it read then.
+        """
         kept = digests(self)
+        kept |= {name: digest for name, digest in self._sealed().items() if name in kept}
         if tables:
             there = (self.summary, self.details, self.questions, self.learning_curve, self.mspbe_curve, self.traces)
             kept |= {file.name: _digest(file) for file in there if file.is_file()}

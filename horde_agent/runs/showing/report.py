@@ -23,6 +23,7 @@ from horde_agent.record import A_DAY, Stream, read
 from horde_agent.runs.config import BadInput
 from horde_agent.runs.jobs.relearn import complete, has_gone_on, missing_tables
 from horde_agent.runs.keeping.folder import RunFolder, read_json, read_lines, write_whole
+from horde_agent.runs.keeping.resume import snapshot_digests
 from horde_agent.runs.showing import html
 from horde_agent.runs.showing.html import section
 
@@ -56,6 +57,10 @@ def write_report(path: Path) -> Path:
     tested = noted.read(folder.excursions, _tested) if is_tested else None
     n_excursions = tested and sum(len(course.step) for course in tested[1] if not course.policy.is_behaviour)
     noted.compare(folder, summary, stream, n_excursions, questions)
+    try:
+        folder.refuse_changes(snapshot_digests(folder))
+    except BadInput as error:
+        noted.sentences.append(f"{error}.")
     if config and not isinstance(config.get("versions"), dict):
         noted.sentences.append(f"{folder.config.name} is cut off before its versions.")
     results, asked = [folder.summary, folder.details], [folder.questions]
