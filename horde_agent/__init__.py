@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from horde_agent import interrupts  # noqa: F401  first: it handles Ctrl-C during the other imports
+from horde_agent import processes  # noqa: F401  first: it handles Ctrl-C during the other imports
 
 # isort: split
 from typing import TYPE_CHECKING, Any

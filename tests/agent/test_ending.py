@@ -263,11 +263,15 @@ def test_a_second_ctrl_c_whose_exception_is_lost_abandons_the_step_all_the_same(
     assert summary_of("a")["steps"] == 300
 
 
+@pytest.mark.parametrize("program", ["script", "module"])
 @pytest.mark.parametrize("module", ["numba", "tyro"])
-def test_ctrl_c_during_the_imports_ends_in_one_line(module: str, tmp_path: Path) -> None:
+def test_ctrl_c_during_the_imports_ends_in_one_line(module: str, program: str, tmp_path: Path) -> None:
     """A module of that name sends it; `numba` is imported early, `tyro` by the command itself."""
     (tmp_path / f"{module}.py").write_text("import signal\nsignal.raise_signal(signal.SIGINT)\n")
-    command = [sys.executable, "-m", "horde_agent.cli", "learn", "--out", str(tmp_path / "run")]
+    script = tmp_path / "horde"  # as pip writes it
+    script.write_text("import sys\nfrom horde_agent.cli import main\nsys.exit(main())\n")
+    start = [str(script)] if program == "script" else ["-m", "horde_agent.cli"]
+    command = [sys.executable, *start, "learn", "--out", str(tmp_path / "run")]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join((str(tmp_path), str(ROOT)))}
 
     def enable_ctrl_c() -> None:
