@@ -109,17 +109,15 @@ class Experience:
         values = self._values_of(observation)
         if self._follows_not_finite:
             flags |= Flag.GAP
-        self._follows_not_finite = not np.isfinite(values).all()
-        if self._follows_not_finite:
-            self._count_not_finite(values)
-            flags |= Flag.STALE
-            if not self._observation.size:
-                self._observation = np.nan_to_num(values, posinf=0.0, neginf=0.0)
-            values = self._observation
-        if self._is_unit:
-            n_outside = int(np.count_nonzero((values < 0.0) | (values > 1.0)))
-            if n_outside:
-                self.n_clipped += n_outside
+            self._follows_not_finite = False
+        if not self._is_in_range(values):
+            if not np.isfinite(values).all():
+                self._count_not_finite(values)
+                self._follows_not_finite = True
+                flags |= Flag.STALE
+                values = self._repeated(values)
+            if self._is_unit:
+                self.n_clipped += int(np.count_nonzero((values < 0.0) | (values > 1.0)))
                 values = values.clip(0.0, 1.0)
         self._observation = values
         self._flags, self._tiles, self._is_observed = flags, None, False
@@ -131,6 +129,8 @@ class Experience:
     def _values_of(self, observation: Any) -> Observation:
         """Return a copy of an observation, shape (n_inputs,); raise UnfitResult if it has another shape or type."""
         n_inputs = len(self.interface.channels)
+        if isinstance(observation, np.ndarray) and observation.dtype == np.float32 and observation.shape == (n_inputs,):
+            return observation.copy()
         try:
             with np.errstate(over="ignore", invalid="ignore"):
                 values = np.array(observation, dtype=np.float32)
@@ -145,6 +145,18 @@ class Experience:
                 "observation space"
             )
         return values
+
+    def _is_in_range(self, values: Observation) -> bool:
+        """Return whether all readings are finite, and in [0, 1] if the observation space is that."""
+        if self._is_unit:  # `reduce` takes half as long as the methods
+            return bool(np.minimum.reduce(values) >= 0.0 and np.maximum.reduce(values) <= 1.0)
+        return bool(np.isfinite(values).all())
+
+    def _repeated(self, values: Observation) -> Observation:
+        """Return the current observation; 0 in the place of readings that are not finite if there is none."""
+        if self._observation.size:
+            return self._observation
+        return np.nan_to_num(values, posinf=0.0, neginf=0.0)
 
     def _count_not_finite(self, values: Observation) -> None:
         self.n_not_finite += 1

@@ -324,8 +324,10 @@ class Life(Experience):
                 "truncated and info"
             )
         observation, _, _, _, info = result
-        self._values_of(observation)
-        RobotInfo.of(info)
+        if type(info) is not dict:
+            RobotInfo.of(info)
+        if getattr(observation, "shape", None) != self._observation.shape:
+            self._values_of(observation)
 
     def _learn(self, choice: Choice) -> None:
         """Learn from the transition to the current observation, and store the action chosen there."""

@@ -41,6 +41,7 @@ _DIFFERS = (
     "the observation at step %d differs from the one recorded before the run was resumed: from that step on, the "
     "recording contains the new observations"
 )
+_OF_RESUMES = 2  # in the seeds of random numbers after a resume; 1 is in those of random policies
 _log = logging.getLogger(__name__)
 
 
@@ -131,7 +132,7 @@ class Robot(Job):
             replay_rows(life, [since], outside_drives(self.sampler.update, life.student))
             if state or len(since):
                 seeds = [self.run.config.seed + robot for robot in range(len(self.envs))]
-                life.draw_from([np.random.default_rng([seed, number]) for seed in seeds])
+                life.draw_from([np.random.default_rng([seed, _OF_RESUMES, number]) for seed in seeds])
         state.clear()  # it may be mapped from files that are deleted after newer snapshots
         for note in resumed.notes:
             self.say(note)
