@@ -400,6 +400,26 @@ def test_a_body_with_other_channels_is_refused_and_nothing_is_written(
     )
 
 
+def test_a_body_that_fails_in_the_first_reset_of_a_resume_is_a_fault_and_the_record_stays(
+    toy: Callable[..., int], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Exit code 2 would say that nothing was written: the excursions since the snapshot were learned from again."""
+    assert toy(f"learn --steps 100 {TOY}") == 0
+    record = Path("a/log/life.rec").read_bytes()
+
+    class Broken(ToyBody):
+        def reset(self, **_: Any) -> Any:
+            raise ValueError("the cable is not plugged in")
+
+    monkeypatch.setattr("tests.agent.commands.ToyBody", Broken)
+    assert toy("resume a --steps 200") == 1
+    assert "the cable is not plugged in" in capsys.readouterr().err.splitlines()[-1]
+    assert Path("a/log/life.rec").read_bytes() == record
+    assert resumes_of("a") == []
+    monkeypatch.setattr("tests.agent.commands.ToyBody", ToyBody)
+    assert toy("resume a --steps 200") == 0
+
+
 # ---- settings that were changed --------------------------------------------------------------------------------------
 
 
