@@ -7,9 +7,11 @@ Ctrl-C, 143 SIGTERM, 129 SIGHUP) after a signal, also if the run then ended in o
 from __future__ import annotations
 
 import argparse
+import errno
 import io
 import itertools
 import operator
+import os
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import closing, redirect_stderr
@@ -35,6 +37,7 @@ from horde_agent.runs.showing.report import write_report
 from horde_agent.watch.server import WatchConfig, watch
 
 FAULT, BAD_INPUT, BROKEN_OFF = 1, 2, 130
+DISK_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 SCALARS = "tensorboard"  # of `export`
 
 
@@ -163,7 +166,15 @@ def _export(command: ExportConfig, _: SignalHandler) -> None:
         else:
             from horde_agent.runs.jobs.exporting import export
 
-            print(export(command.run, command.to, command.out))
+            try:
+                path = export(command.run, command.to, command.out)
+            except OSError as error:
+                if error.errno in DISK_FULL:
+                    place = command.out or command.run / "export"
+                    why = os.strerror(error.errno)
+                    raise Fault(f"the export to {place} cannot be written ({why}); nothing of it is left.") from error
+                raise
+            print(path)
 
 
 def _reproduce(config: ReproduceConfig, _: SignalHandler) -> None:

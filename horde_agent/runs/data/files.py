@@ -21,11 +21,15 @@ from horde_agent.runs.data.tables import CHUNK_ROWS, Chunk, Table
 _READ_ROWS = 8192  # of a file at a time
 _BUFFER_BYTES = 1 << 20  # per column: without it, pyarrow reads whole columns of a row group
 NEEDS_PYARROW = "Parquet needs pyarrow: pip install -e '.[log]'"
+UNFINISHED = ".unfinished-export"
+"""A file in a folder of tables while `horde export` replaces several of them."""
 SUFFIXES = (".parquet", ".csv", ".csv.gz", ".npz")
 
 
 def open_table(path: Path, columns: Columns) -> Table:
     """Return the table in a file, or in the Parquet files of a folder; raise BadInput if it cannot be read."""
+    if (path / UNFINISHED).exists():
+        raise BadInput(f"{path} has only a part of an interrupted export: run the same `horde export` again")
     files = parquet_files(path) if path.is_dir() else [path]
     if not (path.exists() and files and files[0].name.endswith(SUFFIXES)):
         raise BadInput(f"{path} is no table: give a file *{', *'.join(SUFFIXES)}, or a folder of Parquet files")
@@ -62,7 +66,7 @@ def _numbers_in(path: str) -> list[int | str]:
 def _read_parquet(file: Path, names: Sequence[str]) -> Iterator[Chunk]:
     """Yield columns of a Parquet file in short parts; NAME_3 reads the column NAME of vectors."""
     parquet = imported("pyarrow.parquet", NEEDS_PYARROW)
-    with parquet.ParquetFile(file, buffer_size=_BUFFER_BYTES) as opened:
+    with parquet.ParquetFile(file, buffer_size=_BUFFER_BYTES, page_checksum_verification=True) as opened:
         there = opened.schema_arrow.names
         wanted = [name if name in there else name.rpartition("_")[0] for name in names]
         _refuse_lacking(file, [name for name, found in zip(names, wanted, strict=True) if found not in there], there)

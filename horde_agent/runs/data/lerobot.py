@@ -122,7 +122,7 @@ def write_lerobot(folder: Path, name: str, header: Mapping[str, Any], episodes: 
             path.parent.mkdir(parents=True, exist_ok=True)
             if writer is not None:
                 writer.close()
-            writer = parquet.ParquetWriter(path, frames.schema)
+            writer = parquet.ParquetWriter(path, frames.schema, write_page_checksum=True)
         writer.write_table(frames)
         n_bytes += frames.nbytes
         chunk, file = divmod(number, _FILES_PER_CHUNK)
@@ -135,11 +135,13 @@ def write_lerobot(folder: Path, name: str, header: Mapping[str, Any], episodes: 
     writer.close()
     meta = folder / "meta"
     (meta / "episodes" / "chunk-000").mkdir(parents=True)
-    parquet.write_table(pa.Table.from_pylist(lines), meta / "episodes" / _FILE.format(0, 0))
+    episodes_file = meta / "episodes" / _FILE.format(0, 0)
+    parquet.write_table(pa.Table.from_pylist(lines), episodes_file, write_page_checksum=True)
     tasks = pa.table({"task_index": [0], "__index_level_0__": [name]})
     level = {"name": None, "field_name": "__index_level_0__", "pandas_type": "unicode", "numpy_type": "object"}
     pandas = {"index_columns": ["__index_level_0__"], "columns": [level], "pandas_version": "2.0"}  # LeRobot's index
-    parquet.write_table(tasks.replace_schema_metadata({"pandas": json.dumps(pandas)}), meta / "tasks.parquet")
+    tasks = tasks.replace_schema_metadata({"pandas": json.dumps(pandas)})
+    parquet.write_table(tasks, meta / "tasks.parquet", write_page_checksum=True)
     info = {
         "codebase_version": "v3.0",
         "robot_type": None,

@@ -133,6 +133,31 @@ class RunFolder:
         with suppress(OSError), self.events.open("a", encoding="utf-8") as file:
             file.write(json.dumps({**entry, "crc": checksum(entry)}) + "\n")
 
+    def sound_events(self) -> tuple[list[dict[str, Any]], list[int]]:
+        """Return the events that match their CRC-32, and the line numbers, from 1, of the others.
+
+        Old runs have events without a CRC-32; if one event has a CRC-32, all must have one.
+        """
+        events: dict[int, dict[str, Any]] = {}
+        damaged: list[int] = []
+        lines: list[bytes] = []
+        with suppress(OSError):
+            lines = self.events.read_bytes().splitlines()
+        for number, line in enumerate(lines, 1):
+            try:
+                event = json.loads(line)
+            except ValueError:
+                event = None
+            if isinstance(event, dict):
+                events[number] = event
+            else:
+                damaged.append(number)
+        matching = {number: event for number, event in events.items() if event.get("crc") == checksum(event)}
+        if matching:
+            damaged += [number for number in events if number not in matching]
+            events = matching
+        return list(events.values()), sorted(damaged)
+
     def settings(self) -> dict[str, Any]:
         """Return the contents of config.toml, unchecked; empty if it cannot be read."""
         with suppress(OSError, ValueError):
@@ -147,8 +172,10 @@ class RunFolder:
 
     def began(self) -> datetime:
         """Return the time at which the run began (UTC); 1970 if it is unknown."""
-        with suppress(OSError, ValueError, LookupError, TypeError), self.events.open(encoding="utf-8") as file:
-            return datetime.fromisoformat(json.loads(file.readline())["time"])
+        events, damaged = self.sound_events()
+        if 1 not in damaged:
+            with suppress(LookupError, TypeError, ValueError):
+                return datetime.fromisoformat(events[0]["time"])
         return datetime.fromtimestamp(0, UTC)
 
     def sync_excursions(self) -> None:

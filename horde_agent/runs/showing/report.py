@@ -51,7 +51,7 @@ def write_report(path: Path) -> Path:
     config = noted.read(folder.config, lambda file: tomllib.loads(file.read_text(encoding="utf-8"))) or {}
     details = noted.read(folder.details, read_json) or {}
     questions = noted.read(folder.questions, read_lines)
-    stream = noted.read(folder.life, lambda path: read(path, newest=A_DAY, columns=("step", "pose", "flags")))
+    stream = noted.read(folder.life, _read_stream)
     is_tested = summary.get("n_excursions") is not None or details.get("n_on_policy_tests")
     tested = noted.read(folder.excursions, _tested) if is_tested else None
     n_excursions = tested and sum(len(course.step) for course in tested[1] if not course.policy.is_behaviour)
@@ -122,6 +122,11 @@ def _summary(folder: RunFolder) -> dict[str, Any]:
 
 
 _Lines = Sequence[dict[str, str]]
+
+
+def _read_stream(path: Path) -> Stream:
+    """Return what the page shows of the newest rows; it lists their faults itself."""
+    return read(path, newest=A_DAY, columns=("step", "pose", "flags"), on_fault=lambda _: None)
 
 
 def _tested(path: Path) -> tuple[ExcursionTable, list[PolicyScores]]:
