@@ -13,6 +13,7 @@ MCAP: one channel `life` of JSON messages, with its schema; the log time is in n
 from __future__ import annotations
 
 import json
+import os
 import re
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -44,6 +45,7 @@ DAY_S = 86_400.0
 _COLUMNS = ("step", "t", "action", "b", "phase", "flags", "policy", "robot")
 _EVENT_COLUMNS = ("step", "event", "row", "time", "why", "cause")
 _LARGEST_BYTES = 1_000_000_000  # of predictions
+_MINARI_BYTES = 40_000  # overhead of HDF5 for each episode: 24,500 were measured
 _SOURCE = b"horde_source"  # key in a table's metadata: what it was made from
 
 
@@ -109,15 +111,16 @@ def _to_parquet(folder: RunFolder, out: Path, console: Console) -> Path:
         tables.mkdir()
         days = _Days(folder, out, console)
         written = days.write(tables)
+        beside = []
         if folder.events.is_file():
-            events = stage / f"{out.name}-events.parquet"
-            _write_table(events, _event_columns(days.events))
-            publish(events, out.parent / events.name)
+            beside.append(stage / f"{out.name}-events.parquet")
+            _write_table(beside[-1], _event_columns(days.events))
         if "channels" in header:  # else it was recorded by a `Recorder` of the user's own
             names = {name: name for name in _COLUMNS if name not in ("t", "robot")}
-            columns = stage / f"{out.name}-columns.toml"
-            columns.write_text(Columns.of_header(header, **names).to_toml(), encoding="utf-8")
-            publish(columns, out.parent / columns.name)
+            beside.append(stage / f"{out.name}-columns.toml")
+            beside[-1].write_text(Columns.of_header(header, **names).to_toml(), encoding="utf-8")
+        for path in beside:
+            publish(path, out.parent / path.name)
         if out.exists():
             _move_tables(tables, out, written)
         else:
@@ -295,6 +298,7 @@ def _to_data_set(folder: RunFolder, to: str, place: Path, console: Console) -> P
     target = place / namespace / data_set
     if target.exists():
         raise BadInput(f"the Minari data set {namespace}/{data_set} exists in {place}; remove {target}, or choose --out")
+    run = None
     predict: Predict | None = None
     with tempfile.TemporaryDirectory() as elsewhere, staging_folder(place) as stage:
         try:
@@ -306,9 +310,31 @@ def _to_data_set(folder: RunFolder, to: str, place: Path, console: Console) -> P
             console.print(str(error), markup=False)
         if predict is None:
             console.print("predictions are left out: there is no snapshot, or they would exceed 1 GB")
+        n_demons = 0 if run is None or predict is None else run.horde.n_demons
+        _reserve(stage, _minari_bytes(folder, n_demons))
         write_minari(stage, f"{namespace}/{data_set}", header, episodes_of(parts, predict))
         _publish_minari(stage / namespace, target)
     return place
+
+
+def _minari_bytes(folder: RunFolder, n_demons: int) -> int:
+    """Return an upper bound of the size of a Minari data set with the predictions of `n_demons` demons."""
+    n_bytes = _MINARI_BYTES
+    for episode in episodes_of(read_in_parts(folder.life, on_fault=lambda _: None)):
+        arrays = episode.observation.nbytes + episode.step.nbytes + episode.b.nbytes
+        n_rows = len(episode.step)
+        n_bytes += _MINARI_BYTES + int(1.1 * (arrays + 32 * n_rows + 4 * n_demons * n_rows))
+    return n_bytes
+
+
+def _reserve(stage: Path, n_bytes: int) -> None:
+    """Raise OSError if the disk has no `n_bytes` left: HDF5 ends the process when the disk is full."""
+    if not hasattr(os, "posix_fallocate"):  # Windows
+        return
+    path = stage / "reserved"
+    with path.open("wb") as file:
+        os.posix_fallocate(file.fileno(), 0, n_bytes)
+    path.unlink()
 
 
 def _publish_minari(staged: Path, target: Path) -> None:
