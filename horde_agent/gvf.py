@@ -15,7 +15,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from horde_agent.policies import Greedy, Policy, is_policy
-from horde_agent.types import Tiles, real_number, whole_number
+from horde_agent.types import AlgorithmName, Tiles, real_number, whole_number
 
 StateFunction = Callable[[NDArray[Any], Tiles], float]
 
@@ -127,7 +127,7 @@ class GVF:
     ends: bool = False
     tested: bool = True
     interest: float | StateFunction = 1.0
-    algorithm: str | None = None
+    algorithm: AlgorithmName | str | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str):

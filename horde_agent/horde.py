@@ -29,7 +29,7 @@ from horde_agent.learning.rules import LearnerConfig
 from horde_agent.learning.span import SpanEngine
 from horde_agent.learning.values import refuse_misfits
 from horde_agent.measures.online import RUPEE, rupee_config
-from horde_agent.types import Floats, Tiles, whole_number
+from horde_agent.types import Floats, Tiles, listed, whole_number
 
 __all__ = ["Horde", "LearnerConfig", "Mode"]
 
@@ -73,6 +73,17 @@ class Horde(Demons):
         >>> predictions.round(2)
         array([1.])
     """
+
+    def __repr__(self) -> str:
+        algorithms = ", ".join(sorted(set(self._algorithms)))
+        facts = [
+            f"{self.n_demons} demons: {listed(self.names)}",
+            f"n_features={self.n_features}",
+            f"n_active={self.n_active}",
+            f"algorithm={algorithms}",
+            f"trace_rule={self.config.trace_rule}",
+        ]
+        return f"Horde({'; '.join(facts)})"
 
     def new_rupee(self, beta0: float, step: float = 5.0) -> RUPEE:
         """Return a RUPEE of these demons with alpha_h = `step` alpha, which the caller updates on each step.

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from horde_agent.feedback import Feedback
 from horde_agent.gvf import GVF, named
 from horde_agent.tiles import TileCoder
-from horde_agent.types import Bools, Floats, Tiles
+from horde_agent.types import Bools, Floats, Tiles, listed
 
 _NOT_ONE = (
     "Interface.of needs one Gymnasium environment, not a {}: a Horde has one stream of experience, so create one "
@@ -126,6 +126,17 @@ class Interface:
         actions = _actions(metadata.get("actions"), env, int(discrete.n))
         scaler = Scaler(box.low.astype(np.float64), box.high.astype(np.float64))
         return cls(channels, actions, float(metadata.get("period_s", 1.0)), coder, scaler)
+
+    def __repr__(self) -> str:
+        facts = [
+            f"{len(self.channels)} channels: {listed(self.names)}",
+            f"{len(self.actions)} actions: {listed(self.actions)}",
+            f"period_s={self.period_s}",
+            f"coder={self.coder!r}",
+        ]
+        if self.feedback is not None:
+            facts.append(f"feedback={self.feedback!r}")
+        return f"Interface({'; '.join(facts)})"
 
     @property
     def names(self) -> tuple[str, ...]:

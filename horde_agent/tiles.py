@@ -122,6 +122,9 @@ class TileCoder:
             tables.append({"group": "obs", "neighbour": 1, "intervals": [4, 4], "tilings": 4})
         return cls(tables, ["obs"] * n_inputs)
 
+    def __repr__(self) -> str:
+        return f"TileCoder(n_inputs={self.n_inputs}, n_features={self.n_features}, n_active={self.n_active})"
+
     @property
     def tilings(self) -> kernels.Tilings:
         """The tilings without the bias, for kernels that call `kernels.tiles.encode`."""

@@ -5,10 +5,13 @@ from __future__ import annotations
 import inspect
 import numbers
 import operator
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
+
+_MOST_LISTED = 6
 
 Bools = NDArray[np.bool_]
 Floats = NDArray[np.float64]
@@ -17,6 +20,37 @@ Tiles = NDArray[np.int64]
 """Indices of the active features, in any order."""
 Reals = NDArray[Any]
 """float32 or float64, as the dtype of the learner."""
+
+
+AlgorithmName = Literal[
+    "abtd",
+    "autostep",
+    "etd",
+    "greedy_gq",
+    "gtd",
+    "gtd2",
+    "htd",
+    "intentional_td",
+    "intentional_td_rmsprop",
+    "qrc",
+    "qrc_2025",
+    "swift_td",
+    "td",
+    "tdrc",
+    "tidbd",
+    "tree_backup",
+    "true_online_gtd",
+    "true_online_td",
+    "vtrace",
+]
+"""Names of the update rules, of the files in `kernels/rules`; an editor offers them."""
+
+
+def listed(names: Sequence[str]) -> str:
+    """Return the names, or the first two, "..." and the last, for a `repr`."""
+    if len(names) <= _MOST_LISTED:
+        return ", ".join(names)
+    return f"{names[0]}, {names[1]}, ..., {names[-1]}"
 
 
 def can_be_called(function: Any, n_arguments: int) -> bool:

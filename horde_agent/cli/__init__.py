@@ -77,12 +77,14 @@ class ExportConfig:
             `lerobot` (a data set of the transitions learned from) or `tensorboard` (scalars: NMSRE, MSPBE, cycle times,
             faults).
         out: Folder or file to write; `export` in the run's folder when None.
+        predictions: With `parquet`: also write the predictions at each row, by the newest snapshot's weights.
         follow: With `tensorboard`: continue until the run ends.
     """
 
     run: tyro.conf.Positional[Path]
     to: Annotated[str, tyro.conf.arg(metavar="FORMAT")] = "parquet"
     out: Annotated[Path | None, tyro.conf.arg(metavar="PATH", help_behavior_hint="(default: RUN/export)")] = None
+    predictions: bool = False
     follow: bool = False
 
 
@@ -157,6 +159,8 @@ def _doctor(command: DoctorConfig, _: SignalHandler) -> None:
 def _export(command: ExportConfig, _: SignalHandler) -> None:
     if command.follow and command.to != SCALARS:
         raise BadInput(f"--follow requires --to {SCALARS}: {command.to} exports a run once")
+    if command.predictions and command.to == SCALARS:
+        raise BadInput(f"--predictions requires --to parquet, not {SCALARS}")
     with user_errors():
         if command.to == SCALARS:
             from horde_agent.watch.reader import export_scalars
@@ -167,7 +171,7 @@ def _export(command: ExportConfig, _: SignalHandler) -> None:
             from horde_agent.runs.jobs.exporting import export
 
             try:
-                path = export(command.run, command.to, command.out)
+                path = export(command.run, command.to, command.out, predictions=command.predictions)
             except OSError as error:
                 if error.errno in DISK_FULL:
                     place = command.out or command.run / "export"

@@ -15,7 +15,7 @@ from horde_agent.gvf import GVF
 from horde_agent.kernels import rules
 from horde_agent.learning.engine import DROP_BELOW
 from horde_agent.policies import Greedy
-from horde_agent.types import Floats, Tiles
+from horde_agent.types import AlgorithmName, Floats, Tiles
 
 TRACE_RULES = tuple(rules.TRACE_RULES)
 W_RULES = ("every-step", "importance-weighted")
@@ -74,7 +74,7 @@ class LearnerConfig:
     vector_mspbe: bool = True
     check_every: int = 1_000
     engine: Literal["auto", "span", "plain"] = "auto"
-    algorithm: str = "gtd"
+    algorithm: AlgorithmName | str = "gtd"
     parameters: Mapping[str, float] = field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:

@@ -234,10 +234,25 @@ class Life(Experience):
             if isinstance(observer, LifeHooks):
                 getattr(observer, hook)(argument)
 
+    def __repr__(self) -> str:
+        spec = self.env.spec
+        env = type(self.env.unwrapped).__name__ if spec is None else spec.id
+        facts = [
+            f"steps={self.steps}",
+            f"learning_steps={self.student.learning_steps}",
+            f"gaps={self.gaps}",
+            f"env={env}",
+            f"behaviour={type(self.behaviour).__name__}",
+            f"horde={self.horde!r}",
+        ]
+        return f"{type(self).__name__}({'; '.join(facts)})"
+
     def run(self, steps: int) -> None:
         """Live for a number of periods, excursions and drives included; call it again to continue.
 
-        A drive that is under way at the end is finished, but what exceeds `steps` is not counted.
+        A drive that is under way at the end is finished, but what exceeds `steps` is not counted. Nothing is shown
+        meanwhile, also in a notebook: an observer may print `event.life`, or `horde_agent.life.observers.Progress`
+        shows what `horde learn` shows.
 
         Raises:
             ValueError: If `steps` is not a whole number from 0 on.

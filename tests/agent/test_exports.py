@@ -81,7 +81,7 @@ def test_a_full_disk_leaves_nothing_of_an_export_and_a_repeat_works(
     assert "File too large" in capsys.readouterr().err
     assert list(place.iterdir()) == []
     assert export(exported_run, kind, place / "out") == 0
-    assert [path for path in place.rglob(".*")] == []
+    assert list(place.rglob(".*")) == []
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -122,7 +122,7 @@ def test_damage_found_after_an_export_makes_a_gap_in_the_next_export(exported_ru
     run = shutil.copytree(exported_run, tmp_path / "run")
     out = tmp_path / "out"
     assert export(run, "parquet", out) == 0
-    first_of_third = (next(out.glob("day=*")) / "life-3.parquet")
+    first_of_third = next(out.glob("day=*")) / "life-3.parquet"
     assert parquet.read_table(first_of_third, partitioning=None)["flags"][0].as_py() & Flag.GAP == 0
     flip(run / "log" / "life-2.rec", -10)
     assert export(run, "parquet", out) == 0

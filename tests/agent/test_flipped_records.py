@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import io
-import json
 import logging
 import os
 import shutil
@@ -17,11 +16,9 @@ from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import NamedTuple
 
-import gymnasium
 import numpy as np
 import pytest
 
-from horde_agent import cli
 from horde_agent.record import Recorder
 from horde_agent.runs.jobs.warm import COMPILING
 from tests.agent.commands import summary_of, toy
@@ -61,6 +58,8 @@ def collected_messages() -> Iterator[io.StringIO]:
 
 
 class Weights(NamedTuple):
+    """What was learned, by the summary."""
+
     sha256: str
     learning_steps: int
 

@@ -77,6 +77,22 @@ def test_velocities_and_seeds_of_each_robot_give_the_bits_of_single_environments
     assert_same(ours.reset(), theirs.reset())  # continues each robot's random numbers
 
 
+@pytest.mark.parametrize("mode", MODES)
+def test_create_2s_are_stepped_by_gymnasiums_vector_environment(mode: AutoresetMode) -> None:
+    """Made as many Critterbots are, with the same arguments."""
+    create = "horde_env:CreatePen-v0"
+    env = gym.make_vec(create, num_envs=2, max_episode_steps=3, autoreset_mode=mode, physics="planar", task="spin")
+    assert isinstance(env, SyncVectorEnv)
+    assert env.metadata["autoreset_mode"] == mode
+    env.reset(seed=0)
+    over = [bool(env.step(np.array([0, 1]))[3].all()) for _ in range(3)]
+    assert over == [False, False, True]
+    with pytest.raises(ValueError, match="autoreset_mode must be one of"):
+        gym.make_vec(create, num_envs=2, autoreset_mode="sometimes")
+    with pytest.raises(ValueError, match="num_envs must be a positive integer"):
+        gym.make_vec(create, num_envs=0)
+
+
 def life(n_threads: int = 1) -> np.ndarray:
     env, before = many(40), numba.get_num_threads()
     numba.set_num_threads(n_threads)

@@ -5,7 +5,8 @@ Every format is written beside its final name and renamed when it is complete (`
 Parquet: a table of one row per step, zstd, in folders `day=2026-11-22`; DuckDB, polars and pandas read the whole folder
 as one table. The day is computed from the start of the run and the step. Columns are those of `record`, and one for
 each channel, by its name. `NAME-events.parquet` has a row per event; with `NAME-columns.toml`, `horde learn --data`
-learns from the table. This requires pyarrow (`pip install -e '.[log]'`).
+learns from the table. `NAME-predictions.parquet`, on request, has the predictions at each row. This needs pyarrow
+(`pip install -e '.[log]'`).
 
 MCAP: one channel `life` of JSON messages, with its schema; the log time is in nanoseconds since the start of the run.
 """
@@ -39,6 +40,7 @@ from horde_agent.runs.jobs.relearn import one_horde, restored_run
 from horde_agent.runs.keeping.folder import RunFolder
 from horde_agent.runs.keeping.resume import recorded_life, refuse_part
 from horde_agent.runs.keeping.staging import publish, staging_folder
+from horde_agent.types import Floats
 
 FORMATS = ("parquet", "mcap", "minari", "lerobot")
 DAY_S = 86_400.0
@@ -46,10 +48,11 @@ _COLUMNS = ("step", "t", "action", "b", "phase", "flags", "policy", "robot")
 _EVENT_COLUMNS = ("step", "event", "row", "time", "why", "cause")
 _LARGEST_BYTES = 1_000_000_000  # of predictions
 _MINARI_BYTES = 40_000  # overhead of HDF5 for each episode: 24,500 were measured
+_PREDICTED_ROWS = 4_096  # in memory at a time
 _SOURCE = b"horde_source"  # key in a table's metadata: what it was made from
 
 
-def export(run: Path, to: str, out: Path | None = None) -> Path:
+def export(run: Path, to: str, out: Path | None = None, *, predictions: bool = False) -> Path:
     """Export the recording of a run to one of `FORMATS`, and return the path.
 
     Damaged rows are left out and reported on standard error; the next row follows a gap.
@@ -58,6 +61,7 @@ def export(run: Path, to: str, out: Path | None = None) -> Path:
         run: The run's folder.
         to: The format.
         out: A folder, or a file for MCAP; in `export` of the run's folder when None.
+        predictions: With Parquet: also write the predictions at each row, by the newest snapshot's weights.
 
     Raises:
         BadInput: If the format, the recording or a package is missing, the data set exists, or nothing was learned.
@@ -68,14 +72,17 @@ def export(run: Path, to: str, out: Path | None = None) -> Path:
     if to not in FORMATS:
         raise BadInput(f"unknown format {to!r}: choose {', '.join(FORMATS)}, tensorboard")
     refuse_part(folder)
+    if predictions and to != "parquet":
+        raise BadInput(f"--predictions requires --to parquet, not {to}; a Minari data set has predictions in any case")
     console = Console(stderr=True, highlight=False, soft_wrap=True)
     if to in ("minari", "lerobot"):
         return _to_data_set(folder, to, out or folder.exported / to, console)
     if not folder.life.is_file():
         raise BadInput(f"{run} contains no recording: log/{folder.life.name} is missing")
     place = out or folder.exported
-    write = _to_parquet if to == "parquet" else _to_mcap
-    return write(folder, place, console)
+    if to == "mcap":
+        return _to_mcap(folder, place, console)
+    return _to_parquet(folder, place, console, predictions=predictions)
 
 
 def _reporter(console: Console) -> OnFault:
@@ -100,7 +107,7 @@ def _columns_of(part: Stream) -> dict[str, NDArray[Any]]:
 # ---- Parquet ---------------------------------------------------------------------------------------------------------
 
 
-def _to_parquet(folder: RunFolder, out: Path, console: Console) -> Path:
+def _to_parquet(folder: RunFolder, out: Path, console: Console, *, predictions: bool) -> Path:
     """Write each file of the recording into the folders of its days, unless an export of the same file exists."""
     imported("pyarrow.parquet", NEEDS_PYARROW)
     header = read_header(started_files(folder.life)[0], FORMAT)
@@ -119,6 +126,9 @@ def _to_parquet(folder: RunFolder, out: Path, console: Console) -> Path:
             names = {name: name for name in _COLUMNS if name not in ("t", "robot")}
             beside.append(stage / f"{out.name}-columns.toml")
             beside[-1].write_text(Columns.of_header(header, **names).to_toml(), encoding="utf-8")
+        if predictions:
+            beside.append(stage / f"{out.name}-predictions.parquet")
+            _write_predictions(folder, beside[-1], console)
         for path in beside:
             publish(path, out.parent / path.name)
         if out.exists():
@@ -215,6 +225,30 @@ def _event_columns(events: Sequence[dict[str, Any]]) -> dict[str, list[Any]]:
     return {name: [event.get(name) for event in events] for name in _EVENT_COLUMNS}
 
 
+def _write_predictions(folder: RunFolder, path: Path, console: Console) -> None:
+    """Write step and predictions, float32, a column per question, for each row of the recording."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    config = one_horde(folder)
+    header, _, _ = recorded_facts(folder)
+    with tempfile.TemporaryDirectory() as elsewhere:
+        run = restored_run(folder, Path(elsewhere), config, header, console)
+    if run is None:
+        raise BadInput(f"--predictions needs the weights of {folder.path}, which has no usable snapshot; leave it out")
+    names = ["step", *run.horde.names]
+    schema = pa.schema([pa.field(name, pa.int64() if k == 0 else pa.float32()) for k, name in enumerate(names)])
+    previous: Floats | None = None
+    with pq.ParquetWriter(path, schema, compression="zstd", write_page_checksum=True) as writer:
+        for part in read_in_parts(folder.life, on_fault=lambda _: None):  # reported with the tables
+            for first in range(0, len(part), _PREDICTED_ROWS):
+                rows = part[first : first + _PREDICTED_ROWS]
+                predictions = predict_along(rows, run.horde, run.interface, previous)
+                previous = predictions[-1]
+                columns = [rows.rows["step"].copy(), *predictions.T.astype(np.float32)]
+                writer.write_table(pa.Table.from_arrays([pa.array(column) for column in columns], schema=schema))
+
+
 def _move_tables(tables: Path, out: Path, written: Sequence[str]) -> None:
     """Replace the tables of the `written` files in an existing folder.
 
@@ -222,10 +256,8 @@ def _move_tables(tables: Path, out: Path, written: Sequence[str]) -> None:
     """
     staged = sorted(tables.glob("day=*/*.parquet"))
     new = {path.relative_to(tables) for path in staged}
-    outdated = []
-    for path in out.glob("day=*/*.parquet"):
-        if path.stem in written and path.relative_to(out) not in new:
-            outdated.append(path)
+    rewritten = [path for path in out.glob("day=*/*.parquet") if path.stem in written]
+    outdated = [path for path in rewritten if path.relative_to(out) not in new]
     mark = out / UNFINISHED
     if staged or outdated:
         mark.touch()
@@ -297,7 +329,7 @@ def _to_data_set(folder: RunFolder, to: str, place: Path, console: Console) -> P
     namespace, data_set = "horde", f"{name}-v0"
     target = place / namespace / data_set
     if target.exists():
-        raise BadInput(f"the Minari data set {namespace}/{data_set} exists in {place}; remove {target}, or choose --out")
+        raise BadInput(f"the Minari data set {namespace}/{data_set} exists in {place}; choose another --out")
     run = None
     predict: Predict | None = None
     with tempfile.TemporaryDirectory() as elsewhere, staging_folder(place) as stage:

@@ -9,11 +9,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 from rich.console import Console
 
 from horde_agent.cluster import AnyHorde
 from horde_agent.interface import Interface
+from horde_agent.life.student import predict_along
 from horde_agent.policies import is_policy
+from horde_agent.record import Stream, read, row_dtype
 from horde_agent.runs.config import BadInput, LearnConfig, resolve
 from horde_agent.runs.data.behaviour import act_by
 from horde_agent.runs.data.columns import ESTIMATE, Columns
@@ -24,6 +27,7 @@ from horde_agent.runs.data.tables import Chunk, Table
 from horde_agent.runs.jobs.recorded import learning_from
 from horde_agent.runs.keeping.folder import RunFolder
 from horde_agent.runs.keeping.run import IN_PYTHON, HeaderEnv, Questions
+from horde_agent.types import Floats
 
 
 class Learned(NamedTuple):
@@ -40,6 +44,28 @@ class Learned(NamedTuple):
     interface: Interface
     summary: dict[str, Any]
     path: Path
+
+    def predictions(self, observations: Any = None) -> Floats:
+        """Return the predictions at each row by the present weights; nothing is learned.
+
+        Args:
+            observations: Readings of the channels in their units, shape (n_rows, n_channels), consecutive in time; the
+                rows that were learned from, and those held out, when None.
+
+        Returns:
+            Shape (n_rows, n_demons), float64, in the order of `horde.names`. Rows that were dropped for a missing
+            number have no prediction. `horde export RUN --predictions` writes them with the number of each step, unless
+            the questions were given in Python.
+
+        Raises:
+            ValueError: If the observations have another shape.
+            FileNotFoundError: If the run's record was removed.
+        """
+        if observations is None:
+            rows = read(RunFolder(self.path).life)
+        else:
+            rows = Stream(_rows_with(np.asarray(observations, dtype=np.float32), len(self.interface.channels)))
+        return predict_along(rows, self.horde, self.interface)
 
 
 def learn_from(
@@ -127,6 +153,15 @@ def learn_from(
                 folder.give_back()
             raise
     return Learned(job.run.horde, job.run.interface, summary, folder.path)
+
+
+def _rows_with(observations: NDArray[np.float32], n_channels: int) -> NDArray[Any]:
+    """Return rows of a record with these observations and nothing else."""
+    if observations.ndim != 2 or observations.shape[1] != n_channels:
+        raise ValueError(f"observations must have the shape (n_rows, {n_channels}), not {observations.shape}")
+    rows = np.zeros(len(observations), row_dtype(n_channels))
+    rows["observation"] = observations
+    return rows
 
 
 def interface_of(data: Any) -> Interface:

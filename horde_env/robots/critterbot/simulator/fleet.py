@@ -26,6 +26,7 @@ from horde_env.sim import planar
 NUMBERS = (
     *("t", "sensor_age_s", "overrun_s", "crc_errors", "stale", "gap", "applied", "clipped", "obeyed"),
     *("battery_low", "battery_urgent", "x_m", "y_m", "heading_rad"),
+    *("manoeuvre_steps", "docked"),  # 0: many robots have no drives
 )
 """The columns of `SimulatedFleet.numbers`: the keys of `PenEnv`'s info."""
 T, GAP, APPLIED, CLIPPED, OBEYED, BATTERY_LOW, BATTERY_URGENT, X, Y, HEADING = 0, *range(5, 14)
