@@ -39,7 +39,7 @@ def test_the_names_of_algorithms_that_an_editor_offers_are_those_of_the_update_r
 
 def test_an_interface_shows_its_channels_actions_and_tiles() -> None:
     shown = repr(robot_interface())
-    assert "57 channels: motor_speed_0, motor_speed_1, ..., overheating" in shown
+    assert "57 channels: bus_voltage, battery_voltage_40, ..., overheating" in shown
     assert "5 actions: forward, reverse, " in shown
     assert "period_s=0.1" in shown
     assert "TileCoder(n_inputs=57, n_features=6065, n_active=457)" in shown

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import dataclasses
+import gc
 import logging
 import pickle
 import subprocess
@@ -346,6 +347,7 @@ def test_a_reset_and_a_step_have_the_same_keys_of_info(id_: str) -> None:
     env.close()
 
 
+@pytest.mark.filterwarnings("ignore:Implicitly cleaning up:ResourceWarning")  # the collector's own folder
 @pytest.mark.parametrize("id_", SIMULATORS)
 def test_minaris_collector_records_the_infos_of_a_robot(id_: str) -> None:
     minari = pytest.importorskip("minari")
@@ -356,6 +358,8 @@ def test_minaris_collector_records_the_infos_of_a_robot(id_: str) -> None:
         for k in range(5):
             env.step(k)
     env.close()
+    del env
+    gc.collect()
 
 
 @pytest.mark.parametrize("id_", SIMULATORS)

@@ -20,6 +20,8 @@ try:
 except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
 
+_HAS_LOCKS = fcntl is not None
+
 
 @contextmanager
 def staging_folder(target: Path) -> Iterator[Path]:
@@ -40,8 +42,7 @@ def staging_folder(target: Path) -> Iterator[Path]:
             yield stage
         finally:
             shutil.rmtree(stage, ignore_errors=True)
-            if lock is not None:
-                os.close(lock)
+            _unlock(lock)
     finally:
         for folder in missing:
             with suppress(OSError):  # it is not empty
@@ -50,31 +51,36 @@ def staging_folder(target: Path) -> Iterator[Path]:
 
 def _claim(stage: Path, target: Path) -> int | None:
     """Create the staging folder and lock it, after removing that of a killed process; return the lock's descriptor."""
-    if fcntl is None:
-        shutil.rmtree(stage, ignore_errors=True)
-        stage.mkdir()
-        return None
     # The lock of the parent folder makes creating and locking the staging folder one step.
-    parent = os.open(target.parent, os.O_RDONLY)
+    parent = _locked(target.parent, is_waiting=True)
     try:
-        fcntl.flock(parent, fcntl.LOCK_EX)
         if stage.exists():
-            os.close(_locked(stage, target))
+            _unlock(_locked(stage))
             shutil.rmtree(stage)
         stage.mkdir()
-        return _locked(stage, target)
-    finally:
-        os.close(parent)
-
-
-def _locked(stage: Path, target: Path) -> int:
-    lock = os.open(stage, os.O_RDONLY)
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return _locked(stage)
     except BlockingIOError:
-        os.close(lock)
         raise BadInput(f"another process is writing {target}; wait until it has ended") from None
+    finally:
+        _unlock(parent)
+
+
+def _locked(folder: Path, *, is_waiting: bool = False) -> int | None:
+    """Lock a folder and return the lock's descriptor; None on Windows. Raise BlockingIOError if it is locked."""
+    if not _HAS_LOCKS:
+        return None
+    lock = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX if is_waiting else fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(lock)
+        raise
     return lock
+
+
+def _unlock(lock: int | None) -> None:
+    if lock is not None:
+        os.close(lock)
 
 
 def sync_files(folder: Path) -> None:

@@ -22,7 +22,7 @@ from __future__ import annotations
 import cmath
 import math
 from functools import cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
