@@ -48,7 +48,8 @@ def read_files(files: Sequence[Path], names: Sequence[str]) -> Iterator[Chunk]:
                 yield from (_read_parquet if file.suffix == ".parquet" else _read_csv)(file, names)
         except BadInput:
             raise
-        except (OSError, ValueError, EOFError, csv.Error, zipfile.BadZipFile) as error:  # pyarrow's are ValueErrors
+        except (OSError, ValueError, EOFError, NotImplementedError, csv.Error, zipfile.BadZipFile) as error:
+            # pyarrow's are ValueErrors and NotImplementedErrors.
             raise BadInput(f"{file} cannot be read: {' '.join(str(error).split())}") from None
 
 
