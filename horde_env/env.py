@@ -158,7 +158,8 @@ class PenEnv(gymnasium.Env[Observation, Any]):
             frame = self._start()
         if manoeuvre is None and not getattr(self.backend, "can_be_placed", True):
             manoeuvre = "centre"
-        self._overrun_s, drive = 0.0, self._no_drive
+        self._overrun_s = 0.0
+        drive = self._no_drive
         self._take(frame)
         if manoeuvre == "centre":
             frame, drive = self._centre(frame)

@@ -241,7 +241,7 @@ def read_in_parts(path: Path, since: int | None = None, *, on_fault: OnFault = l
 
 
 class _EndOfFile(NamedTuple):
-    """Where a file of a recording ends."""
+    """End of a file of a recording."""
 
     n_rows: int  # rows in it and in the files before it
     is_torn: bool  # whether it ends with an incomplete or damaged row

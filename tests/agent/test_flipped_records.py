@@ -87,8 +87,10 @@ class Reading:
                 code = toy(words, self.patch)
             except Exception as error:
                 return Result(TRACEBACK, repr(error), "")
-        found = value() if code == 0 else None
-        return Result(code, found, messages.getvalue().replace(COMPILING, ""))
+        result = None
+        if code == 0:
+            result = value()
+        return Result(code, result, messages.getvalue().replace(COMPILING, ""))
 
     def learn_again(self) -> Result:
         out = self.here / "again"
@@ -225,14 +227,14 @@ def test_no_changed_byte_of_a_record_changes_a_result_silently(
         content = file.read_bytes()
         stamp = file.stat()
         place = int(rng.integers(len(content)))
-        other = bytes([content[place] ^ int(rng.integers(1, 256))])
-        file.write_bytes(content[:place] + other + content[place + 1 :])
-        here = tmp_path / f"{k}"
-        here.mkdir()
-        found = silently_different(Reading(flipped_run, here, monkeypatch).all(), expected)
-        if found:
-            silent[file.name, place, content[place], other[0]] = found
-        shutil.rmtree(here)
+        changed = content[place] ^ int(rng.integers(1, 256))
+        file.write_bytes(content[:place] + bytes([changed]) + content[place + 1 :])
+        folder = tmp_path / f"{k}"
+        folder.mkdir()
+        differences = silently_different(Reading(flipped_run, folder, monkeypatch).all(), expected)
+        if differences:
+            silent[file.name, place, content[place], changed] = differences
+        shutil.rmtree(folder)
         file.write_bytes(content)
         os.utime(file, ns=(stamp.st_atime_ns, stamp.st_mtime_ns))
     assert silent == {}

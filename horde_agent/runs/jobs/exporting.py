@@ -1,6 +1,6 @@
 """Export a recording as Parquet tables or MCAP, or the transitions that a run learned from as a data set.
 
-Every format is written beside its final name and renamed when it is complete (`keeping.staging`).
+Every format is written to a staging folder and renamed when it is complete (`keeping.staging`).
 
 Parquet: a table of one row per step, zstd, in folders `day=2026-11-22`; DuckDB, polars and pandas read the whole folder
 as one table. The day is computed from the start of the run and the step. Columns are those of `record`, and one for
@@ -49,7 +49,7 @@ _EVENT_COLUMNS = ("step", "event", "row", "time", "why", "cause")
 _LARGEST_BYTES = 1_000_000_000  # of predictions
 _MINARI_BYTES = 40_000  # overhead of HDF5 for each episode: 24,500 were measured
 _PREDICTED_ROWS = 4_096  # in memory at a time
-_SOURCE = b"horde_source"  # key in a table's metadata: what it was made from
+_SOURCE = b"horde_source"  # key in a table's metadata: the recording's files and their times
 
 
 def export(run: Path, to: str, out: Path | None = None, *, predictions: bool = False) -> Path:
@@ -165,8 +165,8 @@ class _Days:
             return []
         # The first row follows a gap if the file before it ends with a damaged row.
         first = files[max(files.index(to_write[0]) - 1, 0)]
-        since = int(read_header(first, FORMAT).get("first", 0))
-        for part in read_in_parts(self._folder.life, since, on_fault=self._report):
+        first_row = int(read_header(first, FORMAT).get("first", 0))
+        for part in read_in_parts(self._folder.life, first_row, on_fault=self._report):
             assert part.path is not None, "a part is read from one file"
             if part.path in to_write:
                 self._write_days(part, tables, part.path.stem, sources[part.path])
@@ -178,9 +178,9 @@ class _Days:
         previous = ""
         for file in files:
             state = file.stat()
-            own = f"{file.name} {state.st_size} {state.st_mtime_ns}"
-            sources[file] = f"{previous} {own} {self._began.isoformat()}"
-            previous = own
+            current = f"{file.name} {state.st_size} {state.st_mtime_ns}"
+            sources[file] = f"{previous} {current} {self._began.isoformat()}"
+            previous = current
         return sources
 
     def _is_written(self, file: Path, source: str) -> bool:
@@ -188,13 +188,13 @@ class _Days:
         import pyarrow.parquet as pq
 
         tables = list(self._out.glob(f"day=*/{file.stem}.parquet"))
-        found = set()
+        recorded = set()
         for table in tables:
             try:
-                found.add((pq.read_schema(table).metadata or {}).get(_SOURCE, b"").decode())
+                recorded.add((pq.read_schema(table).metadata or {}).get(_SOURCE, b"").decode())
             except (OSError, ValueError):  # a damaged table is written again
                 return False
-        return found == {f"{source} {len(tables)}"}
+        return recorded == {f"{source} {len(tables)}"}
 
     def _write_days(self, part: Stream, tables: Path, stem: str, source: str) -> None:
         """Write the rows of one file as one table per day."""
@@ -204,10 +204,10 @@ class _Days:
         days = (t_s // DAY_S).astype(np.int64)
         all_days = np.unique(days).tolist()
         for day in all_days:
-            of_day = {name: values[days == day] for name, values in columns.items()}
-            into = tables / f"day={datetime.fromtimestamp(day * DAY_S, UTC):%Y-%m-%d}"
-            into.mkdir(exist_ok=True)
-            _write_table(into / f"{stem}.parquet", of_day, f"{source} {len(all_days)}")
+            of_day = {name: np.ascontiguousarray(values[days == day]) for name, values in columns.items()}
+            day_folder = tables / f"day={datetime.fromtimestamp(day * DAY_S, UTC):%Y-%m-%d}"
+            day_folder.mkdir(exist_ok=True)
+            _write_table(day_folder / f"{stem}.parquet", of_day, f"{source} {len(all_days)}")
 
 
 def _write_table(path: Path, columns: dict[str, Any], source: str = "") -> None:
@@ -215,7 +215,7 @@ def _write_table(path: Path, columns: dict[str, Any], source: str = "") -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    table = pa.table({name: np.ascontiguousarray(v) if isinstance(v, np.ndarray) else v for name, v in columns.items()})
+    table = pa.table(columns)
     if source:
         table = table.replace_schema_metadata({_SOURCE: source.encode()})
     pq.write_table(table, path, compression="zstd", write_page_checksum=True)
@@ -236,8 +236,7 @@ def _write_predictions(folder: RunFolder, path: Path, console: Console) -> None:
         run = restored_run(folder, Path(elsewhere), config, header, console)
     if run is None:
         raise BadInput(f"--predictions needs the weights of {folder.path}, which has no usable snapshot; leave it out")
-    names = ["step", *run.horde.names]
-    schema = pa.schema([pa.field(name, pa.int64() if k == 0 else pa.float32()) for k, name in enumerate(names)])
+    schema = pa.schema([("step", pa.int64()), *((name, pa.float32()) for name in run.horde.names)])
     previous: Floats | None = None
     with pq.ParquetWriter(path, schema, compression="zstd", write_page_checksum=True) as writer:
         for part in read_in_parts(folder.life, on_fault=lambda _: None):  # reported with the tables
@@ -326,7 +325,8 @@ def _to_data_set(folder: RunFolder, to: str, place: Path, console: Console) -> P
             publish(stage / "data_set", place)
         return place
 
-    namespace, data_set = "horde", f"{name}-v0"
+    namespace = "horde"
+    data_set = f"{name}-v0"
     target = place / namespace / data_set
     if target.exists():
         raise BadInput(f"the Minari data set {namespace}/{data_set} exists in {place}; choose another --out")
@@ -342,7 +342,9 @@ def _to_data_set(folder: RunFolder, to: str, place: Path, console: Console) -> P
             console.print(str(error), markup=False)
         if predict is None:
             console.print("predictions are left out: there is no snapshot, or they would exceed 1 GB")
-        n_demons = 0 if run is None or predict is None else run.horde.n_demons
+        n_demons = 0
+        if run is not None and predict is not None:
+            n_demons = run.horde.n_demons
         _reserve(stage, _minari_bytes(folder, n_demons))
         write_minari(stage, f"{namespace}/{data_set}", header, episodes_of(parts, predict))
         _publish_minari(stage / namespace, target)

@@ -1,4 +1,4 @@
-"""Write a file or a folder beside its final name, and rename it once it is complete and on the disk.
+"""Write a file or a folder to a staging folder, and rename it once it is complete and on the disk.
 
 A kill or a full disk leaves nothing under the final name, and the same command can be repeated: what an earlier attempt
 left is removed.
@@ -70,8 +70,11 @@ def _locked(folder: Path, *, is_waiting: bool = False) -> int | None:
     if not _HAS_LOCKS:
         return None
     lock = os.open(folder, os.O_RDONLY)
+    kind = fcntl.LOCK_EX
+    if not is_waiting:
+        kind |= fcntl.LOCK_NB
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX if is_waiting else fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(lock, kind)
     except OSError:
         os.close(lock)
         raise
