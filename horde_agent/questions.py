@@ -5,7 +5,6 @@ Source: White, Modayil & Sutton (2012), sections 5 and 6; Modayil, White & Sutto
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +14,7 @@ import numpy as np
 
 from horde_agent.gvf import GVF, Channel
 from horde_agent.interface import Interface
+from horde_agent.parsing import parsed_toml
 from horde_agent.policies import Behaviour, ConstantAction, Gibbs, Greedy, Policy, Uniform
 from horde_agent.tiles import check_keys
 from horde_agent.types import generator, real_number, whole_number
@@ -149,13 +149,11 @@ def feeding_back(path: str | Path, interface: Interface, questions: Sequence[GVF
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        table = tomllib.loads(path.read_text(encoding="utf-8-sig"))  # some editors begin a file with a byte order mark
+        table = parsed_toml(path.read_text(encoding="utf-8-sig"))  # some editors begin a file with a byte order mark
     except OSError as error:
         raise ValueError(f"{path}: cannot read the question file: {error.strerror}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except ValueError as error:
         raise ValueError(f"{path}: not a TOML file: {error}") from None
-    except RecursionError:
-        raise ValueError(f"{path}: not a question file: its lists are nested too deeply") from None
     unknown = sorted(set(table) - {"family", "control", "feedback"})
     if unknown:
         raise ValueError(

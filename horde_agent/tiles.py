@@ -8,7 +8,6 @@ Source: White, Modayil & Sutton (2012), section 4; Modayil, White & Sutton (2011
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -16,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from horde_agent.kernels import tiles as kernels
+from horde_agent.parsing import parsed_toml
 from horde_agent.types import Tiles
 
 _KEYS = ("group", "intervals", "tilings", "neighbour")
@@ -90,8 +90,8 @@ class TileCoder:
             ValueError: If the text is not TOML, or has an unknown key or group.
         """
         try:
-            table = tomllib.loads(text)
-        except tomllib.TOMLDecodeError as error:
+            table = parsed_toml(text)
+        except ValueError as error:
             raise ValueError(f"the tile layout is not valid TOML: {error}") from None
         unknown = sorted(set(table) - {"bias", "tiling"})
         if unknown:

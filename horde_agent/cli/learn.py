@@ -170,6 +170,8 @@ def _log(config: LearnConfig, folder: RunFolder, console: Console, signals: Sign
         job = Log(run, console, signals)
         if table is not None:
             import_table(table, run)
+            for remark in table.remarks:
+                console.print(remark, highlight=False, soft_wrap=True)
         else:
             play_log(env, run)
     return job

@@ -8,7 +8,6 @@ import os
 import re
 import shlex
 import shutil
-import tomllib
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 from importlib import import_module
@@ -21,6 +20,7 @@ import tyro
 from horde_agent.kernels.rules import rule
 from horde_agent.learning.rules import TRACE_RULES, W_RULES, parse_algorithm
 from horde_agent.life.bodies import ONE_AT_A_TIME, ROBOTS
+from horde_agent.parsing import parsed_toml
 from horde_agent.runs.toml import typed
 
 BACKENDS = ("simulator", "serial", "drops", "replay", "emulated", "gymnasium", "data")
@@ -227,10 +227,10 @@ def read_config(path: Path) -> LearnConfig:
     TOML, or has an unknown or wrongly typed setting.
     """
     try:
-        table = tomllib.loads(path.read_text(encoding="utf-8-sig"))  # some editors write a byte order mark
+        table = parsed_toml(path.read_text(encoding="utf-8-sig"))  # some editors write a byte order mark
     except FileNotFoundError:
         raise BadInput(f"there is no config file {path}") from None
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+    except (OSError, ValueError) as error:
         raise BadInput(f"the config file {path} cannot be read: {error}") from error
     is_of_run = "versions" in table
     settings = {k: v for k, v in table.items() if not (is_of_run and (k == "out" or isinstance(v, dict)))}

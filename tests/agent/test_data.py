@@ -375,7 +375,9 @@ def test_rows_of_a_log_are_unchanged_and_missing_or_late_ones_are_a_gap(tmp_path
     rows = np.concatenate([part.rows for part in log])
     assert rows["observation"][:, 1].tolist() == [0, 1, 2, 4, 5, 6, 7, 0, 1]
     assert (rows["flags"] & Flag.GAP).tolist() == [1, 0, 0, 1, 0, 1, 0, 1, 0]
-    assert log.notes == ["1 rows have no number in one of the columns and are dropped."]
+    dropped, gaps = log.notes
+    assert dropped.endswith("are dropped; the first is row 4, column 'Light0': 'broken' is no number.")
+    assert gaps.startswith("3 of 9 rows (33%) follow a gap")
     assert (log.header["low"], log.header["high"]) == ([0, 0], [4, 7])
     assert [channel["name"] for channel in log.header["channels"]] == ["light", "phase"]
 

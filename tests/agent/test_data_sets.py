@@ -95,7 +95,7 @@ def test_a_gaussian_target_is_learned_from_densities(tmp_path: Path) -> None:
     seen = np.zeros((n + 1, 2), dtype=np.float32)
     seen[1:, 0] = actions[:, 0]
     density = np.exp(-0.5 * actions[:, 0] ** 2) / np.sqrt(2 * np.pi)
-    one = episode(n, ends=False, observations=seen, actions=actions, infos={"b": np.append(density, density[-1])})
+    one = episode(n, ends=False, observations=seen, actions=actions, infos={"b": np.append(np.nan, density)})
     wide = spaces.Box(-5, 5, (2,), np.float32)
     data = made("toy/cont-v0", [one], spaces.Box(-np.inf, np.inf, (1,), np.float64), wide)
     interface = interface_of(data)
@@ -158,7 +158,8 @@ def test_an_exported_minari_data_set_passes_its_own_reader(tmp_path: Path, monke
         assert all(data.observation_space.contains(seen) for seen in one.observations)
         assert all(data.action_space.contains(action) for action in one.actions)
         at = np.searchsorted(rows["step"], one.infos["step"])
-        assert one.infos["b"][:-1].tolist() == rows["b"][at][:-1].tolist()
+        assert np.isnan(one.infos["b"][0])
+        assert one.infos["b"][1:].tolist() == rows["b"][at][:-1].tolist()  # in the info of the step that it led to
         assert one.infos["predictions"].shape == (len(one.actions) + 1, summary_of(run)["n_questions"])
     assert data.sample_episodes(1)[0].truncations[-1]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
@@ -17,8 +18,16 @@ from horde_agent.policies import is_policy
 from horde_agent.runs.config import BadInput, LearnConfig, resolve
 from horde_agent.runs.data.behaviour import act_by
 from horde_agent.runs.data.columns import ESTIMATE, Columns
-from horde_agent.runs.data.files import as_chunk, chunks_of, is_table
-from horde_agent.runs.data.lerobot import open_lerobot
+from horde_agent.runs.data.files import (
+    as_chunk,
+    chunks_of,
+    columns_in,
+    is_table,
+    is_table_file,
+    read_files,
+    table_files,
+)
+from horde_agent.runs.data.lerobot import is_lerobot, open_lerobot
 from horde_agent.runs.data.minari import open_minari
 from horde_agent.runs.data.tables import Chunk, Table
 from horde_agent.runs.jobs.recorded import learning_from
@@ -52,35 +61,45 @@ def learn_from(
     episodes: Any = None,
     times: Any = None,
     channels: Sequence[str] | None = None,
+    rewards: Sequence[str] = (),
     action_names: Sequence[str] = (),
     ranges: Any = None,
     period_s: float = 1.0,
     tile_layout: str | None = None,
+    missing: str = "error",
+    convention: str | None = None,
     out: str | Path | None = None,
     **settings: Any,
 ) -> Learned:
     """Learn from a data set, off-policy if b is known, and write a run's folder.
 
-    Row t is the observation after t steps, the action taken from it, and the probability b of that action.
+    Row t is the observation after t steps, the action taken from it, and the probability b of that action. Rows of
+    transitions, (s, a, r, done), need `convention="transition"` and the names of the channels that are `rewards`.
 
     Args:
         observations: Array of shape (n_rows, n_channels); or a table with named columns (pandas, pyarrow, a dict of
             arrays), an iterable of consecutive tables, or a function that returns one. Memory holds one table at a
-            time. An iterator that can be read only once requires `ranges` and, with actions, `action_names`. Or a
-            Minari data set, or its name, or the folder (a Path) of a LeRobot data set, which need no other columns.
+            time. An iterator that can be read only once requires `ranges` and, with actions, `action_names`. Or the
+            path of a table: a CSV, Parquet or npz file, or a folder of Parquet files. Or a Minari data set, its name,
+            or the folder of a LeRobot data set, which need no other columns.
         actions: Discrete action from each row, shape (n_rows,); None if unknown. With tables, this and the next
             arguments name columns.
         questions: Family (`excursions`, `nexting`, `policies`), question file, GVFs, or a function of the interface.
         b: Probability of each action in (0, 1], shape (n_rows,); or the policy that chose them; or "estimate". None if
             it is unknown: then questions must be about the behaviour.
-        terminations: Which observations are terminal, shape (n_rows,); such a row has no action.
+        terminations: Which observations are terminal, shape (n_rows,); such a row has no action. See `convention`.
         episodes: Number of each row's episode, not decreasing, shape (n_rows,); an episode's last row has no action.
         times: Time of each row in seconds, shape (n_rows,); a late row follows a gap.
         channels: Names of the observation's columns; obs_0.. for arrays, all other columns of a table.
+        rewards: Names of those channels with a reading of the transition from the row to the next one, which gets it.
         action_names: Names of the actions; action_0.. by default.
         ranges: Lowest and highest reading of each channel, shape (n_channels, 2); those of the data when None.
         period_s: Duration of a step in seconds.
         tile_layout: TOML text of the tiles (docs/questions.md); a default when None.
+        missing: "error", or "gap" to drop rows without a number and to accept times that do not increase.
+        convention: "observation" if `terminations` are about the observations of the rows, "transition" if about the
+            states that the actions led to. When None, as "observation", but a terminal row with an action and its b is
+            refused.
         out: New folder for the results; the next free runs/data-N when None.
         settings: As of `horde learn`: passes, steps, seed, algorithm, step_size, ...
 
@@ -88,7 +107,10 @@ def learn_from(
         The Horde and where its results are.
 
     Raises:
-        BadInput: If an argument or a row is invalid; nothing is left in `out`.
+        BadInput: If an argument or a row is invalid, or no step can be learned from; nothing is left in `out`.
+
+    Warns:
+        UserWarning: If much of the data set is unusual: many gaps, an action that never occurs, b = 1 everywhere.
 
     Examples:
         >>> import tempfile
@@ -105,13 +127,19 @@ def learn_from(
     if is_own:
         config = replace(config, questions=IN_PYTHON)
     policy = b if is_policy(b) or (isinstance(b, str) and b == ESTIMATE) else None
-    if isinstance(observations, str | Path) or hasattr(observations, "iterate_episodes"):
+    if _is_data_set(observations):
         table = _data_set(observations)
     else:
         names = {"action": actions, "terminated": terminations, "episode": episodes, "time": times}
         names["b"] = None if policy is not None else b
-        facts = {"period_s": period_s, "actions": tuple(action_names), "tile_layout": tile_layout}
-        table = _table(observations, names, channels, ranges, facts)
+        facts = {
+            "period_s": period_s,
+            "actions": tuple(action_names),
+            "tile_layout": tile_layout,
+            "missing": missing,
+            "convention": convention,
+        }
+        table = _table(observations, names, _ChannelNames(channels, tuple(rewards)), ranges, facts)
     if policy is not None:
         act_by(table, policy)
     folder = RunFolder.create(config)
@@ -120,6 +148,8 @@ def learn_from(
         try:
             own: Any = questions if is_own else None
             job = learning_from(table, config, folder, Console(stderr=True, quiet=True), questions=own)
+            for remark in table.remarks:
+                warnings.warn(remark, stacklevel=2)
             job.begin()
             summary = job.learn()
         except BaseException:
@@ -133,7 +163,7 @@ def interface_of(data: Any) -> Interface:
     """Return channels, actions and tiles of a data set, to ask questions about.
 
     Args:
-        data: A Minari data set, or its name; or the folder of a LeRobot data set, a Path.
+        data: A Minari data set, or its name; or the folder of a LeRobot data set.
 
     Raises:
         BadInput: If it cannot be read, or has other spaces.
@@ -141,15 +171,37 @@ def interface_of(data: Any) -> Interface:
     return Interface.of(HeaderEnv(_data_set(data).header))
 
 
+class _ChannelNames(NamedTuple):
+    """Names of the channels, None for the default, and of those among them that belong to transitions."""
+
+    channels: Sequence[str] | None
+    rewards: tuple[str, ...]
+
+
+def _is_data_set(data: Any) -> bool:
+    """Return whether an argument is a data set that describes itself, or the name or folder of one."""
+    if isinstance(data, str | Path):
+        path = Path(data)
+        return is_lerobot(path) or not (is_table_file(path) or path.exists())
+    return hasattr(data, "iterate_episodes")
+
+
 def _data_set(data: Any) -> Table:
-    return open_lerobot(data) if isinstance(data, Path) else open_minari(data)
+    """Return a data set that describes itself as a table; raise BadInput if it cannot be read."""
+    if isinstance(data, str | Path) and is_lerobot(Path(data)):
+        return open_lerobot(Path(data))
+    if isinstance(data, Path):
+        raise BadInput(f"{data} is no folder of a LeRobot data set: it has no meta/info.json")
+    return open_minari(data)
 
 
 def _table(
-    observations: Any, names: Mapping[str, Any], channels: Sequence[str] | None, ranges: Any, facts: Mapping[str, Any]
+    observations: Any, names: Mapping[str, Any], channel_names: _ChannelNames, ranges: Any, facts: Mapping[str, Any]
 ) -> Table:
     """Return the table of `learn_from`; `names` are arrays or names of columns, `facts` other attributes of columns."""
     chunks: Callable[[], Iterable[Chunk]]
+    channels = channel_names.channels
+    where = "the data set"
     is_sequence = isinstance(observations, list | tuple)
     if isinstance(observations, np.ndarray) or (is_sequence and not (observations and is_table(observations[0]))):
         named = {k: k for k, v in names.items() if v is not None}
@@ -158,13 +210,22 @@ def _table(
             raise BadInput(f"observations must have the shape (n_rows, n_channels), not {shape}")
         chunks = lambda: chunks_of([arrays])  # noqa: E731
         described = [(f"observation_{i}", f"obs_{i}" if channels is None else channels[i]) for i in range(shape[1])]
+    elif isinstance(observations, str | Path):
+        where = str(observations)
+        files = table_files(Path(observations))
+        named = {key: str(name) for key, name in names.items() if name is not None}
+        used = set(named.values())
+        described = [(c, c) for c in channels or [column for column in columns_in(files[0]) if column not in used]]
+        wanted = [column for column, _ in described] + [*used]
+        chunks = lambda: read_files(files, wanted)  # noqa: E731
     else:
         chunks, first = _of_tables(observations)
         named = {key: str(name) for key, name in names.items() if name is not None}
         used = set(named.values())
         described = [(str(c), str(c)) for c in channels or [column for column in first if column not in used]]
-    columns = Columns.of({"channel": _channels(described, ranges), **named}, Columns((), **facts))
-    return Table(chunks, columns, "the data set")
+    given = {"channel": _channels(described, ranges, channel_names.rewards), **named}
+    columns = Columns.of(given, Columns((), **facts))
+    return Table(chunks, columns, where)
 
 
 def _settings(settings: Mapping[str, Any], questions: str, out: str | Path | None) -> LearnConfig:
@@ -199,8 +260,13 @@ def _of_tables(tables: Any) -> tuple[Callable[[], Iterable[Chunk]], Chunk]:
     return chunks, as_chunk(first)
 
 
-def _channels(described: Sequence[tuple[str, str]], ranges: Any) -> list[dict[str, Any]]:
-    tables: list[dict[str, Any]] = [{"column": column, "name": name} for column, name in described]
+def _channels(described: Sequence[tuple[str, str]], ranges: Any, rewards: Sequence[str]) -> list[dict[str, Any]]:
+    tables: list[dict[str, Any]] = [
+        {"column": column, "name": name, "transition": name in rewards} for column, name in described
+    ]
+    unknown = sorted(set(rewards) - {name for _, name in described})
+    if unknown:
+        raise BadInput(f"rewards names {unknown[0]!r}, which is no channel: add it to channels")
     if ranges is not None:
         bounds = np.asarray(ranges, dtype=np.float64)
         if bounds.shape != (len(tables), 2):

@@ -305,6 +305,7 @@ def import_table(table: Table, run: Run) -> None:
             steps = part.rows["step"]
             recorder.append(part.rows if up_to is None else part.rows[steps <= up_to])
             if up_to is not None and steps[-1] > up_to:
+                table.check_fit()
                 break
     run.notes = table.notes
     run.folder.log_event({"step": 0, "event": IMPORTED, "row": recorder.n_rows})
@@ -322,6 +323,8 @@ def learning_from(
     run = make_run(HeaderEnv(table.header), config, folder, own=questions)
     try:
         import_table(table, run)
+        for remark in table.remarks:
+            console.print(remark, highlight=False, soft_wrap=True)
         return DataSet(run, console, signals)
     except BaseException:
         run.close()

@@ -15,7 +15,6 @@ import os
 import platform
 import shutil
 import subprocess
-import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, replace
@@ -26,6 +25,7 @@ from pathlib import Path
 from typing import Any
 from zlib import crc32
 
+from horde_agent.parsing import parsed_toml
 from horde_agent.record.segments import record_files
 from horde_agent.runs.config import BadInput, LearnConfig
 from horde_agent.runs.toml import to_toml
@@ -136,7 +136,7 @@ class RunFolder:
     def settings(self) -> dict[str, Any]:
         """Return the contents of config.toml, unchecked; empty if it cannot be read."""
         with suppress(OSError, ValueError):
-            return tomllib.loads(self.config.read_text(encoding="utf-8-sig"))
+            return parsed_toml(self.config.read_text(encoding="utf-8-sig"))
         return {}
 
     def is_imported(self) -> bool:

@@ -7,7 +7,6 @@ missing or damaged files are listed on the page.
 from __future__ import annotations
 
 import os
-import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean, median
@@ -19,6 +18,7 @@ from horde_agent.life.timing import duration
 from horde_agent.measures.excursion_table import ExcursionTable
 from horde_agent.measures.nmsre import nmsre_text
 from horde_agent.measures.passes import PolicyScores, policy_scores
+from horde_agent.parsing import parsed_toml
 from horde_agent.record import A_DAY, Stream, read
 from horde_agent.runs.config import BadInput
 from horde_agent.runs.jobs.relearn import complete, has_gone_on, missing_tables
@@ -48,7 +48,7 @@ def write_report(path: Path) -> Path:
     if missing_tables(folder):
         _learn_again(folder, noted)
     summary = _summary(folder)
-    config = noted.read(folder.config, lambda file: tomllib.loads(file.read_text(encoding="utf-8"))) or {}
+    config = noted.read(folder.config, lambda file: parsed_toml(file.read_text(encoding="utf-8"))) or {}
     details = noted.read(folder.details, read_json) or {}
     questions = noted.read(folder.questions, read_lines)
     stream = noted.read(folder.life, lambda path: read(path, newest=A_DAY, columns=("step", "pose", "flags")))
