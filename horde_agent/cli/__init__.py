@@ -1,4 +1,4 @@
-"""The command `horde`: learn, resume, report, doctor, export, reproduce, warm, bench, watch.
+"""The command `horde`: learn, resume, report, doctor, export, reproduce, warm, bench, watch, columns.
 
 Exit codes: 0 done; 1 the robot was lost or the disk is full; 2 bad input, nothing was written; 128 + the signal (130
 Ctrl-C, 143 SIGTERM, 129 SIGHUP) after a signal, also if the run then ended in order and has its report.
@@ -23,6 +23,7 @@ from rich.console import Console
 
 from horde_agent.bench import BenchConfig
 from horde_agent.cli import learn as lives
+from horde_agent.cli.columns import ColumnsConfig, columns
 from horde_agent.cli.learn import Fault, sentence, user_errors
 from horde_agent.learning.rules import PAPER_CONFIG
 from horde_agent.reproduce import ReproduceConfig
@@ -193,6 +194,7 @@ _COMMANDS: dict[str, tuple[type, Callable[[Any, SignalHandler], None]]] = {
     "reproduce": (ReproduceConfig, _reproduce),
     "warm": (WarmConfig, _warm),
     "watch": (WatchConfig, lambda command, _: watch(command)),
+    "columns": (ColumnsConfig, lambda command, _: columns(command)),
 }
 
 

@@ -25,6 +25,7 @@ from horde_agent.measures.trace_growth import unsafe_rules
 from horde_agent.policies import StickyRandom
 from horde_agent.record import RecordLost
 from horde_agent.runs.config import WHOLE, BadInput, LearnConfig, default_physics, is_life, resolve, run_of
+from horde_agent.runs.data.fit import NothingToLearn
 from horde_agent.runs.ending import Ended, SignalHandler
 from horde_agent.runs.jobs.job import Job, Unwritten
 from horde_agent.runs.jobs.recorded import Log, import_table, learning_from, open_data, play_log, resuming_data
@@ -90,6 +91,8 @@ def learn(config: LearnConfig, signals: SignalHandler) -> None:
         except BaseException as error:
             if job is None or isinstance(error, BadInput):
                 folder.give_back()
+            if isinstance(error, NothingToLearn):
+                raise Fault(f"{error}.") from None
             raise
 
 

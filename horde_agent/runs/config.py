@@ -293,6 +293,7 @@ def _rules(config: LearnConfig, questions: str) -> Iterator[tuple[bool, str]]:
     both = config.data is not None and config.minari is not None
     yield both, f"--minari {config.minari} and --data {config.data} are two data sets: give one"
     named = f"--{'data' if config.data else 'minari'} {data}"
+    yield bool(data) and env is not None, f"{named} and --env {env} are two sources of steps: give one"
     yield bool(data) and backend != "data", f"{named} stands in the robot's place; leave out --backend {backend}"
     if env is not None:
         has_none = "an environment of --env has no clock to keep"

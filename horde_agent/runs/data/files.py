@@ -62,7 +62,7 @@ def columns_in(file: Path) -> list[str]:
     with _readable(file):
         suffix = file.suffix.lower()
         if suffix == ".npz":
-            with np.load(file, allow_pickle=False) as arrays:
+            with file.open("rb") as opened, np.load(opened, allow_pickle=False) as arrays:
                 return list(arrays.files)
         if suffix == ".parquet":
             parquet = imported("pyarrow.parquet", NEEDS_PYARROW)
@@ -115,7 +115,7 @@ def _wanted(names: Sequence[str], there: Sequence[str]) -> tuple[list[str], list
 
 
 def _read_npz(file: Path, names: Sequence[str]) -> Iterator[Chunk]:
-    with np.load(file, allow_pickle=False) as arrays:
+    with file.open("rb") as opened, np.load(opened, allow_pickle=False) as arrays:
         columns, lacking = _wanted(names, arrays.files)
         _refuse_lacking(file, lacking, arrays.files)
         refuse_twice(str(file), [name for name in arrays.files if name in columns])
