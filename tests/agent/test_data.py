@@ -21,7 +21,7 @@ from horde_agent.life.observers import Progress
 from horde_agent.record import Flag, Phase, read
 from horde_agent.runs.config import BadInput
 from horde_agent.runs.data import behaviour
-from horde_agent.runs.data.behaviour import estimate_behaviour
+from horde_agent.runs.data.behaviour import LogisticPolicy, estimate_behaviour
 from horde_agent.runs.data.columns import ChannelColumn, Columns
 from horde_agent.runs.data.files import chunks_of, open_table
 from horde_agent.runs.data.tables import Table
@@ -271,6 +271,52 @@ def test_an_estimated_b_is_near_the_true_one_and_calibrated(monkeypatch: pytest.
     at = np.linspace(0.05, 0.95, 19)
     estimated = [policy.probabilities(np.zeros(1), interface.encode(np.array([x])))[1] for x in at]
     np.testing.assert_allclose(estimated, 1 / (1 + np.exp(3 - 6 * at)), atol=0.1)
+
+
+def with_other_actions(share: str, n: int = 40_000) -> Table:
+    """Return the biased table with the actions of one share of its batches of 256 rows exchanged."""
+    table, _ = biased(n, seed=5)
+    batch = np.arange(n) // 256
+    is_held_out = batch % 5 == 4
+    is_judged = is_held_out & ((batch // 5) % 2 == 1)
+    shares = {"none": np.zeros(n, dtype=bool), "judged": is_judged, "chosen": is_held_out & ~is_judged}
+    shares["learned"] = ~is_held_out
+
+    def chunks() -> Iterator[dict[str, np.ndarray]]:
+        rows = np.concatenate([part.rows for part in table])
+        actions = np.where(rows["action"] < 0, 0, rows["action"])
+        yield {"x": rows["observation"][:, 0], "a": np.where(shares[share], 1 - actions, actions)}
+
+    return Table(chunks, table.columns, share)
+
+
+def test_each_share_of_the_rows_has_one_use_in_estimating_b(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Four fifths teach the weights, half of the rest chooses the temperature, the other half gives the log-loss.
+
+    Exchanged actions in one share must not change what the other shares decide.
+    """
+    monkeypatch.setattr(behaviour, "_ENOUGH_ROWS", 1)
+    interface = Interface.of(HeaderEnv(biased(100, seed=5)[0].header))
+    fits = {}
+    for share in ("none", "judged", "chosen", "learned"):
+        policy, facts = estimate_behaviour(with_other_actions(share), interface)
+        fits[share] = policy.weights.tobytes(), policy.temperature, facts["log_loss"]
+    weights, temperature, log_loss = fits["none"]
+    assert facts["temperature"] == policy.temperature
+    assert fits["judged"][:2] == (weights, temperature)
+    assert fits["judged"][2] > 2 * log_loss
+    assert fits["chosen"][0] == weights
+    assert fits["chosen"][1] == 4.0  # the flattest: the actions contradict the weights
+    assert fits["learned"][0] != weights
+
+
+def test_an_estimated_probability_is_tempered_and_never_below_a_millionth() -> None:
+    """Logits 0 and 4 at T = 2: 1 / (1 + e^2). At T = 1 it would be 1 / (1 + e^4)."""
+    policy = LogisticPolicy(np.array([[0.0, 1.0], [0.0, 3.0]]), temperature=2.0)
+    p = policy.probabilities(np.zeros(1), np.array([0, 1]))
+    assert p.tolist() == pytest.approx([1 / (1 + np.exp(2.0)), 1 / (1 + np.exp(-2.0))])
+    p = LogisticPolicy(np.array([[0.0, 500.0, 0.0]])).probabilities(np.zeros(1), np.array([0]))
+    assert p.tolist() == pytest.approx([1e-6, 1.0, 1e-6], rel=1e-5)
 
 
 def test_the_report_says_how_b_was_estimated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,6 +10,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+import gymnasium
 import numpy as np
 import pytest
 from gymnasium import spaces
@@ -164,6 +165,88 @@ def test_an_exported_minari_data_set_passes_its_own_reader(tmp_path: Path, monke
     assert data.sample_episodes(1)[0].truncations[-1]
 
 
+def test_b_of_a_minari_data_set_belongs_to_the_action_that_led_to_its_row() -> None:
+    """As Gymnasium's infos: entry k + 1 is of the step that took action k. The reset has none, or there is no entry."""
+    b = np.array([0.1, 0.2, 0.3, 0.4])
+    with_reset, of_steps = {"b": np.append(np.nan, b)}, {"b": b}
+    for name, infos in (("reset", with_reset), ("steps", of_steps)):
+        made(f"toy/{name}-v0", [episode(4, ends=False, infos=infos)], spaces.Discrete(2))
+        table = open_minari(f"toy/{name}-v0")
+        rows = np.concatenate([part.rows for part in table])
+        assert rows["b"][:-1].tolist() == b.tolist()
+        assert "b was read from the info of the step that took the action" in table.notes[0]
+
+
+def test_b_in_the_row_of_its_action_is_read_if_the_columns_say_so(tmp_path: Path) -> None:
+    b = np.array([0.1, 0.2, 0.3, 0.4, np.nan])
+    made("toy/row-v0", [episode(4, ends=False, infos={"b": b})], spaces.Discrete(2))
+    with pytest.raises(BadInput, match=r"row 4, column 'b': nan must be in \(0, 1\]"):
+        list(open_minari("toy/row-v0"))
+    file = tmp_path / "columns.toml"
+    file.write_text('b = "infos/b"\n')
+    rows = np.concatenate([part.rows for part in open_minari("toy/row-v0", file)])
+    assert rows["b"][:-1].tolist() == b[:-1].tolist()
+
+
+def test_a_minari_data_set_of_an_environment_has_the_b_of_each_action() -> None:
+    """The probability is .2 for action 0 and .8 for action 1: a row off would mix them up.
+
+    Reset's info comes first, then that of each step, as in Minari's DataCollector, which needs jax.
+    """
+    env, rng = Biased(), np.random.default_rng(0)
+    episodes = []
+    for seed in range(3):
+        observation, info = env.reset(seed=seed)
+        observations, infos = [observation], [info]
+        actions = (rng.random(20) < 0.8).astype(int)
+        for action in actions.tolist():
+            observation, _, _, _, info = env.step(action)
+            observations.append(observation)
+            infos.append(info)
+        recorded = {"observations": np.array(observations), "infos": {"b": np.array([info["b"] for info in infos])}}
+        episodes.append(episode(20, ends=False, actions=actions, **recorded))
+    made("toy/collected-v0", episodes, spaces.Discrete(2))
+    rows = np.concatenate([part.rows for part in open_minari("toy/collected-v0")])
+    acted = rows[rows["phase"] == Phase.BEHAVE]
+    assert len(acted) == 60
+    assert acted["b"].tolist() == np.where(acted["action"] == 1, 0.8, 0.2).tolist()
+
+
+class Biased(gymnasium.Env[Any, Any]):
+    """Says in the info of each step with which probability its action was chosen."""
+
+    observation_space = BOX
+    action_space = spaces.Discrete(2)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+        super().reset(seed=seed)
+        return np.zeros(2, np.float32), {"b": np.nan}
+
+    def step(self, action: int) -> Any:
+        return self.observation_space.sample(), 0.0, False, False, {"b": 0.8 if action else 0.2}
+
+
+def test_actions_of_a_minari_data_set_are_counted_from_its_first_one() -> None:
+    actions = np.array([1, 2, 3, 1])
+    made("toy/start-v0", [episode(4, ends=False, actions=actions)], spaces.Discrete(3, start=1))
+    rows = np.concatenate([part.rows for part in open_minari("toy/start-v0")])
+    assert rows["action"].tolist() == [0, 1, 2, 0, -1]
+
+
+@pytest.mark.parametrize(
+    ("changes", "what"),
+    [
+        ({"observations": np.zeros((4, 2), np.float32)}, "episode 1: 4 rewards and 4 observations, expected 5"),
+        ({"actions": np.zeros(3, np.int64)}, "episode 1: 4 rewards and 3 actions, expected 4"),
+    ],
+)
+def test_an_incomplete_episode_of_a_minari_data_set_is_named(changes: dict[str, Any], what: str) -> None:
+    whole = [episode(5, ends=True), episode(4, ends=False, **changes)]
+    data = made("toy/short-v0", whole, spaces.Discrete(2))
+    with pytest.raises(BadInput, match=what):
+        list(open_minari(data))
+
+
 def lerobot(path: Path, **changes: Any) -> Path:
     """Write a LeRobot folder with two episodes of four frames, continuous actions and a camera."""
     pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
@@ -177,7 +260,11 @@ def lerobot(path: Path, **changes: Any) -> Path:
     table |= {k: v for k, v in changes.items() if k in table}
     features = {name: {"dtype": "float32", "shape": [2], "names": ["pan", "tilt"]} for name in list(table)[:2]}
     features["observation.images.top"] = {"dtype": "video", "shape": [480, 640, 3], "names": None}
-    info = {"codebase_version": changes.get("version", "v3.0"), "fps": 30, "features": features}
+    for name, values in changes.get("added", {}).items():
+        table[name] = values
+        features[name] = {"dtype": str(values.dtype), "shape": [1], "names": None}
+    features |= changes.get("features", {})
+    info = {"codebase_version": changes.get("version", "v3.0"), "fps": changes.get("fps", 30), "features": features}
     (path / "meta").mkdir(parents=True)
     (path / "data/chunk-000").mkdir(parents=True)
     (path / "meta/info.json").write_text(json.dumps(info))
@@ -190,6 +277,7 @@ def test_a_lerobot_folder_is_read_without_its_videos(tmp_path: Path) -> None:
     table = open_lerobot(folder)
     assert table.notes == ["Images and videos are left out: observation.images.top."]
     assert interface_of(folder).names == ("pan", "tilt", "action_pan", "action_tilt")
+    assert interface_of(str(folder)).period_s == 1 / 30
     rows = np.concatenate([part.rows for part in table])
     assert np.flatnonzero(rows["flags"] & Flag.GAP).tolist() == [0, 4]
     out = tmp_path / "run"
@@ -205,6 +293,12 @@ def test_a_lerobot_folder_is_read_without_its_videos(tmp_path: Path) -> None:
         ({"version": "v2.1"}, "has the version v2.1, expected v3"),
         ({"episode_index": np.array([0, 0, 1, 1, 0, 0, 1, 1])}, "row 5, column 'episode_index': 0 must not decrease"),
         ({"timestamp": np.zeros(8, np.float32)}, "row 2, column 'timestamp': 0 must increase"),
+        ({"fps": None}, "info.json must have fps, a number > 0, not None"),
+        ({"fps": "30"}, "info.json must have fps, a number > 0, not '30'"),
+        ({"fps": 0}, "info.json must have fps, a number > 0, not 0"),
+        ({"features": {"action": {"dtype": "float32", "shape": None}}}, "the feature action must have a dtype"),
+        ({"features": {"x": 3}}, "the feature x must have a dtype, a text, and a shape"),
+        ({"features": {"observation.state": {"dtype": "float32", "shape": [2, 2]}}}, "must be a vector"),
     ],
 )
 def test_a_lerobot_folder_that_does_not_fit_is_refused(
@@ -214,6 +308,44 @@ def test_a_lerobot_folder_that_does_not_fit_is_refused(
     assert cli.main(f"learn --data {folder} --out {tmp_path / 'run'}".split()) == 2
     assert what in " ".join(capsys.readouterr().err.split())
     assert not (tmp_path / "run").exists()
+
+
+NAMES = [
+    (["pan", "tilt"], ("pan", "tilt")),
+    ({"motors": ["pan", "tilt"]}, ("pan", "tilt")),
+    ({"delta_x": 0, "delta_y": 1}, ("delta_x", "delta_y")),
+    ({"delta_y": 1, "delta_x": 0}, ("delta_x", "delta_y")),
+    ({"a": 1, "b": 2}, ("obs_0", "obs_1")),
+    ({"a": None, "b": None}, ("obs_0", "obs_1")),
+    (["one"], ("obs_0", "obs_1")),
+    (None, ("obs_0", "obs_1")),
+    (7, ("obs_0", "obs_1")),
+]
+
+
+@pytest.mark.parametrize(("names", "channels"), NAMES)
+def test_the_numbers_of_a_lerobot_feature_have_its_names(names: Any, channels: Any, tmp_path: Path) -> None:
+    feature = {"dtype": "float32", "shape": [2], "names": names}
+    assert interface_of(lerobot(tmp_path / "arm", features={"observation.state": feature})).names[:2] == channels
+
+
+def test_the_next_reward_of_a_lerobot_frame_is_a_channel_of_the_next_frame(tmp_path: Path) -> None:
+    """next.done is true at the end of each episode, terminal or not: a gap, unless the columns say more."""
+    added = {"next.reward": np.arange(1.0, 9.0, dtype=np.float32), "next.done": np.tile([False] * 3 + [True], 2)}
+    folder = lerobot(tmp_path / "arm", added={**added, "next.success": np.zeros(8, dtype=bool)})
+    table = open_lerobot(folder)
+    assert interface_of(folder).names == ("pan", "tilt", "reward", "action_pan", "action_tilt")
+    rows = np.concatenate([part.rows for part in table])
+    assert rows["observation"][:, 2].tolist() == [0, 1, 2, 3, 0, 5, 6, 7]
+    assert not (rows["flags"] & Flag.TERMINATED).any()
+    assert table.notes[1] == "Not read: next.done, next.success."
+    assert "next.reward is the reward of the transition to the next frame" in table.notes[2]
+    assert "next.done ends episodes by a gap" in table.notes[3]
+    file = tmp_path / "columns.toml"
+    file.write_text('terminated = "next.done"\nconvention = "transition"\n')
+    rows = np.concatenate([part.rows for part in open_lerobot(folder, file)])
+    assert rows["observation"][:, 2].tolist() == [0, 1, 2, 3, 4, 0, 5, 6, 7, 8]
+    assert np.flatnonzero(rows["flags"] & Flag.TERMINATED).tolist() == [4, 9]
 
 
 def test_minari_data_sets_that_do_not_fit_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
