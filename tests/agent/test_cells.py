@@ -189,12 +189,6 @@ def test_a_table_without_a_number_says_what_its_cells_hold(tmp_path: Path) -> No
         rows_in(file, missing="gap", time="t")
 
 
-def test_a_row_without_a_time_is_dropped_where_rows_may_be_missing(tmp_path: Path) -> None:
-    rows = rows_in(csv_file(tmp_path, "t,x\n0,1\n,2\n2,3\n3,4\n4,5\n"), missing="gap", time="t")
-    assert rows["observation"][:, 0].tolist() == [1, 3, 4, 5]
-    assert np.flatnonzero(rows["flags"] & Flag.GAP).tolist() == [0, 1]
-
-
 @pytest.mark.parametrize("suffix", [s.upper() for s in SUFFIXES])
 def test_the_suffix_of_a_file_may_be_upper_case(suffix: str, tmp_path: Path) -> None:
     file = tmp_path / f"X{suffix}"

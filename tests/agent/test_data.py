@@ -290,7 +290,7 @@ def with_other_actions(share: str, n: int = 40_000) -> Table:
     return Table(chunks, table.columns, share)
 
 
-def test_each_share_of_the_rows_has_one_use_in_estimating_b(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_estimated_b_uses_each_share_of_the_rows_for_one_thing(monkeypatch: pytest.MonkeyPatch) -> None:
     """Four fifths teach the weights, half of the rest chooses the temperature, the other half gives the log-loss.
 
     Exchanged actions in one share must not change what the other shares decide.
@@ -335,6 +335,22 @@ def test_b_of_a_policy_is_that_of_its_column(tmp_path: Path) -> None:
     policy = PolicyFunction(lambda *_: [0.25, 0.75], n_actions=2)
     one, other = learned(tmp_path / "a", stream()), learned(tmp_path / "b", stream(), b=policy)
     assert one["weights_sha256"] == other["weights_sha256"]
+
+
+def test_b_of_a_policy_depends_on_the_observation_before_the_action(tmp_path: Path) -> None:
+    """b(1|x) = x, drawn in a random order: asked of any other row, the weights differ."""
+    rng = np.random.default_rng(0)
+    x = rng.choice([0.1, 0.25, 0.5, 0.9], N)
+    a = (rng.random(N) < x).astype(int)
+    policy = PolicyFunction(lambda seen, _: [1.0 - float(seen[0]), float(seen[0])], n_actions=2)
+    question = [GVF("q", ConstantAction(1, n_actions=2), Channel(0), 0.5)]
+    given: dict[str, Any] = {"actions": a, "questions": question, "ranges": [[0, 1]]}
+    column = learn_from(
+        x[:, None], b=np.where(a == 1, np.float32(x), 1 - np.float32(x)), out=tmp_path / "column", **given
+    )
+    asked = learn_from(x[:, None], b=policy, out=tmp_path / "policy", **given)
+    recorded = [read(run.path / "log/life.rec").rows["b"][:-1] for run in (column, asked)]
+    np.testing.assert_allclose(recorded[0], recorded[1], rtol=1e-6)
 
 
 def test_one_part_of_a_table_is_in_memory_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -439,3 +455,19 @@ def test_predictions_are_learned_from_any_robots_log(tmp_path: Path) -> None:
     rows = read(run / "log" / "life.rec").rows
     assert rows["t"][:3].tolist() == [100.0, 100.5, 101.0]
     assert rows["flags"][0] == Flag.GAP
+
+
+def test_late_rows_of_a_log_follow_a_gap_from_one_and_a_half_periods_on() -> None:
+    t = np.cumsum([0.0, 1.0, 1.4, 1.0, 1.6, 0.6, 1.0, 1.49, 1.51, 1.0, 1.0])
+    columns = Columns((ChannelColumn("x", low=0.0, high=1.0),), time="t")
+    log = Table(lambda: chunks_of([{"x": np.zeros(11), "t": t}]), columns, "t")
+    rows = np.concatenate([part.rows for part in log])
+    assert np.flatnonzero(rows["flags"] & Flag.GAP).tolist() == [0, 4, 8]
+
+
+def test_rows_of_a_log_without_a_time_are_dropped() -> None:
+    table = {"x": np.arange(1.0, 6.0), "t": np.array([0.0, np.nan, 2.0, 3.0, 4.0])}
+    columns = Columns((ChannelColumn("x", low=0.0, high=9.0),), time="t", missing="gap")
+    rows = np.concatenate([part.rows for part in Table(lambda: chunks_of([table]), columns, "t")])
+    assert rows["observation"][:, 0].tolist() == [1, 3, 4, 5]
+    assert np.flatnonzero(rows["flags"] & Flag.GAP).tolist() == [0, 1]

@@ -12,14 +12,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from horde_agent import GVF, Behaviour, Channel, ConstantAction, PolicyFunction, cli, learn_from
-from horde_agent.record import Flag, Phase, Recorder, Row, read
+from horde_agent import GVF, Behaviour, Channel, cli, learn_from
+from horde_agent.record import Flag, Phase, read
 from horde_agent.runs.config import BadInput
 from horde_agent.runs.data.columns import ChannelColumn, Columns
 from horde_agent.runs.data.draft import draft_columns
 from horde_agent.runs.data.files import chunks_of, open_table
 from horde_agent.runs.data.fit import NothingToLearn
-from horde_agent.runs.data.tables import Table, episodes_of
+from horde_agent.runs.data.tables import Table
 from tests.agent.commands import summary_of
 
 N = 200
@@ -69,12 +69,6 @@ def test_rows_with_the_newest_first_are_refused(tmp_path: Path) -> None:
         learned(tmp_path / "run", times=times)
     with pytest.raises(BadInput, match="the times decrease from row to row: sort the rows, the oldest first"):
         learned(tmp_path / "run", times=times, missing="gap")
-
-
-def test_a_row_is_late_from_one_and_a_half_periods_on() -> None:
-    t = np.cumsum([0.0, 1.0, 1.4, 1.0, 1.6, 0.6, 1.0, 1.49, 1.51, 1.0, 1.0])
-    rows = rows_of({"x": np.zeros(11), "t": t}, time="t")
-    assert np.flatnonzero(rows["flags"] & Flag.GAP).tolist() == [0, 4, 8]
 
 
 def test_rounded_times_are_no_gaps(tmp_path: Path) -> None:
@@ -167,20 +161,6 @@ def test_b_of_one_for_two_actions_is_remarked(tmp_path: Path) -> None:
     learned(tmp_path / "one", actions=np.zeros(N, dtype=int), **given)
     learned(tmp_path / "half", actions=acted(2), questions="excursions", b=np.where(np.arange(N) == 7, 0.5, 1.0))
     learned(tmp_path / "unknown", actions=acted(2))
-
-
-def test_b_of_a_policy_depends_on_the_observation_before_the_action(tmp_path: Path) -> None:
-    """b(1|x) = x, drawn in a random order: asked of any other row, the weights differ."""
-    rng = np.random.default_rng(0)
-    x = rng.choice([0.1, 0.25, 0.5, 0.9], N)
-    a = (rng.random(N) < x).astype(int)
-    policy = PolicyFunction(lambda seen, _: [1.0 - float(seen[0]), float(seen[0])], n_actions=2)
-    question = [GVF("q", ConstantAction(1, n_actions=2), Channel(0), 0.5)]
-    given: dict[str, Any] = {"actions": a, "questions": question, "ranges": [[0, 1]]}
-    column = learned(tmp_path / "column", x[:, None], b=np.where(a == 1, np.float32(x), 1 - np.float32(x)), **given)
-    asked = learned(tmp_path / "policy", x[:, None], b=policy, **given)
-    recorded = [read(run.path / "log/life.rec").rows["b"][:-1] for run in (column, asked)]
-    np.testing.assert_allclose(recorded[0], recorded[1], rtol=1e-6)
 
 
 # ---- rows of transitions ---------------------------------------------------------------------------------------------
@@ -278,26 +258,6 @@ def test_rewards_have_no_tiles_by_default(tmp_path: Path) -> None:
     assert tiles[0].tolist() == tiles[1].tolist()
 
 
-def test_the_row_of_a_robots_turn_is_a_gap_in_a_data_set() -> None:
-    """Flags of a recording of two robots: a data set is one stream."""
-    flags = np.array([Flag.GAP, 0, Flag.TURN, 0, Flag.TURN | Flag.STALE])
-    rows = rows_of({"x": np.zeros(5), "f": flags}, flags="f")
-    assert np.flatnonzero(rows["flags"] & Flag.GAP).tolist() == [0, 2, 4]
-
-
-@pytest.mark.parametrize("is_last", [False, True])
-def test_an_episode_is_terminated_if_its_last_row_is(is_last: bool) -> None:
-    recorder = Recorder(1)
-    for step in range(4):
-        is_terminal = step == 3 if is_last else step == 2
-        flags = int(Flag.TERMINATED) if is_terminal else int(Flag.GAP) * (step == 0)
-        phase = Phase.END if step == 3 else Phase.BEHAVE
-        seen = np.zeros(1, dtype=np.float32)
-        recorder.write(Row(step, 0.1 * step, seen, 0, 1.0, phase, flags, (0.0, 0.0, 0.0)))
-    (episode,) = episodes_of([recorder.stream()])
-    assert episode.is_terminated == is_last
-
-
 # ---- paths and a file of columns -------------------------------------------------------------------------------------
 
 
@@ -368,20 +328,6 @@ def test_any_name_of_a_column_survives_the_file(name: str, tmp_path: Path) -> No
     file = tmp_path / "c.toml"
     file.write_text(columns.to_toml())
     assert Columns.read(file).channel[0].column == name
-
-
-def test_columns_of_a_run_with_unknown_probabilities_have_no_b() -> None:
-    header: dict[str, Any] = {
-        "channels": [{"name": "x", "group": "x", "unit": "1", "is_sensor": True, "step": None}],
-        "actions": ["one"],
-        "period_s": 0.1,
-        "low": [0.0],
-        "high": [None],
-        "tile_layout": None,
-    }
-    named = {"action": "action", "b": "b"}
-    assert Columns.of_header(header, **named).b == "b"
-    assert Columns.of_header(header | {"b_known": False}, **named).b is None
 
 
 def test_no_remark_about_a_plain_data_set(tmp_path: Path) -> None:

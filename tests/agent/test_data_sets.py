@@ -19,8 +19,11 @@ from horde_agent import GVF, Channel, Gaussian, cli, interface_of, learn_from
 from horde_agent.horde import Horde
 from horde_agent.record import Flag, Phase, Recorder, Row, read
 from horde_agent.runs.config import BadInput
+from horde_agent.runs.data.columns import ChannelColumn, Columns
+from horde_agent.runs.data.files import chunks_of
 from horde_agent.runs.data.lerobot import open_lerobot
 from horde_agent.runs.data.minari import open_minari
+from horde_agent.runs.data.tables import Table, episodes_of
 from horde_agent.runs.keeping.folder import RunFolder
 from horde_agent.watch.reader import export_scalars
 from tests.agent.commands import summary_of, toy
@@ -142,6 +145,42 @@ def test_an_exported_run_teaches_what_its_record_teaches(
     for key in ("learning_steps", "weights_sha256", "n_questions", "n_features", *scores):
         assert its[key] == mine[key], key
     assert cli.main(f"export {run} --to {kind} --out {out}".split()) == (0 if has_all else 2)  # it exists
+
+
+def test_a_turn_in_an_exported_recording_of_several_robots_is_a_gap() -> None:
+    """Flags of a recording of two robots: a data set is one stream."""
+    flags = np.array([Flag.GAP, 0, Flag.TURN, 0, Flag.TURN | Flag.STALE])
+    columns = Columns((ChannelColumn("x", low=0.0, high=1.0),), flags="f")
+    table = Table(lambda: chunks_of([{"x": np.zeros(5), "f": flags}]), columns, "t")
+    rows = np.concatenate([part.rows for part in table])
+    assert np.flatnonzero(rows["flags"] & Flag.GAP).tolist() == [0, 2, 4]
+
+
+@pytest.mark.parametrize("is_last", [False, True])
+def test_an_exported_episode_is_terminated_if_its_last_row_is(is_last: bool) -> None:
+    recorder = Recorder(1)
+    for step in range(4):
+        is_terminal = step == 3 if is_last else step == 2
+        flags = int(Flag.TERMINATED) if is_terminal else int(Flag.GAP) * (step == 0)
+        phase = Phase.END if step == 3 else Phase.BEHAVE
+        seen = np.zeros(1, dtype=np.float32)
+        recorder.write(Row(step, 0.1 * step, seen, 0, 1.0, phase, flags, (0.0, 0.0, 0.0)))
+    (episode,) = episodes_of([recorder.stream()])
+    assert episode.is_terminated == is_last
+
+
+def test_columns_of_an_exported_run_with_unknown_probabilities_have_no_b() -> None:
+    header: dict[str, Any] = {
+        "channels": [{"name": "x", "group": "x", "unit": "1", "is_sensor": True, "step": None}],
+        "actions": ["one"],
+        "period_s": 0.1,
+        "low": [0.0],
+        "high": [None],
+        "tile_layout": None,
+    }
+    named = {"action": "action", "b": "b"}
+    assert Columns.of_header(header, **named).b == "b"
+    assert Columns.of_header(header | {"b_known": False}, **named).b is None
 
 
 def test_an_exported_minari_data_set_passes_its_own_reader(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
