@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from horde_agent import problems, questions
+from horde_agent.compiling import announce_compiling
 from horde_agent.gvf import GVF, Channel, Feature, Prediction
 from horde_agent.horde import Horde
 from horde_agent.interface import Interface
@@ -58,6 +59,8 @@ __all__ = [
     "questions",
     "relearn",
 ]
+
+announce_compiling()
 
 
 def __getattr__(name: str) -> Any:

@@ -21,8 +21,9 @@ from rich.console import Console
 import horde_agent
 from horde_agent import cli
 from horde_agent.cli import learn
+from horde_agent.compiling import COMPILING
 from horde_agent.runs.jobs import job as jobs
-from horde_agent.runs.jobs.warm import COMPILING, CompileNotice
+from horde_agent.runs.jobs.warm import CompileNotice
 from tests.agent.doubles import ToyBody
 from tests.agent.short_lives import hashes, weights
 
@@ -183,6 +184,25 @@ def test_the_command_learn_announces_compiling_once_before_the_first_kernel_is_d
     assert [COMPILING in text for text in said] == [True] + [False] * (len(said) - 1)
     assert len(said) >= 2
     assert COMPILING not in capsys.readouterr().err
+
+
+def test_python_announces_compiling_once_unless_a_command_does() -> None:
+    """The log's warnings go to standard error unless the program has set it up."""
+    code = (
+        "import io, numba, horde_agent; from rich.console import Console\n"
+        "from horde_agent.runs.jobs.warm import CompileNotice\n"
+        "def kernel(module, n):\n"
+        "    def add(x): return x + n\n"
+        "    add.__module__ = module\n"
+        "    numba.njit(add)(1.0)\n"
+        "kernel('somebody.else', 1)\n"
+        "with CompileNotice(Console(file=io.StringIO())).installed(): kernel('horde_agent.kernels.x', 2)\n"
+        "print('first', flush=True)\n"
+        "kernel('horde_agent.kernels.x', 3)\n"
+        "kernel('horde_env.sim.y', 4)\n"
+    )
+    done = run("-c", code)
+    assert (done.stdout, done.stderr) == ("first\n", f"{COMPILING}\n")
 
 
 def test_kernels_from_the_cache_and_of_others_are_not_announced() -> None:

@@ -26,32 +26,30 @@ class _Key(NamedTuple):
 
 _KEYS = {
     "period_s": _Key("1.0", "duration of a step in seconds; required"),
-    "time": _Key('"t"', "column of seconds, increasing in an episode; a late row follows a gap"),
-    "action": _Key('"a"', "column of the action taken from the row's observation: 0, 1, ..."),
-    "actions": _Key('["left", "right"]', "names of the actions 0, 1, ..."),
-    "b": _Key('"b"', 'column of the probability of that action in (0, 1]; "estimate" to estimate it'),
-    "episode": _Key('"episode"', "column of the number of the episode, which does not decrease"),
-    "terminated": _Key('"done"', "column that is true (true, yes, 1) at the end of an episode, not at a time limit"),
-    "convention": _Key(
-        f'"{TRANSITION}"', 'about `terminated`: "observation" of the row, or "transition", to which its action led'
-    ),
-    "step": _Key('"step"', "column of the number of the step, which does not decrease; else rows are counted"),
-    "missing": _Key('"error"', '"error" stops at a row without a number, "gap" drops it'),
-    "phase": _Key('"phase"', "columns of a recorded run"),
-    "flags": _Key('"flags"', "the same"),
-    "policy": _Key('"policy"', "the same"),
-    "tests_excursions": _Key("false", "whether the recorded robot made test excursions"),
-    "tile_layout": _Key('"[[tiling]]\\ngroup = \\"obs\\"\\nintervals = [8]\\ntilings = 8"', "a layout of your own"),
+    "time": _Key('"t"', "column of seconds, increasing in an episode"),
+    "action": _Key('"a"', "the action taken from the row's observation: 0, 1, ..."),
+    "actions": _Key('["left", "right"]', "their names"),
+    "b": _Key('"b"', 'its probability in (0, 1]; or "estimate"'),
+    "episode": _Key('"episode"', "number of the episode, never decreasing"),
+    "terminated": _Key('"done"', "true at the end of an episode, not at a time limit"),
+    "convention": _Key(f'"{TRANSITION}"', 'terminated is of the row, "observation", or of its action, "transition"'),
+    "step": _Key('"step"', "number of the step; else rows are counted"),
+    "missing": _Key('"error"', 'or "gap": rows without a number are dropped'),
+    "phase": _Key('"phase"', "of a recorded run, as the next three"),
+    "flags": _Key('"flags"', ""),
+    "policy": _Key('"policy"', ""),
+    "tests_excursions": _Key("false", ""),
+    "tile_layout": _Key('"[[tiling]]\\ngroup = \\"speed\\"\\nintervals = [8]\\ntilings = 8"', ""),
 }
 _CHANNEL_KEYS = {
-    "name": _Key('"speed"', "by default that of the column"),
-    "group": _Key('"motion"', "by default the name"),
-    "unit": _Key('"m/s"', "shown in the report"),
-    "low": _Key("0.0", "range, by default that of the table; -inf and inf if it is unbounded"),
+    "name": _Key('"speed"', ""),
+    "group": _Key('"speed"', ""),
+    "unit": _Key('"m/s"', ""),
+    "low": _Key("0.0", "range; that of the table by default"),
     "high": _Key("1.0", ""),
-    "sensor": _Key("true", "whether families of questions include it"),
+    "sensor": _Key("true", "families of questions include it"),
     "step": _Key("0.01", "quantisation step"),
-    "transition": _Key("false", "whether its reading belongs to the transition to the next row, as a reward"),
+    "transition": _Key("false", "a reading of the transition to the next row, as a reward"),
 }
 _USUAL_NAMES = {
     "time": ("time", "t", "timestamp", "stamp", "time_s", "seconds"),
@@ -81,8 +79,7 @@ def draft_columns(path: Path) -> str:
     used = {value for key, value in settings.items() if key in _USUAL_NAMES}
     channels = [name for name in numbers if name not in used]
     lines = [
-        f"# Meaning of the columns of {path.name}, for `horde learn --data {path} --columns THIS_FILE`.",
-        '# Behind "# " are keys that are not used. Check the others: they were recognised by the names of the columns.',
+        f"# Columns of {path.name}, recognised by their names: check them. Lines behind # are not used.",
         "",
     ]
     lines += _lines(_KEYS, {"period_s": 1.0} | settings)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Iterator
-from contextlib import AbstractContextManager
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -16,6 +16,7 @@ from rich.console import Console
 
 from horde_agent import questions
 from horde_agent.cluster import AnyHorde
+from horde_agent.compiling import COMPILING, announced_otherwise, is_own_kernel
 from horde_agent.gvf import GVF
 from horde_agent.horde import Horde
 from horde_agent.interface import Interface
@@ -24,8 +25,6 @@ from horde_agent.life.excursions import ExcursionConfig
 from horde_agent.life.life import Life
 from horde_agent.life.student import encoder
 from horde_agent.policies import Greedy, Policy, StickyRandom, Uniform
-
-COMPILING = "compiling, once, about a minute (`horde warm` does it in advance)"
 
 _STEPS = 150
 _OFTEN = ExcursionConfig(probability=0.1, horizon=5)
@@ -38,14 +37,15 @@ class CompileNotice(event.Listener):
     def __init__(self, console: Console) -> None:
         self._console, self._is_printed = console, False
 
-    def installed(self) -> AbstractContextManager[None]:
-        """Return a context during which numba reports to this listener."""
-        return event.install_listener("numba:compile", self)
+    @contextmanager
+    def installed(self) -> Iterator[None]:
+        """Return a context during which numba reports to this listener, and to no other of this package."""
+        with announced_otherwise(), event.install_listener("numba:compile", self):
+            yield
 
     def on_start(self, event: Any) -> None:
         """Print the line once."""
-        module = str(event.data["dispatcher"].py_func.__module__)
-        if not self._is_printed and module.startswith("horde_agent."):
+        if not self._is_printed and is_own_kernel(event):
             self._is_printed = True
             self._console.print(COMPILING, highlight=False, soft_wrap=True)
 
