@@ -61,9 +61,9 @@ def as_whole_numbers(cells: Cells) -> tuple[Cells, Bools]:
         values = cells.astype(np.float64)
         is_whole = (np.abs(values) < _LARGEST_EXACT) & (values == np.floor(values))
         return np.where(is_whole, values, 0.0).astype(np.int64), is_whole
-    found = [_whole_number(cell) for cell in cells.tolist()]
-    is_whole = np.array([number is not None for number in found], dtype=bool)
-    exact = np.array([number or 0 for number in found], dtype=object)
+    whole_numbers = [_whole_number(cell) for cell in cells.tolist()]
+    is_whole = np.array([number is not None for number in whole_numbers], dtype=bool)
+    exact = np.array([number or 0 for number in whole_numbers], dtype=object)
     try:
         return exact.astype(np.int64), is_whole
     except OverflowError:
@@ -113,11 +113,11 @@ def resolution(cells: Cells, values: Floats) -> Floats:
 
 def shown(cell: Any) -> str:
     """Return a cell for a message: a number in short, a text in quotes."""
-    if isinstance(cell, str):
-        text = cell if len(cell) <= _MOST_SHOWN else f"{cell[:_MOST_SHOWN]}..."
-        return repr(text) if text.strip() else "an empty cell"
-    if cell is None:
+    if cell is None or (isinstance(cell, str) and not cell.strip()):
         return "an empty cell"
+    if isinstance(cell, str):
+        end = "..." if len(cell) > _MOST_SHOWN else ""
+        return repr(cell[:_MOST_SHOWN] + end)
     if isinstance(cell, bool | int):
         return str(cell)
     if isinstance(cell, float):

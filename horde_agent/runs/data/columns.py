@@ -15,7 +15,8 @@ from horde_agent.types import real_number
 
 ESTIMATE = "estimate"
 _MISSING = ("error", "gap")
-OBSERVATION, TRANSITION = "observation", "transition"
+OBSERVATION = "observation"
+TRANSITION = "transition"
 _CONVENTIONS = (OBSERVATION, TRANSITION)
 _OTHERS = ("time", "action", "b", "episode", "terminated", "step", "phase", "flags", "policy")
 

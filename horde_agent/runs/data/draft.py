@@ -89,7 +89,9 @@ def draft_columns(path: Path) -> str:
         given: dict[str, Any] = {"name": name}
         if name.lower() in _REWARDS and settings.get("convention") == TRANSITION:
             given["transition"] = True
-        keys = _CHANNEL_KEYS if i == 0 else {key: _Key("", "") for key in given}
+        keys = {key: _Key("", "") for key in given}
+        if i == 0:  # one channel shows all keys
+            keys = _CHANNEL_KEYS
         lines += ["", "[[channel]]", f"column = {toml_value(name)}", *_lines(keys, given)]
     return "\n".join(lines) + "\n"
 
@@ -97,8 +99,12 @@ def draft_columns(path: Path) -> str:
 def _lines(keys: Mapping[str, _Key], given: Mapping[str, Any]) -> list[str]:
     lines = []
     for key, (example, meaning) in keys.items():
-        line = f"{key} = {toml_value(given[key])}" if key in given else f"# {key} = {example}"
-        lines.append(f"{line}  # {meaning}" if meaning else line)
+        line = f"# {key} = {example}"
+        if key in given:
+            line = f"{key} = {toml_value(given[key])}"
+        if meaning:
+            line += f"  # {meaning}"
+        lines.append(line)
     return lines
 
 
@@ -171,7 +177,7 @@ def _fits(key: str, column: Cells) -> bool:
     is_whole = (present == np.floor(present)).all()
     match key:
         case "time":
-            return bool(np.median(np.diff(values)) > 0) if len(values) > 1 else True
+            return len(values) == 1 or bool(np.median(np.diff(values)) > 0)
         case "action":
             return bool(is_whole and present.min() >= -1 and present.max() < 1000)
         case "b":

@@ -51,9 +51,11 @@ def is_table_file(path: Path) -> bool:
 def table_files(path: Path) -> list[Path]:
     """Return a file, or the Parquet files of a folder; raise BadInput if there is no table."""
     files = parquet_files(path) if path.is_dir() else [path]
-    if not (path.exists() and files and is_table_file(files[0])):
-        problem = "is no table" if path.exists() else "does not exist"
-        raise BadInput(f"{path} {problem}: give a file *{', *'.join(SUFFIXES)}, or a folder of Parquet files")
+    advice = f"give a file *{', *'.join(SUFFIXES)}, or a folder of Parquet files"
+    if not path.exists():
+        raise BadInput(f"{path} does not exist: {advice}")
+    if not files or not is_table_file(files[0]):
+        raise BadInput(f"{path} is no table: {advice}")
     return files
 
 
@@ -109,9 +111,14 @@ def _vector_of(name: str) -> str:
 
 def _wanted(names: Sequence[str], there: Sequence[str]) -> tuple[list[str], list[str]]:
     """Return the columns to read for the names, NAME for number 3 of its vectors, and the names without a column."""
-    sources = {name: name if name in there else _vector_of(name) for name in names}
-    lacking = [name for name, source in sources.items() if source not in there]
-    return list(dict.fromkeys(sources.values())), lacking
+    columns = []
+    lacking = []
+    for name in names:
+        source = name if name in there else _vector_of(name)
+        columns.append(source)
+        if source not in there:
+            lacking.append(name)
+    return list(dict.fromkeys(columns)), lacking
 
 
 def _read_npz(file: Path, names: Sequence[str]) -> Iterator[Chunk]:
@@ -119,8 +126,8 @@ def _read_npz(file: Path, names: Sequence[str]) -> Iterator[Chunk]:
         columns, lacking = _wanted(names, arrays.files)
         _refuse_lacking(file, lacking, arrays.files)
         refuse_twice(str(file), [name for name in arrays.files if name in columns])
-        found = {name: arrays[name] for name in columns}
-    yield from parts(found, str(file))
+        chunk = {name: arrays[name] for name in columns}
+    yield from parts(chunk, str(file))
 
 
 def _read_parquet(file: Path, names: Sequence[str]) -> Iterator[Chunk]:
@@ -146,16 +153,16 @@ def _opened_csv(file: Path) -> Any:
 def _read_csv(file: Path, names: Sequence[str]) -> Iterator[Chunk]:
     with _opened_csv(file) as lines:
         reader = csv.reader(lines)
-        there = next(reader, [])
-        _refuse_lacking(file, [name for name in names if name not in there], there)
-        refuse_twice(str(file), [name for name in there if name in names])
-        places = {name: there.index(name) for name in names}
+        header = next(reader, [])
+        _refuse_lacking(file, [name for name in names if name not in header], header)
+        refuse_twice(str(file), [name for name in header if name in names])
+        places = {name: header.index(name) for name in names}
         n_read = 0
-        while lines_read := list(islice(reader, _READ_ROWS)):
-            rows = [row for row in lines_read if row]  # an empty line is no row
+        filled_rows = (row for row in reader if row)  # an empty line is no row
+        while rows := list(islice(filled_rows, _READ_ROWS)):
             for i, row in enumerate(rows):
-                if len(row) != len(there):
-                    rows[i] = _completed(row, len(there), f"{file}, row {n_read + i + 1}")
+                if len(row) != len(header):
+                    rows[i] = _completed(row, len(header), f"{file}, row {n_read + i + 1}")
             n_read += len(rows)
             yield {name: from_texts([row[place] for row in rows]) for name, place in places.items()}
 
@@ -186,11 +193,11 @@ def _refuse_lacking(file: Path, lacking: Sequence[str], there: Sequence[str]) ->
 
 def refuse_twice(where: str, names: Sequence[str]) -> None:
     """Raise BadInput if two columns have one name."""
-    seen = set[str]()
+    earlier_names = set[str]()
     for name in names:
-        if name in seen:
+        if name in earlier_names:
             raise BadInput(f"{where}: two columns are called {name!r}; rename one of them")
-        seen.add(name)
+        earlier_names.add(name)
 
 
 def parts(arrays: Mapping[str, NDArray[Any]], where: str) -> Iterator[Chunk]:

@@ -102,9 +102,11 @@ class Fit:
     def finish(self) -> None:
         """Raise BadInput if the times do not fit the period, and NothingToLearn if there is no transition."""
         if not self._n_rows:
-            first = f"; {self._first_dropped}" if self._first_dropped else ""
+            if not self._n_dropped:
+                raise BadInput(f"{self._where} has no row to learn from")
             raise BadInput(
-                f"{self._where} has no row to learn from: every one lacks a number in one of its columns{first}"
+                f"{self._where} has no row to learn from: every one lacks a number in one of its columns; "
+                f"{self._first_dropped}"
             )
         if not self._is_time_checked and self._n_spacings >= _LEAST_SPACINGS:
             self._check_time()
@@ -113,33 +115,33 @@ class Fit:
 
     def notes(self) -> list[str]:
         """Return facts for the report."""
-        found = []
+        facts = []
         if self._n_dropped:
-            found.append(
+            facts.append(
                 f"{self._n_dropped:,} rows have no number in one of the columns and are dropped; {self._first_dropped}."
             )
-        n_gaps = self._n_late
-        if n_gaps and not self._has_many_gaps:
-            found.append(f"{self._gaps()}.")
-        return found
+        if self._n_late and not self._has_many_gaps:
+            facts.append(f"{self._gaps()}.")
+        return facts
 
     def remarks(self) -> list[str]:
         """Return what a user should see at once: facts that make most data sets useless."""
-        found = []
+        remarks = []
         if self._has_many_gaps:
-            found.append(f"{self._gaps()}; nothing is learned across a gap. {self._spacing()}")
+            remarks.append(f"{self._gaps()}; nothing is learned across a gap.")
+            if self._n_spacings:
+                remarks[0] += f" The {self._medians()}."
         if self._is_coarse:
-            found.append(
+            remarks.append(
                 "The times are rounded to more than a quarter of period_s by their type (float32?), so single missing "
                 "rows go unnoticed: give times as float64."
             )
         if self._n_ignored:
-            found.append(
+            remarks.append(
                 f"{self._n_ignored:,} terminal rows have an action, which is ignored: a terminal observation has none. "
                 'If `terminated` belongs to the transition that the action led to, write convention = "transition".'
             )
-        found += self._action_remarks()
-        return found
+        return [*remarks, *self._action_remarks()]
 
     @property
     def _has_many_gaps(self) -> bool:
@@ -154,51 +156,52 @@ class Fit:
             "late, or a row before them was dropped"
         )
 
-    def _spacing(self) -> str:
-        if not self._n_spacings:
-            return ""
-        return f"The median time between rows is {self._median():.6g} s, and period_s is {self._period_s:.6g} s."
-
-    def _median(self) -> float:
-        return float(np.median(np.concatenate(self._spacings)))
+    def _medians(self) -> str:
+        median_s = float(np.median(np.concatenate(self._spacings)))
+        return f"median time between rows is {median_s:.6g} s, and period_s is {self._period_s:.6g} s"
 
     def _check_time(self) -> None:
         self._is_time_checked = True
-        ratio = self._median() / self._period_s
+        ratio = float(np.median(np.concatenate(self._spacings))) / self._period_s
         if 1 / LATE <= ratio <= LATE:
             return
         if ratio <= 0.0:
             raise BadInput(f"{self._where}: the times decrease from row to row: sort the rows, the oldest first")
-        likely = [unit for factor, unit in _UNITS.items() if 1 / LATE < ratio / factor < LATE]
-        guess = f" (these seem to be {likely[0]})" if likely else ""
+        guess = ""
+        for factor, unit in _UNITS.items():
+            if 1 / LATE < ratio / factor < LATE:
+                guess = f" (these seem to be {unit})"
         raise BadInput(
-            f"{self._where}: {self._spacing()[0].lower()}{self._spacing()[1:-1]}: give times in seconds{guess}, and "
-            "the duration of a step as period_s"
+            f"{self._where}: the {self._medians()}: give times in seconds{guess}, and the duration of a step as "
+            "period_s"
         )
 
     def _why_nothing(self) -> str:
         if self._n_first_rows == self._n_rows:
             return "each episode has one row"
         if self._n_late:
-            return f"every row comes more than {LATE} periods after the row before it. {self._spacing()[:-1]}"
+            return f"every row comes more than {LATE} periods after the row before it: the {self._medians()}"
         return "no row with an action is followed by a row without a gap"
 
     def _action_remarks(self) -> list[str]:
-        taken = np.flatnonzero(self._action_counts)
+        remarks = []
         n_actions = len(self._action_counts)
-        found = []
-        if not self._has_action_names and 0 < len(taken) < n_actions:
-            absent = np.flatnonzero(self._action_counts == 0)
-            named = ", ".join(map(str, absent[:_MOST_NAMED].tolist()))
-            more = ", ..." if len(absent) > _MOST_NAMED else ""
-            advice = ": if they are numbered from 1, subtract 1" if absent.tolist() == [0] else ""
-            found.append(
-                f"Actions are numbered from 0 to {n_actions - 1}, and {named}{more} never occurs{advice}. Give the "
-                "names of the actions if there are so many."
+        absent = np.flatnonzero(self._action_counts == 0).tolist()
+        n_taken = n_actions - len(absent)
+        if not self._has_action_names and absent and n_taken:
+            names = ", ".join(map(str, absent[:_MOST_NAMED]))
+            if len(absent) > _MOST_NAMED:
+                names += ", ..."
+            advice = ""
+            if absent == [0]:
+                advice = ": if they are numbered from 1, subtract 1"
+            remarks.append(
+                f"Actions are numbered from 0 to {n_actions - 1}, and {names} never occurs{advice}. Give the names of "
+                "the actions if there are so many."
             )
-        if self._knows_b and len(taken) > 1 and self._n_sure == self._n_acted:
-            found.append(
-                f"b is 1 in every row, but {len(taken)} actions were taken: b must be the probability with which the "
+        if self._knows_b and n_taken > 1 and self._n_sure == self._n_acted:
+            remarks.append(
+                f"b is 1 in every row, but {n_taken} actions were taken: b must be the probability with which the "
                 "behaviour chose the action, so rho and everything learned about other policies would be wrong."
             )
-        return found
+        return remarks

@@ -32,7 +32,8 @@ _FILE = "chunk-{:03d}/file-{:03d}.parquet"
 _DATA = "data/chunk-{chunk_index:03d}/file-{file_index:03d}.parquet"
 _FILE_BYTES, _FILES_PER_CHUNK = 100_000_000, 1000
 _OWN = ("b", "step", "terminated")  # features beyond LeRobot's own
-_REWARD, _DONE = "next.reward", "next.done"
+_REWARD = "next.reward"
+_DONE = "next.done"
 _COUNTERS = ("timestamp", "frame_index", "episode_index", "index", "task_index")
 
 
@@ -80,13 +81,14 @@ def _features_in(info: Mapping[str, Any], where: Path) -> dict[str, _Feature]:
         raise BadInput(f"{where} lacks the feature {STATE}")
     features = {}
     for name, feature in described.items():
-        shape = feature.get("shape") if isinstance(feature, dict) else None
-        dtype = feature.get("dtype") if isinstance(feature, dict) else None
+        facts = feature if isinstance(feature, dict) else {}
+        shape = facts.get("shape")
+        dtype = facts.get("dtype")
         is_shape = isinstance(shape, list) and all(isinstance(n, int) for n in shape)
         if not isinstance(dtype, str) or not is_shape:
             raise BadInput(f"{where}: the feature {name} must have a dtype, a text, and a shape, a list of numbers")
         assert isinstance(shape, list)
-        features[name] = _Feature(dtype, shape, _names_in(feature.get("names")))
+        features[name] = _Feature(dtype, shape, _names_in(facts.get("names")))
     return features
 
 
@@ -110,17 +112,17 @@ def _frames_per_second(info: Mapping[str, Any], where: Path) -> float:
 
 def _notes(features: Mapping[str, _Feature], columns: Columns) -> tuple[str, ...]:
     """Return notes about the features that are not read, and about those of the next frame."""
-    read = {name if name in features else name.rpartition("_")[0] for name in columns.names}
+    read = {*columns.names, *(name.rpartition("_")[0] for name in columns.names)}
     pictures = [name for name, feature in features.items() if feature.is_picture]
-    others = [name for name in features if name not in (*read, *pictures, *_COUNTERS)]
+    unread = [name for name in features if name not in (*read, *pictures, *_COUNTERS)]
     notes = []
     if pictures:
         notes.append(f"Images and videos are left out: {', '.join(pictures)}.")
-    if others:
-        notes.append(f"Not read: {', '.join(others)}.")
+    if unread:
+        notes.append(f"Not read: {', '.join(unread)}.")
     if _REWARD in read:
         notes.append(f"{_REWARD} is the reward of the transition to the next frame: a channel of that frame.")
-    if _DONE in others:
+    if _DONE in unread:
         notes.append(
             f"{_DONE} ends episodes by a gap, because it does not say whether the last state was terminal. If it was, "
             f'write terminated = "{_DONE}" and convention = "transition" in a file for --columns.'

@@ -37,7 +37,8 @@ _ALIGNED = (
     "b was read from the info of the step that took the action. If it is in the row of its action, write "
     'b = "infos/b" in a file for --columns.'
 )
-_B, _INFO_B = "b", "infos/b"
+_B = "b"
+_INFO_B = "infos/b"
 _ALIGNMENT = "horde_b_alignment"  # in the metadata: an exported data set without it has b in the row of its action
 _STEP = "step"  # b is in the info of the step that took the action
 
@@ -61,9 +62,13 @@ def open_minari(data: Any, columns: Path | None = None) -> Table:
         for number, episode in enumerate(data.iterate_episodes()):
             yield _rows_of_episode(episode, number, to_columns(episode.observations), first_action, where)
 
-    found = base if columns is None else Columns.read(columns, base)
-    notes = (_ALIGNED,) if header is None and _B in found.names else ()
-    return Table(chunks, found, where, notes)
+    described = base
+    if columns is not None:
+        described = Columns.read(columns, base)
+    notes: tuple[str, ...] = ()
+    if header is None and _B in described.names:
+        notes = (_ALIGNED,)
+    return Table(chunks, described, where, notes)
 
 
 def _rows_of_episode(

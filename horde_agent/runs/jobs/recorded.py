@@ -286,7 +286,8 @@ def open_data(config: LearnConfig) -> Table:
     elif is_lerobot(file):
         table = open_lerobot(file, config.columns)
     elif config.columns is None:
-        raise BadInput("--data needs --columns FILE.toml, which describes the columns of the table (docs/data.md)")
+        advice = f"`horde columns {file} > columns.toml` writes one"
+        raise BadInput(f"--data needs --columns FILE.toml, which describes the columns of the table: {advice}")
     else:
         columns = Columns.read(config.columns)
         if config.backend == "replay":
