@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from horde_agent import problems, questions
-from horde_agent.compiling import announce_compiling
 from horde_agent.gvf import GVF, Channel, Feature, Prediction
 from horde_agent.horde import Horde
 from horde_agent.interface import Interface
+from horde_agent.learning.compiling import announce_compiling
 from horde_agent.learning.rules import LearnerConfig
 from horde_agent.life.life import Life
 from horde_agent.life.student import relearn

@@ -14,10 +14,9 @@ import numpy as np
 
 from horde_agent.gvf import GVF, Channel
 from horde_agent.interface import Interface
-from horde_agent.parsing import parsed_toml
 from horde_agent.policies import Behaviour, ConstantAction, Gibbs, Greedy, Policy, Uniform
 from horde_agent.tiles import check_keys
-from horde_agent.types import generator, real_number, whole_number
+from horde_agent.types import generator, parsed_toml, real_number, whole_number
 
 PAPER_GAMMAS = (0.0, 0.5, 0.8)
 PAPER_LAMBDA = 0.9

@@ -15,8 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from horde_agent.kernels import tiles as kernels
-from horde_agent.parsing import parsed_toml
-from horde_agent.types import Tiles
+from horde_agent.types import Tiles, parsed_toml
 
 _KEYS = ("group", "intervals", "tilings", "neighbour")
 

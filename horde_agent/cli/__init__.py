@@ -86,7 +86,7 @@ class ExportConfig:
 
 @dataclass(frozen=True)
 class WarmConfig:
-    """Compile all kernels in advance: `horde learn` then starts within seconds.
+    """Compile all kernels in advance: `horde learn`, the robots and Hordes in Python then start within seconds.
 
     Attributes:
         algorithm: Further update rule, with its parameters, to compile.

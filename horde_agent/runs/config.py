@@ -20,8 +20,8 @@ import tyro
 from horde_agent.kernels.rules import rule
 from horde_agent.learning.rules import TRACE_RULES, W_RULES, parse_algorithm
 from horde_agent.life.bodies import ONE_AT_A_TIME, ROBOTS
-from horde_agent.parsing import parsed_toml
 from horde_agent.runs.toml import typed
+from horde_agent.types import parsed_toml
 
 BACKENDS = ("simulator", "serial", "drops", "replay", "emulated", "gymnasium", "data")
 PHYSICS = ("planar", "bullet")

@@ -14,13 +14,13 @@ import numpy as np
 import pytest
 
 from horde_agent import cli, learn_from
-from horde_agent.parsing import parsed_toml
 from horde_agent.record import Flag
 from horde_agent.runs.config import BadInput
 from horde_agent.runs.data import cells
 from horde_agent.runs.data.columns import ChannelColumn, Columns
 from horde_agent.runs.data.files import SUFFIXES, chunks_of, columns_in, open_table, read_files
 from horde_agent.runs.data.tables import Table
+from horde_agent.types import parsed_toml
 
 X = ChannelColumn("x", "x", "x", low=0.0, high=10.0)
 

@@ -21,7 +21,7 @@ from rich.console import Console
 import horde_agent
 from horde_agent import cli
 from horde_agent.cli import learn
-from horde_agent.compiling import COMPILING
+from horde_agent.learning.compiling import COMPILING
 from horde_agent.runs.jobs import job as jobs
 from horde_agent.runs.jobs.warm import CompileNotice
 from tests.agent.doubles import ToyBody

@@ -8,10 +8,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple, get_type_hints
 
-from horde_agent.parsing import parsed_toml
 from horde_agent.runs.config import BadInput
 from horde_agent.runs.toml import toml_value, typed
-from horde_agent.types import real_number
+from horde_agent.types import parsed_toml, real_number
 
 ESTIMATE = "estimate"
 _MISSING = ("error", "gap")

@@ -25,10 +25,10 @@ from pathlib import Path
 from typing import Any
 from zlib import crc32
 
-from horde_agent.parsing import parsed_toml
 from horde_agent.record.segments import record_files
 from horde_agent.runs.config import BadInput, LearnConfig
 from horde_agent.runs.toml import to_toml
+from horde_agent.types import parsed_toml
 
 try:
     import fcntl

@@ -18,13 +18,13 @@ from horde_agent.life.timing import duration
 from horde_agent.measures.excursion_table import ExcursionTable
 from horde_agent.measures.nmsre import nmsre_text
 from horde_agent.measures.passes import PolicyScores, policy_scores
-from horde_agent.parsing import parsed_toml
 from horde_agent.record import A_DAY, Stream, read
 from horde_agent.runs.config import BadInput
 from horde_agent.runs.jobs.relearn import complete, has_gone_on, missing_tables
 from horde_agent.runs.keeping.folder import RunFolder, read_json, read_lines, write_whole
 from horde_agent.runs.showing import html
 from horde_agent.runs.showing.html import section
+from horde_agent.types import parsed_toml
 
 T = TypeVar("T")
 
