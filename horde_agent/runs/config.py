@@ -109,7 +109,7 @@ class LearnConfig:
         data: Table of observations and actions to learn from, off-policy if their probabilities are known: a Parquet,
             CSV or npz file, or a folder of Parquet files, described by --columns; or the folder of a LeRobot data set.
         minari: Name of a Minari data set to learn from, NAMESPACE/NAME-v0.
-        columns: TOML file that maps the columns of --data or --log to channels (docs/data.md).
+        columns: TOML file that maps the columns of --data or --log to channels; `horde columns FILE` writes one.
         steps: Number of steps of 100 ms, including excursions and drives.
         questions: What to predict: `excursions` (the paper's 795 questions), `policies` (1000 random Gibbs policies),
             `nexting` (159 questions about the behaviour itself), or a TOML file.

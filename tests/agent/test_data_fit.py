@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from horde_agent import GVF, Behaviour, Channel, cli, learn_from
+from horde_agent import GVF, Behaviour, Channel, Horde, cli, learn_from
 from horde_agent.record import Flag, Phase, read
 from horde_agent.runs.config import BadInput
 from horde_agent.runs.data.columns import ChannelColumn, Columns
@@ -252,6 +252,11 @@ def test_an_action_in_a_terminal_row_without_b_is_remarked(tmp_path: Path) -> No
         learn_from(chain(2), "a", **{**CHAIN, "b": None}, out=tmp_path / "run")
 
 
+def test_a_reward_that_is_not_marked_in_rows_of_transitions_is_remarked(tmp_path: Path) -> None:
+    with pytest.warns(UserWarning, match="The channel 'r' is read as one of the row's observation"):
+        learn_from(chain(2), "a", **CHAIN, convention="transition", out=tmp_path / "run")
+
+
 def test_rewards_have_no_tiles_by_default(tmp_path: Path) -> None:
     run = learn_from(chain(2), "a", **CHAIN, rewards=["r"], convention="transition", out=tmp_path / "run")
     tiles = [run.interface.encode(np.append(np.eye(5)[0], reward)) for reward in (0.0, 1.0)]
@@ -342,3 +347,35 @@ def run_table(folder: Path) -> Path:
     file = folder / "plain.csv"
     file.write_text("x\n1\n0\n")
     return file
+
+
+def test_two_sources_of_steps_are_refused_as_such(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Before, the advice was to leave out --backend gymnasium, which nobody had given."""
+    table = run_table(tmp_path)
+    assert cli.main(f"learn --data {table} --env CartPole-v1 --out {tmp_path / 'run'}".split()) == 2
+    assert f"--data {table} and --env CartPole-v1 are two sources of steps: give one" in capsys.readouterr().err
+
+
+def test_a_table_without_columns_is_refused_with_the_command_that_writes_them(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    table = run_table(tmp_path)
+    assert cli.main(f"learn --data {table} --out {tmp_path / 'run'}".split()) == 2
+    assert f"`horde columns {table} > columns.toml` writes one" in capsys.readouterr().err
+    assert cli.main(["columns", str(tmp_path / "none.csv")]) == 2
+    assert "none.csv does not exist" in capsys.readouterr().err
+
+
+def test_an_action_of_a_horde_without_actions_counts_from_zero() -> None:
+    horde = Horde(NEXT, n_features=1, n_active=1)
+    horde.begin(np.zeros(1), np.zeros(1, dtype=np.int64))
+    with pytest.raises(ValueError, match="action must be a whole number from 0, not -1"):
+        horde.learn(-1, 1.0, np.zeros(1), np.zeros(1, dtype=np.int64))
+
+
+def test_dates_are_refused_with_their_conversion(tmp_path: Path) -> None:
+    dates = np.datetime64("2026-01-01") + np.arange(N) * np.timedelta64(1, "s")
+    with pytest.raises(BadInput, match=r"holds dates, expected seconds: convert it by \(t - t\[0\]\)"):
+        learned(tmp_path / "run", times=dates)
+    seconds = (dates - dates[0]) / np.timedelta64(1, "s")
+    assert learned(tmp_path / "run", times=seconds).summary["learning_steps"] == N - 1

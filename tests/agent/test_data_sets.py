@@ -286,6 +286,15 @@ def test_an_incomplete_episode_of_a_minari_data_set_is_named(changes: dict[str, 
         list(open_minari(data))
 
 
+def test_a_minari_data_set_with_a_damaged_file_is_refused(tmp_path: Path) -> None:
+    made("toy/whole-v0", [episode(5, ends=True), episode(5, ends=True)], spaces.Discrete(2))
+    h5py = pytest.importorskip("h5py")
+    with h5py.File(tmp_path / "minari/toy/whole-v0/data/main_data.hdf5", "r+") as file:
+        del file["episode_1"]["observations"]
+    with pytest.raises(BadInput, match="the Minari data set toy/whole-v0 cannot be read"):
+        list(open_minari("toy/whole-v0"))
+
+
 def lerobot(path: Path, **changes: Any) -> Path:
     """Write a LeRobot folder with two episodes of four frames, continuous actions and a camera."""
     pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")

@@ -14,6 +14,8 @@ from horde_agent.types import parsed_toml, real_number
 
 ESTIMATE = "estimate"
 _MISSING = ("error", "gap")
+REWARD_NAMES = ("reward", "rewards", "r")
+"""Usual names of a reward, in lower case."""
 OBSERVATION = "observation"
 TRANSITION = "transition"
 _CONVENTIONS = (OBSERVATION, TRANSITION)

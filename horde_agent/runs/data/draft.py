@@ -11,7 +11,7 @@ import numpy as np
 from horde_agent.runs.config import BadInput
 from horde_agent.runs.data import cells
 from horde_agent.runs.data.cells import Cells
-from horde_agent.runs.data.columns import TRANSITION
+from horde_agent.runs.data.columns import REWARD_NAMES, TRANSITION
 from horde_agent.runs.data.files import columns_in, read_files, table_files
 from horde_agent.runs.data.lerobot import is_lerobot, open_lerobot
 from horde_agent.runs.toml import toml_value
@@ -59,7 +59,6 @@ _USUAL_NAMES = {
     "terminated": ("terminated", "terminal", "is_terminal", "done", "d"),
     "step": ("step", "steps"),
 }
-_REWARDS = ("reward", "rewards", "r")
 
 
 def draft_columns(path: Path) -> str:
@@ -87,7 +86,7 @@ def draft_columns(path: Path) -> str:
         lines += ["", f"# No numbers, so no channels: {', '.join(texts)}"]
     for i, name in enumerate(channels):
         given: dict[str, Any] = {"name": name}
-        if name.lower() in _REWARDS and settings.get("convention") == TRANSITION:
+        if name.lower() in REWARD_NAMES and settings.get("convention") == TRANSITION:
             given["transition"] = True
         keys = {key: _Key("", "") for key in given}
         if i == 0:  # one channel shows all keys

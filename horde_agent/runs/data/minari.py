@@ -59,8 +59,12 @@ def open_minari(data: Any, columns: Path | None = None) -> Table:
     first_action = int(getattr(data.action_space, "start", 0))
 
     def chunks() -> Iterator[Chunk]:
-        for number, episode in enumerate(data.iterate_episodes()):
-            yield _rows_of_episode(episode, number, to_columns(episode.observations), first_action, where)
+        for number, episode in enumerate(_episodes_in(data, where)):
+            try:
+                observations = to_columns(episode.observations)
+            except ValueError as error:
+                raise BadInput(f"{where}, episode {number}: its observations do not fit together: {error}") from None
+            yield _rows_of_episode(episode, number, observations, first_action, where)
 
     described = base
     if columns is not None:
@@ -69,6 +73,19 @@ def open_minari(data: Any, columns: Path | None = None) -> Table:
     if header is None and _B in described.names:
         notes = (_ALIGNED,)
     return Table(chunks, described, where, notes)
+
+
+def _episodes_in(data: Any, where: str) -> Iterator[Any]:
+    """Yield the episodes of a Minari data set; raise BadInput if its files cannot be read."""
+    episodes = iter(data.iterate_episodes())
+    while True:
+        try:
+            episode = next(episodes, None)
+        except (OSError, KeyError, ValueError, RuntimeError) as error:
+            raise BadInput(f"{where} cannot be read: {' '.join(str(error).split())}") from None
+        if episode is None:
+            return
+        yield episode
 
 
 def _rows_of_episode(

@@ -21,7 +21,14 @@ from horde_agent.record import NO_ACTION, Flag, Phase, Stream, row_dtype
 from horde_agent.runs.config import BadInput
 from horde_agent.runs.data import cells
 from horde_agent.runs.data.cells import Cells
-from horde_agent.runs.data.columns import OBSERVATION, TRANSITION, ChannelColumn, Columns, layout_without_transitions
+from horde_agent.runs.data.columns import (
+    OBSERVATION,
+    REWARD_NAMES,
+    TRANSITION,
+    ChannelColumn,
+    Columns,
+    layout_without_transitions,
+)
 from horde_agent.runs.data.fit import LATE, Fit
 from horde_agent.types import Bools, Floats
 
@@ -75,12 +82,24 @@ class Table:
     @property
     def remarks(self) -> list[str]:
         """What the user should see at once; complete after the table was read."""
-        return self._fit.remarks()
+        return [*self._reward_remarks(), *self._fit.remarks()]
+
+    def _reward_remarks(self) -> list[str]:
+        """Say if a reward is read as one of the row's observation though the rows are transitions."""
+        channels = self.columns.channel
+        if self.columns.convention != TRANSITION or any(channel.transition for channel in channels):
+            return []
+        return [
+            f"The channel {channel.name!r} is read as one of the row's observation. If it is the reward of the row's "
+            f"action, mark it: transition = true in its [[channel]], or rewards=[{channel.name!r}] in Python."
+            for channel in channels
+            if channel.name.lower() in REWARD_NAMES
+        ]
 
     @property
     def notes(self) -> list[str]:
         """Remarks for the report; complete after the table was read."""
-        return [*self._notes, *self._fit.notes(), *self._fit.remarks()]
+        return [*self._notes, *self._fit.notes(), *self.remarks]
 
     @property
     def header(self) -> dict[str, Any]:
@@ -445,6 +464,11 @@ class _Part:
         if found.ndim == 2 and found.shape[1] == 1:
             found = found[:, 0]
         kind = found.dtype.kind
+        if kind in "mM":
+            raise BadInput(
+                f"{self._where}: the column {name!r} holds dates, expected seconds: convert it by "
+                "(t - t[0]) / numpy.timedelta64(1, 's')"
+            )
         if found.ndim != 1 or kind not in "fiubOUT":
             raise BadInput(
                 f"{self._where}: the column {name!r} must hold a number per row, not {found.dtype} {found.shape}"
