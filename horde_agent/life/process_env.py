@@ -30,6 +30,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 
+from horde_agent.learning.compiling import announced_otherwise
 from horde_agent.processes import python
 
 CLOSING_S = 3.0  # how long the environment may take to close
@@ -382,4 +383,5 @@ def drive_of(body: Any) -> dict[str, Any]:
 def main(socket_number: str, block: str) -> None:
     """Serve the agent's process at an inherited socket and block."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the agent's process handles Ctrl-C
-    Child(Line(socket.socket(fileno=int(socket_number)), int(block), is_first=False)).serve()
+    with announced_otherwise():  # the agent's process says that it waits for kernels
+        Child(Line(socket.socket(fileno=int(socket_number)), int(block), is_first=False)).serve()
