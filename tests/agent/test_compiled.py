@@ -205,6 +205,44 @@ def test_python_announces_compiling_once_unless_a_command_does() -> None:
     assert (done.stdout, done.stderr) == ("first\n", f"{COMPILING}\n")
 
 
+COMPILED_SINCE = """
+import gymnasium, numpy as np
+from numba.core import event
+from horde_agent import GVF, Behaviour, Channel, Horde, Interface, LearnerConfig, Life, StickyRandom, questions
+from horde_agent.learning.compiling import is_own_kernel
+
+class Listener(event.Listener):
+    def on_start(self, e):
+        if is_own_kernel(e): print(e.data["dispatcher"].py_func.__name__)
+    def on_end(self, e): pass
+
+event.register("numba:compile", Listener())
+places, light = np.arange(40), np.ones((40, 1))
+question = GVF("light over the next ten steps", Behaviour(), Channel(0), continuation=0.9)
+horde = Horde([question], n_features=40, n_active=1, config=LearnerConfig(step_size=0.02))
+horde.begin(light[0], places[:1])
+for t in range(1, 40): horde.learn(0, 1.0, light[t], places[t : t + 1])
+for name in ("CritterbotPen", "CreatePen"):
+    env = gymnasium.make(f"horde_env:{name}-v0", physics="planar")
+    interface = Interface.of(env)
+    coder, n = interface.coder, len(interface.actions)
+    horde = Horde(questions.excursions(interface), n_features=coder.n_features, n_active=coder.n_active)
+    with Life(env, horde, StickyRandom(n), np.random.default_rng(0), interface=interface) as life: life.run(100)
+    robots = gymnasium.make_vec(f"horde_env:{name}-v0", num_envs=4)
+    robots.reset(seed=0)
+    robots.step(np.zeros(4, dtype=int))
+    robots.close()
+"""
+
+
+@pytest.mark.slow
+def test_after_horde_warm_the_readme_the_robots_and_vector_environments_compile_nothing(tmp_path: Path) -> None:
+    cache = {"NUMBA_CACHE_DIR": str(tmp_path)}
+    command = [sys.executable, "-c", "from horde_agent import cli; cli.main(['warm'])"]
+    subprocess.run(command, env={**os.environ, **cache}, cwd=ROOT, check=True, capture_output=True, timeout=1_200)
+    assert run("-c", COMPILED_SINCE, **cache).stdout == ""
+
+
 def test_kernels_from_the_cache_and_of_others_are_not_announced() -> None:
     file = io.StringIO()
     done = kernel("horde_agent.kernels.mine")

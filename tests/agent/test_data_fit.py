@@ -312,7 +312,9 @@ def test_the_drafted_columns_have_every_key_and_can_be_used_as_they_are(
     complete = tomllib.loads(re.sub(r"^# (\w+ = )", r"\1", text, flags=re.MULTILINE))
     assert set(complete) == set(Columns.__dataclass_fields__)
     assert set(complete["channel"][0]) == set(ChannelColumn._fields)
-    assert Columns.of(complete | {"phase": "phase"}).channel[0].column == "x"
+    assert Columns.of(complete | {"convention": "observation"}).channel[0].column == "x"
+    with pytest.raises(BadInput, match="is not for recorded runs"):
+        Columns.of(complete)
     run = tmp_path / "run"
     assert cli.main(f"learn --data {table} --columns {file} --out {run}".split()) == 0
     assert summary_of(run)["learning_steps"] == N

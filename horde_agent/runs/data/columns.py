@@ -159,6 +159,8 @@ class Columns:
             raise BadInput(f"missing must be {' or '.join(_MISSING)}, not {columns.missing!r}")
         if columns.convention not in (None, *_CONVENTIONS):
             raise BadInput(f"convention must be {' or '.join(_CONVENTIONS)}, not {columns.convention!r}")
+        if columns.convention == TRANSITION and columns.phase is not None:
+            raise BadInput('convention = "transition" is not for recorded runs, whose `phase` ends the episodes')
         if columns.b is not None and columns.action is None:
             raise BadInput("b is the probability of an action: name the column `action` too")
         names = [c.name for c in columns.channel]

@@ -41,6 +41,8 @@ _LARGEST_ACTION = np.iinfo(row_dtype(1)["action"]).max
 _NO_READING = 0.0
 """Reading of a channel of transitions in the first row of an episode, to which no transition led."""
 _TIMES = "seconds, a number"
+_STEPS_END = 2**62
+_POLICIES_END = 2**32
 
 
 class Table:
@@ -312,6 +314,8 @@ class Table:
             is_first_valid = cells.cell_at(steps, 0) >= previous.step
             is_valid = np.append(is_first_valid, steps[1:] >= steps[:-1]).astype(bool)
             part.check(is_valid, self.columns.step, "must not decrease: sort the rows")
+            is_small = np.asarray(steps < _STEPS_END, dtype=bool)
+            part.check(is_small, self.columns.step, f"must be below {_STEPS_END:,}")
             return np.asarray(steps, dtype=np.int64)
         follows_added = np.append(previous.adds_row, adds_rows[:-1])
         advances = ~begins | follows_added
@@ -337,7 +341,10 @@ class Table:
             is_turn = (rows["flags"] & Flag.TURN) > 0
             rows["flags"][is_turn] |= np.uint8(Flag.GAP)  # a data set is one stream
         if columns.policy is not None:
-            rows["policy"] = cells.as_numbers(part.column(columns.policy))
+            policy = cells.as_numbers(part.column(columns.policy))
+            is_valid = (policy >= 0) & (policy < _POLICIES_END) & (policy == np.floor(policy))
+            part.check(is_valid, columns.policy, "must be the number of a policy, as in a recorded run")
+            rows["policy"] = policy
 
     def _refuse_missing(
         self, part: _Part, rows: NDArray[Any], observation: NDArray[np.float32], t: Floats | None
@@ -394,15 +401,16 @@ class Table:
         Returns:
             The observations with the readings before they were moved, shape (n_rows, n_channels).
         """
-        own = rows["observation"].copy()
         moved = [i for i, channel in enumerate(self.columns.channel) if channel.transition]
-        if moved:
-            first = own[:1, moved] if previous.readings is None else previous.readings
-            led_here = np.concatenate([first, own[:-1, moved]])
-            led_here[breaks] = _NO_READING
-            rows["observation"][:, moved] = led_here
-            previous.readings = own[-1:, moved]
-        return own
+        if not moved:
+            return np.asarray(rows["observation"])
+        own = rows["observation"].copy()
+        led_to_first = own[:1, moved] if previous.readings is None else previous.readings
+        led_here = np.concatenate([led_to_first, own[:-1, moved]])
+        led_here[breaks] = _NO_READING
+        rows["observation"][:, moved] = led_here
+        previous.readings = own[-1:, moved]
+        return np.asarray(own)
 
     def _first_dropped(self, part: _Part, is_kept: Bools) -> str:
         """Return the place of the first dropped row and the text of the cell that is no number."""
