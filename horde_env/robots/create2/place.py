@@ -77,7 +77,7 @@ def load_room(layout: str | Path | None = None) -> Room:
         return _room(tomllib.loads(path.read_text(encoding="utf-8")))
     except OSError as error:
         raise ValueError(f"cannot read the layout {path}: {error.strerror or error}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ValueError(f"the layout {path} is not valid TOML: {error}") from None
     except KeyError as error:
         raise ValueError(f"the layout {path} lacks the entry {error}; assets/room.toml has all of them") from None

@@ -132,7 +132,12 @@ def test_what_a_create_2_has_not_is_refused(run: Run) -> None:
 
 @pytest.mark.parametrize(
     ("text", "complaint"),
-    [("", "lacks the entry 'dock'"), ("[room", "TOML"), ('[dock]\nposition_m = "x"', "lacks the entry")],
+    [
+        ("", "lacks the entry 'dock'"),
+        ("[room", "TOML"),
+        ("dock = " + "[" * 2_000 + "]" * 2_000, "TOML"),
+        ('[dock]\nposition_m = "x"', "lacks the entry"),
+    ],
 )
 def test_a_wrong_layout_is_refused_in_one_sentence(text: str, complaint: str, tmp_path: Path) -> None:
     layout = tmp_path / "room.toml"
