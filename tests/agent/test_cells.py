@@ -134,7 +134,7 @@ def test_float32_holds_a_reading_or_it_is_noticed(values: Any, span: float, kept
         ("x,k\n1,1\n2,9223372036854775808", {"step": "k"}, "row 2, column 'k': '9223372036854775808' must be below"),
         ("x,p\n1,0\n2,-1", {"policy": "p"}, "row 2, column 'p': -1 must be the number of a policy"),
         ("x,f\n1,1\n2,0.5", {"flags": "f"}, "row 2, column 'f': 0.5 must be 0..255"),
-        ("x,a\n1,0\n2,left\n3,0", {"action": "a"}, "row 2, column 'a': 'left' must be a whole number, 0"),
+        ("x,a\n1,0\n2,left\n3,0", {"action": "a"}, "row 2, column 'a': 'left' must be 0, the only action"),
         ("x,t\n1,0\n2,2024-01-01T00:00:01", {"time": "t"}, "row 2, column 't': '2024-01-01T00:00:01' must be seconds"),
         ("x;t\n1;2", {}, "its header 'x;t' separates the names by semicolons, expected commas"),
         ("a\tx\n1\t2", {}, "separates the names by tabs"),

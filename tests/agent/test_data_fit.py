@@ -67,7 +67,7 @@ def test_rows_with_the_newest_first_are_refused(tmp_path: Path) -> None:
     times = np.arange(N)[::-1].astype(float)
     with pytest.raises(BadInput, match=r"row 2, column '.*': 198 must increase within an episode"):
         learned(tmp_path / "run", times=times)
-    with pytest.raises(BadInput, match="the times decrease from row to row: sort the rows, the oldest first"):
+    with pytest.raises(BadInput, match="the times do not increase from row to row: sort the rows, the oldest first"):
         learned(tmp_path / "run", times=times, missing="gap")
 
 
@@ -272,8 +272,18 @@ def test_a_path_is_a_table_a_data_set_or_refused_by_what_it_may_be(tmp_path: Pat
     for path in (table, str(table)):
         run = learn_from(path, "a", questions=NEXT, out=tmp_path / f"run{type(path).__name__}")
         assert (run.interface.names, run.summary["learning_steps"]) == (("x",), N - 1)
-    with pytest.raises(BadInput, match=r"none.csv does not exist: give a file"):
-        learn_from(str(tmp_path / "none.csv"), questions=NEXT, out=tmp_path / "b")
+    may_be = r"neither a file \*.parquet, \*.csv, .* nor the name of a Minari data set, such as NAMESPACE/NAME-v0"
+    for wrong in (str(tmp_path / "none.csv"), tmp_path / "none.csv", "none.txt", Path("none")):
+        with pytest.raises(BadInput, match=may_be):
+            learn_from(wrong, questions=NEXT, out=tmp_path / "b")
+    for text, what in (("", "is empty"), ("x;y\n1;2\n", "separates the names by semicolons")):
+        table.write_text(text)
+        with pytest.raises(BadInput, match=what):
+            learn_from(table, questions=NEXT, out=tmp_path / "b")
+    for wrong in (None, 3, [[1.0, 2.0], [3.0]]):
+        with pytest.raises(BadInput, match="observations must"):
+            learn_from(wrong, questions=NEXT, out=tmp_path / "b")
+    table.write_text("x,a\n1,0\n")
     (tmp_path / "note.txt").write_text("x\n1\n")
     with pytest.raises(BadInput, match=r"note.txt is no table: give a file \*.parquet, \*.csv"):
         learn_from(tmp_path / "note.txt", questions=NEXT, out=tmp_path / "b")

@@ -70,7 +70,11 @@ def columns_in(file: Path) -> list[str]:
             parquet = imported("pyarrow.parquet", NEEDS_PYARROW)
             return list(parquet.read_schema(file).names)
         with _opened_csv(file) as lines:
-            return next(csv.reader(lines), [])
+            header = next(csv.reader(lines), [])
+        if not header:
+            raise BadInput(f"{file} is empty")
+        _refuse_separator(file, header)
+        return header
 
 
 def read_files(files: Sequence[Path], names: Sequence[str]) -> Iterator[Chunk]:
@@ -179,16 +183,16 @@ def _completed(row: list[str], n_columns: int, where: str) -> list[str]:
 
 
 def _refuse_lacking(file: Path, lacking: Sequence[str], there: Sequence[str]) -> None:
-    if not lacking:
-        return
-    header = there[0] if len(there) == 1 else ""
+    if lacking:
+        _refuse_separator(file, there)
+        raise BadInput(f"{file} has no column {lacking[0]!r}; there are {', '.join(there) or 'none'}")
+
+
+def _refuse_separator(file: Path, header: Sequence[str]) -> None:
+    """Raise BadInput if a header has one name that contains another separator than a comma."""
     for separator, what in _SEPARATORS.items():
-        if separator in header:
-            raise BadInput(
-                f"{file} has no column {lacking[0]!r}: its header {header!r} separates the names by {what}, expected "
-                "commas"
-            )
-    raise BadInput(f"{file} has no column {lacking[0]!r}; there are {', '.join(there)}")
+        if len(header) == 1 and separator in header[0]:
+            raise BadInput(f"{file}: its header {header[0]!r} separates the names by {what}, expected commas")
 
 
 def refuse_twice(where: str, names: Sequence[str]) -> None:

@@ -166,7 +166,7 @@ class Fit:
         if 1 / LATE <= ratio <= LATE:
             return
         if ratio <= 0.0:
-            raise BadInput(f"{self._where}: the times decrease from row to row: sort the rows, the oldest first")
+            raise BadInput(f"{self._where}: the times do not increase from row to row: sort the rows, the oldest first")
         guess = ""
         for factor, unit in _UNITS.items():
             if 1 / LATE < ratio / factor < LATE:

@@ -365,7 +365,9 @@ class Table:
         action = part.numbers("action")
         if action is not None:
             n = len(self.columns.actions)
-            must = "must be a whole number, 0" if n == 1 else f"must be a whole number in 0..{n - 1}"
+            must = f"must be a whole number in 0..{n - 1}"
+            if n == 1:
+                must = "must be 0, the only action: actions are numbered from 0"
             part.check(~acted | _is_action(action, n), part.name_of("action"), must)
             rows["action"] = np.where(acted, action, NO_ACTION)
         b = part.numbers("b")

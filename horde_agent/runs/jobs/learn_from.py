@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 from rich.console import Console
 
 from horde_agent.cluster import AnyHorde
@@ -19,11 +21,11 @@ from horde_agent.runs.config import BadInput, LearnConfig, resolve
 from horde_agent.runs.data.behaviour import act_by
 from horde_agent.runs.data.columns import ESTIMATE, Columns
 from horde_agent.runs.data.files import (
+    SUFFIXES,
     as_chunk,
     chunks_of,
     columns_in,
     is_table,
-    is_table_file,
     read_files,
     table_files,
 )
@@ -33,6 +35,8 @@ from horde_agent.runs.data.tables import Chunk, Table
 from horde_agent.runs.jobs.recorded import learning_from
 from horde_agent.runs.keeping.folder import RunFolder
 from horde_agent.runs.keeping.run import IN_PYTHON, HeaderEnv, Questions
+
+_MINARI_NAME = re.compile(r"-v\d+$")
 
 
 class Learned(NamedTuple):
@@ -171,6 +175,13 @@ def interface_of(data: Any) -> Interface:
     return Interface.of(HeaderEnv(_data_set(data).header))
 
 
+def _array(observations: Any) -> NDArray[Any]:
+    try:
+        return np.asarray(observations)
+    except ValueError as error:  # lists of several lengths
+        raise BadInput(f"observations must have the shape (n_rows, n_channels): {error}") from None
+
+
 class _ChannelNames(NamedTuple):
     """Names of the channels, None for the default, and of those among them that belong to transitions."""
 
@@ -180,10 +191,18 @@ class _ChannelNames(NamedTuple):
 
 def _is_data_set(data: Any) -> bool:
     """Return whether an argument is a data set that describes itself, or the name or folder of one."""
-    if isinstance(data, str | Path):
-        path = Path(data)
-        return is_lerobot(path) or not (is_table_file(path) or path.exists())
-    return hasattr(data, "iterate_episodes")
+    if not isinstance(data, str | Path):
+        return hasattr(data, "iterate_episodes")
+    is_minari_name = isinstance(data, str) and _MINARI_NAME.search(data) is not None
+    path = Path(data)
+    if is_lerobot(path) or (is_minari_name and not path.exists()):
+        return True
+    if not path.exists():
+        raise BadInput(
+            f"{data} is neither a file *{', *'.join(SUFFIXES)}, nor a folder of Parquet files or of a LeRobot data "
+            "set, nor the name of a Minari data set, such as NAMESPACE/NAME-v0"
+        )
+    return False
 
 
 def _data_set(data: Any) -> Table:
@@ -205,7 +224,7 @@ def _table(
     is_sequence = isinstance(observations, list | tuple)
     if isinstance(observations, np.ndarray) or (is_sequence and not (observations and is_table(observations[0]))):
         named = {k: k for k, v in names.items() if v is not None}
-        arrays = {"observation": np.asarray(observations), **{k: np.asarray(names[k]) for k in named}}
+        arrays = {"observation": _array(observations), **{k: np.asarray(names[k]) for k in named}}
         if len(shape := arrays["observation"].shape) != 2:
             raise BadInput(f"observations must have the shape (n_rows, n_channels), not {shape}")
         chunks = lambda: chunks_of([arrays])  # noqa: E731
@@ -241,6 +260,8 @@ def _of_tables(tables: Any) -> tuple[Callable[[], Iterable[Chunk]], Chunk]:
     """Return a function that yields tables in parts, and the first table."""
     if is_table(tables):
         return lambda: chunks_of([tables]), as_chunk(tables)
+    if not callable(tables) and not isinstance(tables, Iterable):
+        raise BadInput(f"observations must be an array, a table, or tables one after another, not {tables!r}")
     is_once = not callable(tables) and iter(tables) is tables
     start: Callable[[], Iterator[Any]] = (lambda: iter(tables())) if callable(tables) else lambda: iter(tables)
     iterator = start()
