@@ -236,6 +236,7 @@ for name in ("CritterbotPen", "CreatePen"):
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1_800)
 def test_after_horde_warm_the_readme_the_robots_and_vector_environments_compile_nothing(tmp_path: Path) -> None:
     cache = {"NUMBA_CACHE_DIR": str(tmp_path)}
     command = [sys.executable, "-c", "from horde_agent import cli; cli.main(['warm'])"]
