@@ -277,6 +277,8 @@ def test_actions_of_a_minari_data_set_are_counted_from_its_first_one() -> None:
     [
         ({"observations": np.zeros((4, 2), np.float32)}, "episode 1: 4 rewards and 4 observations, expected 5"),
         ({"actions": np.zeros(3, np.int64)}, "episode 1: 4 rewards and 3 actions, expected 4"),
+        ({"infos": {"b": np.ones(2)}}, "episode 1: 4 rewards and 2 values of b"),
+        ({"terminations": np.array([0, 1, 0, 1], bool)}, "row 9, column 'terminated': True marks a terminal row that has"),
     ],
 )
 def test_an_incomplete_episode_of_a_minari_data_set_is_named(changes: dict[str, Any], what: str) -> None:
@@ -367,6 +369,7 @@ def test_a_lerobot_folder_is_read_without_its_videos(tmp_path: Path) -> None:
         ({"fps": "30"}, "info.json must have fps, a number > 0, not '30'"),
         ({"fps": 0}, "info.json must have fps, a number > 0, not 0"),
         ({"features": {"action": {"dtype": "float32", "shape": None}}}, "the feature action must have a dtype"),
+        ({"features": {"x": {"dtype": "f", "shape": [0]}}}, "the feature x must have a dtype, a text, and a shape"),
         ({"features": {"x": 3}}, "the feature x must have a dtype, a text, and a shape"),
         ({"features": {"observation.state": {"dtype": "float32", "shape": [2, 2]}}}, "must be a vector"),
     ],
@@ -378,6 +381,22 @@ def test_a_lerobot_folder_that_does_not_fit_is_refused(
     assert cli.main(f"learn --data {folder} --out {tmp_path / 'run'}".split()) == 2
     assert what in " ".join(capsys.readouterr().err.split())
     assert not (tmp_path / "run").exists()
+
+
+def test_arguments_of_tables_are_refused_for_a_data_set_that_describes_itself(tmp_path: Path) -> None:
+    """But rows without a number may be dropped."""
+    pa = pytest.importorskip("pyarrow")
+    states = pa.array([[k / 8, 0.5] for k in range(7)] + [None], pa.list_(pa.float32(), 2))
+    folder = lerobot(tmp_path / "arm", **{"observation.state": states})
+    given: dict[str, Any] = {"questions": "nexting", "out": tmp_path / "run"}
+    for ignored in ({"channels": ["x"]}, {"convention": "transition"}, {"b": np.ones(8)}, {"times": np.arange(8)}):
+        with pytest.raises(BadInput, match=f"{next(iter(ignored))} is not for a data set that describes itself"):
+            learn_from(folder, **given, **ignored)
+    with pytest.raises(BadInput, match=r'row 8, .* set missing = "gap"'):
+        learn_from(folder, **given)
+    assert learn_from(folder, **given, missing="gap").summary["learning_steps"] == 5
+    with pytest.raises(BadInput, match="missing must be error or gap, not 'x'"):
+        learn_from(folder, questions="nexting", out=tmp_path / "again", missing="x")
 
 
 NAMES = [

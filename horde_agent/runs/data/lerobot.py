@@ -84,7 +84,7 @@ def _features_in(info: Mapping[str, Any], where: Path) -> dict[str, _Feature]:
         facts = feature if isinstance(feature, dict) else {}
         shape = facts.get("shape")
         dtype = facts.get("dtype")
-        is_shape = isinstance(shape, list) and all(isinstance(n, int) for n in shape)
+        is_shape = isinstance(shape, list) and all(isinstance(n, int) and n > 0 for n in shape)
         if not isinstance(dtype, str) or not is_shape:
             raise BadInput(f"{where}: the feature {name} must have a dtype, a text, and a shape, a list of numbers")
         assert isinstance(shape, list)
@@ -165,7 +165,7 @@ def _names(column: str, feature: _Feature, short: str) -> list[tuple[str, str]]:
 def _read_json(file: Path) -> dict[str, Any]:
     try:
         found = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise BadInput(f"{file} cannot be read: {error}") from None
     if not isinstance(found, dict):
         raise BadInput(f"{file} must hold a JSON object")

@@ -104,7 +104,10 @@ def _rows_of_episode(
             raise BadInput(f"{where}, episode {number}: {n_steps} rewards and {length} {name}, expected {expected}")
     columns = {"observations": observations}
     for name, values in _flat_infos(episode.infos or {}).items():
-        if values.dtype.kind in "fiub" and len(values) in (n_steps, n_rows):
+        is_of_steps = values.ndim > 0 and len(values) in (n_steps, n_rows)
+        if name == "b" and not is_of_steps:
+            raise BadInput(f"{where}, episode {number}: {n_steps} rewards and {values.size} values of b in its infos")
+        if values.dtype.kind in "fiub" and is_of_steps:
             columns[f"infos/{name}"] = _with_first(values, n_rows)
     if _INFO_B in columns:
         columns[_B] = np.append(columns[_INFO_B][1:], np.nan)
@@ -117,7 +120,7 @@ def _rows_of_episode(
             columns[_B][-1] = columns[_B][-2]
     columns["reward"] = np.append(0.0, episode.rewards)
     columns["episode"] = np.full(n_rows, number)
-    columns["terminated"] = np.append(np.zeros(n_steps), episode.terminations[-1:])
+    columns["terminated"] = np.append(False, episode.terminations)
     return columns
 
 
@@ -177,10 +180,9 @@ def _flat_infos(infos: Mapping[str, Any], prefix: str = "") -> dict[str, NDArray
 
 
 def _has_b(episode: Any) -> bool:
-    """Return whether the infos of an episode have a b for each of its steps."""
+    """Return whether the infos of an episode have numbers b."""
     values = _flat_infos(episode.infos or {}).get("b")
-    n_steps = len(episode.rewards)
-    return values is not None and values.dtype.kind in "fiub" and len(values) in (n_steps, n_steps + 1)
+    return values is not None and values.dtype.kind in "fiub"
 
 
 def _with_first(values: NDArray[Any], n_rows: int) -> NDArray[Any]:

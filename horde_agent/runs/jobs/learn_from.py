@@ -132,7 +132,24 @@ def learn_from(
         config = replace(config, questions=IN_PYTHON)
     policy = b if is_policy(b) or (isinstance(b, str) and b == ESTIMATE) else None
     if _is_data_set(observations):
+        described_by_itself = {
+            "actions": actions,
+            "terminations": terminations,
+            "episodes": episodes,
+            "times": times,
+            "channels": channels,
+            "rewards": rewards or None,
+            "action_names": action_names or None,
+            "ranges": ranges,
+            "tile_layout": tile_layout,
+            "convention": convention,
+            "b": None if policy is not None else b,
+        }
+        for name, value in described_by_itself.items():
+            if value is not None:
+                raise BadInput(f"{name} is not for a data set that describes itself: leave it out")
         table = _data_set(observations)
+        table.columns = Columns.of({"missing": missing}, table.columns)
     else:
         names = {"action": actions, "terminated": terminations, "episode": episodes, "time": times}
         names["b"] = None if policy is not None else b
