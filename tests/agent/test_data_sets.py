@@ -278,7 +278,7 @@ def test_actions_of_a_minari_data_set_are_counted_from_its_first_one() -> None:
         ({"observations": np.zeros((4, 2), np.float32)}, "episode 1: 4 rewards and 4 observations, expected 5"),
         ({"actions": np.zeros(3, np.int64)}, "episode 1: 4 rewards and 3 actions, expected 4"),
         ({"infos": {"b": np.ones(2)}}, "episode 1: 4 rewards and 2 values of b"),
-        ({"terminations": np.array([0, 1, 0, 1], bool)}, "row 9, column 'terminated': True marks a terminal row that has"),
+        ({"terminations": np.array([0, 1, 0, 1], bool)}, "row 9, column 'terminated': True marks a terminal row"),
     ],
 )
 def test_an_incomplete_episode_of_a_minari_data_set_is_named(changes: dict[str, Any], what: str) -> None:

@@ -228,17 +228,17 @@ class Table:
         self._set_actions(part, rows, is_kept)
         self._check_terminal_actions(part, is_terminal & is_kept)
         own_observations = self._move_readings(rows, begins | follows_dropped, previous)
-        kept = rows[is_kept]
+        kept_rows = rows[is_kept]
         if self.behaviour is not None:
-            _act_by(*self.behaviour, kept)
+            _act_by(*self.behaviour, kept_rows)
         if adds_rows.any():
-            kept = _with_terminal_rows(kept, adds_rows[is_kept], own_observations[is_kept], columns.period_s)
-        self._fit.add_rows(kept, int((begins & is_kept).sum()))
+            kept_rows = _with_terminal_rows(kept_rows, adds_rows[is_kept], own_observations[is_kept], columns.period_s)
+        self._fit.add_rows(kept_rows, int((begins & is_kept).sum()))
         previous.is_end = bool(ends[-1])
         previous.is_kept = bool(is_kept[-1])
         previous.step = int(rows["step"][-1])
         previous.adds_row = bool(adds_rows[-1])
-        return kept
+        return kept_rows
 
     def _observation(self, part: _Part) -> tuple[NDArray[np.float32], Bools]:
         """Return the observations, shape (n_rows, n_channels), and which rows lack one of their numbers, (n_rows,)."""
@@ -276,9 +276,9 @@ class Table:
         ends[-1] = following is None
         if self.columns.episode is not None:
             episode = part.whole_numbers(self.columns.episode, "must be the number of an episode, a whole number")
-            first = cells.cell_at(episode, 0)
-            before = first if previous.episode is None else previous.episode
-            decreases = np.append(bool(first < before), episode[1:] < episode[:-1]).astype(bool)
+            first_episode = cells.cell_at(episode, 0)
+            last_episode = first_episode if previous.episode is None else previous.episode
+            decreases = np.append(first_episode < last_episode, episode[1:] < episode[:-1]).astype(bool)
             part.check(~decreases, self.columns.episode, "must not decrease: sort the rows by episode")
             ends[:-1] |= (episode[1:] != episode[:-1]).astype(bool)
             if following is not None:
@@ -336,8 +336,10 @@ class Table:
             flags = cells.as_numbers(part.column(columns.flags))
             is_valid = (flags >= 0) & (flags < 256) & (flags == np.floor(flags))
             part.check(is_valid, columns.flags, "must be 0..255")
-            found = 0 if columns.phase is not None else rows["flags"] & np.uint8(Flag.GAP)
-            rows["flags"] = flags.astype(np.uint8) | found
+            found_gaps = rows["flags"] & np.uint8(Flag.GAP)
+            rows["flags"] = flags.astype(np.uint8)
+            if columns.phase is None:
+                rows["flags"] |= found_gaps
             is_turn = (rows["flags"] & Flag.TURN) > 0
             rows["flags"][is_turn] |= np.uint8(Flag.GAP)  # a data set is one stream
         if columns.policy is not None:
@@ -351,9 +353,9 @@ class Table:
     ) -> None:
         """Raise BadInput if a number is missing that is learned from; frames within a drive may be unknown."""
         is_needed = np.isin(rows["phase"], (*_ACTED, int(Phase.END)))
-        what = 'must be a finite number: correct it, or set missing = "gap" to drop such rows'
+        must = 'must be a finite number: correct it, or set missing = "gap" to drop such rows'
         for channel, values in zip(self.columns.channel, observation.T, strict=True):
-            part.check(~is_needed | np.isfinite(values), channel.column, what)
+            part.check(~is_needed | np.isfinite(values), channel.column, must)
         if t is not None:
             assert self.columns.time is not None
             part.check(~is_needed | np.isfinite(t), self.columns.time, f"must be {_TIMES}")
@@ -406,13 +408,13 @@ class Table:
         moved = [i for i, channel in enumerate(self.columns.channel) if channel.transition]
         if not moved:
             return np.asarray(rows["observation"])
-        own = rows["observation"].copy()
-        led_to_first = own[:1, moved] if previous.readings is None else previous.readings
-        led_here = np.concatenate([led_to_first, own[:-1, moved]])
+        observations = rows["observation"].copy()
+        led_to_first = observations[:1, moved] if previous.readings is None else previous.readings
+        led_here = np.concatenate([led_to_first, observations[:-1, moved]])
         led_here[breaks] = _NO_READING
         rows["observation"][:, moved] = led_here
-        previous.readings = own[-1:, moved]
-        return np.asarray(own)
+        previous.readings = observations[-1:, moved]
+        return np.asarray(observations)
 
     def _first_dropped(self, part: _Part, is_kept: Bools) -> str:
         """Return the place of the first dropped row and the text of the cell that is no number."""
@@ -450,9 +452,9 @@ class _Part:
 
     def whole_numbers(self, name: str, must: str) -> Cells:
         """Return a column of whole numbers, shape (n_rows,); raise BadInput at another cell."""
-        found, is_whole = cells.as_whole_numbers(self.column(name))
+        numbers, is_whole = cells.as_whole_numbers(self.column(name))
         self.check(is_whole, name, must)
-        return found
+        return numbers
 
     def check(self, is_valid: Bools, name: str, must: str) -> None:
         """Raise BadInput with file, row, column and text of the first invalid cell; `is_valid` has shape (n_rows,)."""
@@ -466,29 +468,29 @@ class _Part:
         """Return a column, or number 3 of a column NAME of vectors for NAME_3, shape (n_rows,)."""
         vector, _, i = name.rpartition("_")
         if name in self._chunk:
-            found = np.asarray(self._chunk[name])
+            column = np.asarray(self._chunk[name])
         elif i.isdecimal() and np.ndim(self._chunk.get(vector, 0)) == 2:
-            found = self._number_of(np.asarray(self._chunk[vector]), int(i), name)
+            column = self._number_of(np.asarray(self._chunk[vector]), int(i), name)
         else:
             raise self._lacks(name)
-        if found.ndim == 2 and found.shape[1] == 1:
-            found = found[:, 0]
-        kind = found.dtype.kind
+        if column.ndim == 2 and column.shape[1] == 1:
+            column = column[:, 0]
+        kind = column.dtype.kind
         if kind in "mM":
             raise BadInput(
                 f"{self._where}: the column {name!r} holds dates, expected seconds: convert it by "
                 "(t - t[0]) / numpy.timedelta64(1, 's')"
             )
-        if found.ndim != 1 or kind not in "fiubOUT":
+        if column.ndim != 1 or kind not in "fiubOUT":
             raise BadInput(
-                f"{self._where}: the column {name!r} must hold a number per row, not {found.dtype} {found.shape}"
+                f"{self._where}: the column {name!r} must hold a number per row, not {column.dtype} {column.shape}"
             )
-        return found.astype(object) if kind in "UT" else found
+        return column.astype(object) if kind in "UT" else column
 
     def vector_width(self, vector: str) -> int:
         """Return how many numbers the vectors of a column have, 0 if they are unknown."""
-        found = np.asarray(self._chunk.get(vector, 0))
-        return int(found.shape[1]) if found.ndim == 2 else 0
+        vectors = np.asarray(self._chunk.get(vector, 0))
+        return int(vectors.shape[1]) if vectors.ndim == 2 else 0
 
     def _number_of(self, vectors: NDArray[Any], i: int, name: str) -> NDArray[Any]:
         if not vectors.shape[1]:  # all are null
@@ -498,8 +500,7 @@ class _Part:
         return vectors[:, i]
 
     def _lacks(self, name: str) -> BadInput:
-        there = ", ".join(map(str, self._chunk))
-        return BadInput(f"{self._where} has no column {name!r}; there are {there}")
+        return BadInput(f"{self._where} has no column {name!r}; there are {', '.join(self._chunk)}")
 
 
 def _n_rows(chunk: Chunk) -> int:
