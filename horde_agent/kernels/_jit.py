@@ -17,6 +17,7 @@ import os
 import pickle
 import stat
 import tempfile
+import threading
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -255,7 +256,29 @@ def choose_threading_layer() -> str:
 
 THREADING_LAYER = choose_threading_layer()
 
+# Numba's work queue aborts the process if two threads run a parallel loop at the same time; the other layers do not.
+_CAN_RUN_SIDE_BY_SIDE = THREADING_LAYER in ("omp", "tbb", "safe", "threadsafe")
+# A process has one work queue, so its lock is stored in numba, where other packages with parallel loops find it.
+_WORK_QUEUE_LOCK: threading.Lock = vars(numba).setdefault("horde_work_queue_lock", threading.Lock())
+
 _PROCESS = os.getpid()
+
+
+def one_at_a_time(function: Callable[..., Any], n_threads: int = 0) -> Callable[..., Any]:
+    """Return a function that starts parallel loops, under a lock if the work queue runs them.
+
+    Args:
+        function: A compiled kernel.
+        n_threads: Number of threads of its loops, 0 for all; one thread needs no lock.
+    """
+    if _CAN_RUN_SIDE_BY_SIDE or n_threads == 1:
+        return function
+
+    def call(*arguments: Any) -> Any:
+        with _WORK_QUEUE_LOCK:
+            return function(*arguments)
+
+    return call
 
 
 def outer_kernel(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -267,11 +290,14 @@ def outer_kernel(function: Callable[..., Any]) -> Callable[..., Any]:
     """
     serial = FunctionType(function.__code__, function.__globals__, f"{function.__name__}_serial")
     serial.__qualname__ = serial.__name__
-    in_parallel, on_one_thread = parallel_kernel(function), kernel(serial)
+    on_one_thread = kernel(serial)
+    in_parallel = one_at_a_time(parallel_kernel(function))
 
     @functools.wraps(function)
     def call(*arguments: Any, n_threads: int = 0) -> Any:
-        return (on_one_thread if threads_here(n_threads) == 1 else in_parallel)(*arguments)
+        if threads_here(n_threads) == 1:
+            return on_one_thread(*arguments)
+        return in_parallel(*arguments)
 
     return call
 

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from horde_agent.kernels._jit import one_at_a_time
 from horde_agent.kernels.checks import DEMON_FLAGGED, Signals
 from horde_agent.kernels.rules import rule
 from horde_agent.kernels.span import transition
@@ -119,7 +120,7 @@ class SpanEngine:
         self.catch_up()
         self.memory.set_n_active(tiles.size)
         self.memory.prefault_ahead(tiles.size)
-        transition.begin(self.memory.native, self.memory.entry, tiles)
+        self._run(transition.begin, tiles)
         self.latest = self.arrays.predictions.copy()
         return self.latest
 
@@ -139,11 +140,18 @@ class SpanEngine:
         native = memory.native
         if self._step is None or native is not self._step_of:
             self._step_of = native
-            self._step = bind(transition.step, native, memory.entry, hold(signals), like=arguments)
+            step = bind(transition.step, native, memory.entry, hold(signals), like=arguments)
+            self._step = one_at_a_time(step, memory.span.n_threads)
         found = self._step(*arguments)
         if n_steps:
             self._finish_steps(found)
         return self.latest
+
+    def _run(self, parallel_kernel: Any, *arguments: Any) -> Any:
+        """Call a kernel that starts parallel loops."""
+        native = self.memory.native
+        call = one_at_a_time(parallel_kernel, self.memory.span.n_threads)
+        return call(native, self.memory.entry, *arguments)
 
     def _check_shapes(self, signals: Signals) -> None:
         """Raise ValueError if signals have the wrong shape; the kernels do not check bounds."""
@@ -157,7 +165,7 @@ class SpanEngine:
     def catch_up(self) -> None:
         """Process all queued steps."""
         if self.n_waiting:
-            self._finish_steps(transition.take(self.memory.native, self.memory.entry, self.n_waiting))
+            self._finish_steps(self._run(transition.take, self.n_waiting))
 
     def _finish_steps(self, found: int) -> None:
         """Update flags and predictions after all queued steps were processed."""
@@ -171,7 +179,7 @@ class SpanEngine:
     def _flush(self) -> None:
         self.catch_up()
         if self._now >= 0:
-            self.flags |= int(transition.flush(self.memory.native, self.memory.entry))
+            self.flags |= int(self._run(transition.flush))
 
     # ---- several streams --------------------------------------------------------------------------------------------
 
@@ -185,7 +193,7 @@ class SpanEngine:
         self._flush()
         self.memory.select_stream(stream)
         if self._now >= 0 and self.arrays.has_w:
-            transition.sum_traces(self.memory.native, self.memory.entry)
+            self._run(transition.sum_traces)
         self._sum_bases()
 
     # ---- reading: nothing here changes what is learned --------------------------------------------------------------

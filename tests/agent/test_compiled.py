@@ -94,6 +94,16 @@ def test_a_forked_process_continues_with_one_thread() -> None:
     assert len(set(parent)) == 3
 
 
+@pytest.mark.parametrize("layer", ["workqueue", "default"])
+def test_two_threads_learn_the_same_as_one_after_the_other(layer: str) -> None:
+    """Numba's work queue, as without OpenMP, aborts a process in which two threads run parallel loops."""
+    said = run("-m", "tests.agent.threaded_lives", NUMBA_THREADING_LAYER=layer, NUMBA_NUM_THREADS="2").stdout.split()
+    n_lives = len(said) // 3
+    in_turn, forwards, backwards = (said[k * n_lives : (k + 1) * n_lives] for k in range(3))
+    assert forwards == backwards == in_turn
+    assert len(set(in_turn)) == n_lives == 6
+
+
 def test_a_cached_kernel_notices_a_change_in_the_file_of_a_kernel_that_it_calls(tmp_path: Path) -> None:
     """Numba's own cache does not: after an upgrade it would use the old kernels."""
     package = tmp_path / "horde_agent"
