@@ -25,7 +25,7 @@ from horde_agent.learning.demons import Demons, Mode
 from horde_agent.learning.engine import check_weights
 from horde_agent.learning.layout import NEWCOMER
 from horde_agent.learning.plain import PlainEngine
-from horde_agent.learning.rules import LearnerConfig
+from horde_agent.learning.rules import LearnerConfig, step_sizes_of
 from horde_agent.learning.span import SpanEngine
 from horde_agent.learning.values import refuse_misfits
 from horde_agent.measures.online import RUPEE, rupee_config
@@ -77,6 +77,8 @@ class Horde(Demons):
     def new_rupee(self, beta0: float, step: float = 5.0) -> RUPEE:
         """Return a RUPEE of these demons with alpha_h = `step` alpha, which the caller updates on each step.
 
+        Each demon's alpha is that of its own update rule.
+
         Create a new one after `add` and `remove`.
 
         Raises:
@@ -86,7 +88,7 @@ class Horde(Demons):
             raise ValueError("RUPEE does not support questions that find policies: use a Horde without them")
         config, of = rupee_config(self.config, beta0), self._maker
         kind = PlainEngine if config.needs_plain_engine else SpanEngine
-        alpha = self.config.step_size / self.n_active
+        alpha = np.array([step_sizes_of(self.config, name, self.n_active)[0] for name in self._algorithms])
         args = (of.group, self.n_features, 0.0, step * alpha, config)
         return RUPEE(kind(*args, policy=of.policy), config)
 

@@ -12,7 +12,7 @@ from horde_agent.cluster import AnyHorde
 from horde_agent.gvf import GVF, Prediction
 from horde_agent.interface import Interface
 from horde_agent.life.feed import shards_of
-from horde_agent.life.observers import MspbeWatch, Sample, sample, sound_demons
+from horde_agent.life.observers import MspbeWatch, Sample, mean_estimate, sample, sound_demons
 from horde_agent.life.student import Student, predict_along
 from horde_agent.life.timing import Durations
 from horde_agent.measures.nmsre import (
@@ -179,8 +179,8 @@ def _summary(run: Run, student: Student, outcome: Outcome, results: _Results, wa
         "n_updated_per_step": student.n_updated / n if n else None,
         **nmsre_summary(results.nmsre, sound),
         "diverged": list(horde.diverged),
-        "mspbe_vector_mean": float(vector[sound].mean()) if sound.any() else None,
-        "mspbe_scalar_mean": float(horde.mspbe_scalar[sound].mean()) if sound.any() else None,
+        "mspbe_vector_mean": mean_estimate(vector[sound]),
+        "mspbe_scalar_mean": mean_estimate(horde.mspbe_scalar[sound]),
         "max_trace": float(horde.max_trace),
         "learn_ms": student.learn_s.summary_ms() if wall_s is not None else None,
         "cycle_ms": outcome.cycle_s.summary_ms(),
