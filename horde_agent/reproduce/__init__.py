@@ -14,7 +14,7 @@ import tyro
 
 from horde_agent.runs.config import WHOLE
 
-__all__ = ["EXPERIMENTS", "FURTHER", "GROUPS", "LATER", "TUNING_SEED", "ReproduceConfig"]
+__all__ = ["EXPERIMENTS", "FURTHER", "GROUPS", "LATER", "TUNING_SEED", "WITHOUT_BACKEND", "ReproduceConfig"]
 
 EXPERIMENTS = ("chain", "excursions", "reset", "policies", "loop")
 """The experiments, in the order of the paper; `loop` is the feedback of its first figure."""
@@ -30,6 +30,9 @@ FURTHER = ("league", *LATER)
 
 GROUPS = ("all", "later")
 """Names that run all of `EXPERIMENTS`, or all of `LATER`."""
+
+WITHOUT_BACKEND = ("chain", "tdrc", "collision", "rooms", "curiosity", "conditioning", "horde2011")
+"""Experiments on small problems or in their own simulation: they do not use the robot of `--backend`."""
 
 TUNING_SEED = 100
 """Seed of the runs on which step sizes, rules and limits are chosen; no claim is judged on them."""

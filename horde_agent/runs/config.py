@@ -334,6 +334,7 @@ def _rules(config: LearnConfig, questions: str) -> Iterator[tuple[bool, str]]:
         is_greedy = config.behaviour.startswith("greedy:")
         yield not is_greedy, f"--behaviour {config.behaviour}: write random, or greedy:NAME with the name of a question"
         yield backend in RECORDED, f"--behaviour requires a robot that can act; omit it with --backend {backend}"
+    yield from _unused(config)
     if config.on_alarm is not None:
         yield _is_no_command(config.on_alarm)
     # ---- shards and robots
@@ -364,6 +365,29 @@ def _rules(config: LearnConfig, questions: str) -> Iterator[tuple[bool, str]]:
         )
     if config.out is not None:
         yield _is_taken(config.out)
+
+
+_OF_ACTING = ("repeat", "excursion_probability", "realtime", "on_alarm")
+"""Settings of a body that acts: they have no effect on recorded rows."""
+
+
+def _unused(config: LearnConfig) -> Iterator[tuple[bool, str]]:
+    """Yield whether a setting differs from its default but has no effect, and the sentence about it."""
+    is_greedy = config.behaviour != LearnConfig.behaviour
+    is_lone = config.epsilon != LearnConfig.epsilon and not is_greedy
+    yield is_lone, f"--epsilon {config.epsilon:g} requires --behaviour greedy:NAME; omit it or name the behaviour"
+    is_lone = config.repeat != LearnConfig.repeat and is_greedy
+    yield is_lone, f"--repeat {config.repeat:g} belongs to --behaviour random; omit it"
+    if config.passes not in (None, LOG_PASSES):
+        passes = f"--passes {config.passes}"
+        is_other = config.backend not in RECORDED
+        yield is_other, f"{passes} requires a log or a data set; omit it with --backend {config.backend}"
+        yield is_life(config.log), f"{passes}: a recorded run is learned from once; omit it"
+    if config.backend in RECORDED:
+        for name in _OF_ACTING:
+            is_given = getattr(config, name) != getattr(LearnConfig, name)
+            flag = f"--{name.replace('_', '-')}"
+            yield is_given, f"{flag} requires a robot that can act; omit it with --backend {config.backend}"
 
 
 def _is_utf8(value: object) -> bool:

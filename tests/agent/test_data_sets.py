@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from horde_agent import GVF, Channel, Gaussian, cli, interface_of, learn_from
+from horde_agent import GVF, Behaviour, Channel, Gaussian, cli, interface_of, learn_from
 from horde_agent.horde import Horde
 from horde_agent.record import Flag, Phase, Recorder, Row, read
 from horde_agent.runs.config import BadInput
@@ -108,6 +108,9 @@ def test_a_gaussian_target_is_learned_from_densities(tmp_path: Path) -> None:
     assert isinstance(learned.horde, Horde)
     assert np.mean([learned.horde.predict(t)[0] for t in tiles]) == pytest.approx(1.0, abs=0.3)
     assert np.isfinite(weights).all()
+    own = GVF("own", Behaviour(), Channel("obs_0"), continuation=0.5)
+    with pytest.raises(BadInput, match="no action probabilities b, by which the trace rule 'abtd' of 'own'"):
+        learn_from(data, questions=[own], out=tmp_path / "refused", algorithm="abtd")
     with pytest.raises(ValueError, match="std must be > 0"):
         Gaussian([1.0], [0.0], [0], 1)
     with pytest.raises(ValueError, match="same shape"):

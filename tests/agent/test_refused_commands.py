@@ -16,6 +16,7 @@ import pytest
 from horde_agent.cli import learn
 from horde_agent.record import read, snapshots
 from horde_agent.record.segments import encode_header
+from horde_agent.reproduce import WITHOUT_BACKEND
 from tests.agent import commands
 from tests.agent.commands import edited_manifest, flip, refused
 from tests.agent.doubles import ToyBody
@@ -101,6 +102,20 @@ SETTINGS = [
     Case("learn --horizon 0", "--horizon"),
     Case("learn --step-size nan", "--step-size"),
     Case("learn --repeat 1", "--repeat must be in [0, 1)"),
+    Case("learn --epsilon 0.2", "--epsilon 0.2 requires --behaviour greedy:NAME"),
+    Case("learn --passes 2", "--passes 2 requires a log or a data set; omit it with --backend simulator"),
+    Case("learn --backend replay --log run --passes 2", "--passes 2: a recorded run is learned from once"),
+    Case("learn --backend replay --log run --repeat 0.2", "--repeat requires a robot that can act"),
+    Case("learn --backend replay --log run --excursion-probability 0.2", "--excursion-probability requires a robot"),
+    Case("learn --backend replay --log run --realtime", "--realtime requires a robot that can act"),
+    Case("learn --algorithm tdrc:beta=.1,beta=.2", "gives 'beta' twice: give it once"),
+    Case("learn --algorithm td --secondary-ratio 0.1", "secondary_ratio = 0.1 has no effect: omit it"),
+    Case("learn --algorithm td --w-rule importance-weighted", "does not support w_rule"),
+    Case("learn --algorithm intentional_td --step-size 0.3", "step_size = 0.3 has no effect"),
+    *(
+        Case(f"reproduce {name} --backend serial", f"the experiment {name} uses no robot: omit --backend serial")
+        for name in WITHOUT_BACKEND
+    ),
     Case("learn --steps abc", "--steps: 'abc' is no whole number; write 60000 or 6e4"),
     Case("learn --steps inf", "'inf' is no whole number"),
     Case("reproduce chain --seeds 1.5", "--seeds: '1.5' is no whole number"),
@@ -173,6 +188,7 @@ CONTROLS = {
 BEHAVIOURS = {
     "greedy:dock": "greedy:dock: no question finds this policy; there are lamp",
     "greedy": "--behaviour greedy: write random, or greedy:NAME",
+    "greedy:lamp --repeat 0.2": "--repeat 0.2 belongs to --behaviour random; omit it",
     "greedy:lamp --epsilon 1.5": "--epsilon must be in [0, 1], got 1.5",
 }
 WRONG_COLUMNS = {
@@ -185,7 +201,17 @@ WRONG_COLUMNS = {
     "b must be a text": COLUMNS.replace('b = "p"', "b = 0.5"),
     "missing must be error or gap": f'missing = "drop"\n{COLUMNS}',
 }
+WITHOUT_B = COLUMNS.replace('b = "p"', "")
+CUT_BY_B = {
+    "--algorithm tree_backup": "the trace rule 'tree-backup' of 'behaviour/",
+    "--algorithm abtd": "the trace rule 'abtd' of 'behaviour/",
+    "--trace-rule tree-backup": "the trace rule 'tree-backup' of 'behaviour/",
+}
 QUESTIONS += [
+    *(
+        Case(f"learn --data t.npz --columns columns.toml {words}", (said, "give b"), data_set(WITHOUT_B))
+        for words, said in CUT_BY_B.items()
+    ),
     *(Case(OWN, said, question_file(text)) for said, text in CONTROLS.items()),
     *(Case(f"{OWN} --behaviour {name}", said, question_file(CONTROL)) for name, said in BEHAVIOURS.items()),
     *(Case(f"{COLUMNED} t.npz", said, data_set(text)) for said, text in WRONG_COLUMNS.items()),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import logging
+from dataclasses import replace
 from typing import Any
 
 import numba
@@ -11,7 +12,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from horde_agent import GVF, ConstantAction
+from horde_agent import GVF, Channel, ConstantAction, Gaussian, Greedy, Horde
 from horde_agent.kernels import rules
 from horde_agent.learning import LearnerConfig, PlainEngine, Signals, SpanEngine
 from horde_agent.learning import rules as learning_rules
@@ -295,6 +296,63 @@ def test_a_restored_engine_continues_to_the_bit(name: str, kind: str) -> None:
         np.testing.assert_array_equal(one, other)
 
 
+class SlowAutostep:
+    """Autostep for one demon in NumPy, written from its equations: Mahmood et al. (2012), Kearney et al. (2019)."""
+
+    def __init__(self, n: int, alpha: float, meta: float, tau: float) -> None:
+        self.step_sizes = np.full(n, alpha)
+        self.meta = meta
+        self.tau = tau
+        self.theta, self.h, self.v, self.e = (np.zeros(n) for _ in range(4))
+        self.n_bounded = self.n_negative = 0
+
+    def learn(self, phi: Any, phi_tp1: Any, rho: float, decay: float, gamma: float, c: float) -> None:
+        """Take a step; `decay` is gamma_t lambda_t of the trace."""
+        delta = c + gamma * self.theta @ phi_tp1 - self.theta @ phi
+        self.e = rho * (phi + decay * self.e)
+        d = phi - gamma * phi_tp1
+        m = rho * delta * d * self.h
+        pull = self.step_sizes * d * self.e
+        self.v = np.maximum(np.abs(m), self.v + pull * (np.abs(m) - self.v) / self.tau)
+        changes = np.divide(m, self.v, out=np.zeros_like(m), where=self.v > 0)
+        self.step_sizes = self.step_sizes * np.exp(self.meta * changes)
+        removed = self.step_sizes * d * self.e  # of the error, by this step; negative where phi' has a trace
+        if removed.sum() > 1.0:
+            self.step_sizes = self.step_sizes / removed.sum()
+            self.n_bounded += 1
+            self.n_negative += bool((removed < -1e-3).any())
+        change = self.step_sizes * delta * self.e
+        self.theta = self.theta + change
+        self.h = self.h * np.maximum(0.0, 1.0 - self.step_sizes * d * self.e) + change
+
+
+def test_autostep_gives_the_known_answers_where_its_bound_acts() -> None:
+    """With steps so large that the bound acts again and again, also where features of the next state have traces."""
+    rng = np.random.default_rng(3)
+    n = 12
+    gamma = 0.9
+    lam = 0.8
+    alpha = 0.4
+    slow = SlowAutostep(n, alpha, meta=0.05, tau=50.0)
+    parameters = {"meta": 0.05, "tau": 50.0}
+    config = LearnerConfig(algorithm="autostep", parameters=parameters, trace_rule="plain", dtype="float64")
+    engine = PlainEngine(ONE, n, alpha, 0.0, config)
+    tiles = rng.choice(n, 3, replace=False)
+    engine.begin(tiles)
+    for _ in range(80):
+        tiles_tp1 = rng.choice(n, 3, replace=False)
+        rho = float(rng.choice([0.5, 1.0, 2.0]))
+        c = float(rng.random())
+        numbers = (rho, gamma, lam, c, 0.0, 1.0)
+        engine.learn(tiles_tp1, Signals(*(np.full(1, x) for x in numbers)))
+        phi, phi_tp1 = (np.bincount(active, minlength=n).astype(float) for active in (tiles, tiles_tp1))
+        slow.learn(phi, phi_tp1, rho=rho, decay=gamma * lam, gamma=gamma, c=c)
+        tiles = tiles_tp1
+        np.testing.assert_allclose(engine.step_sizes()[0], slow.step_sizes, rtol=1e-10)
+        np.testing.assert_allclose(engine.weights()[0][0], slow.theta, rtol=0, atol=1e-11)
+    assert min(slow.n_bounded, slow.n_negative) >= 4
+
+
 # ---- identities and fixed points ------------------------------------------------------------------------------------
 
 ON_POLICY, LAMBDA_0, LAMBDA_1 = {"rho": 1.0}, {"lam": 0.0}, {"lam": 1.0}
@@ -462,6 +520,14 @@ def test_fixed_points_with_traces(name: str, settings: dict[str, Any], entry: st
         ({"check_every": 0}, "check_every"),
         ({"engine": "fast"}, "engine .*span, plain"),
         ({"algorithm": "sarsa"}, "algorithm .*gtd.*'sarsa'"),
+        ({"algorithm": "td", "secondary_ratio": 0.1}, "'td' has no secondary weights.*secondary_ratio = 0.1.*omit it"),
+        ({"algorithm": "td", "w_rule": "importance-weighted"}, "'td' does not support w_rule"),
+        ({"algorithm": "intentional_td", "step_size": 0.3}, "step_size = 0.3 has no effect: omit it, or set eta"),
+        ({"algorithm": "tdrc:beta=0.1,beta=0.2"}, "'tdrc:beta=0.1,beta=0.2' gives 'beta' twice"),
+        ({"algorithm": "tdrc:beta=0.1", "parameters": {"beta": 0.1}}, "parameters gives 'beta' too"),
+        ({"algorithm": "tdrc:beta"}, "name=number, not 'beta'"),
+        ({"algorithm": "tdrc:"}, "name=number, not ''"),
+        ({"algorithm": "sarsa:beta=1"}, "algorithm .*gtd.*'sarsa'"),
     ],
 )
 def test_a_setting_that_does_not_fit_is_refused_by_name(settings: dict[str, Any], words: str) -> None:
@@ -492,6 +558,71 @@ def test_an_unsafe_setting_is_warned_of_once(
 
 def test_tdc_is_gtd() -> None:
     assert LearnerConfig(algorithm="tdc") == LearnerConfig()
+
+
+@pytest.mark.parametrize("written", ["tdrc:beta=0.5", "tdrc:beta=.50", "tdrc: beta = 5e-1"])
+def test_a_rule_is_written_alike_in_a_config_and_in_a_question(written: str) -> None:
+    """A question by the Horde's own rule has the Horde's step sizes, however its number is written."""
+    config = LearnerConfig(algorithm=written, step_size=0.3, secondary_ratio=0.2)
+    assert (config.algorithm, config.parameters) == ("tdrc", {"beta": 0.5})
+    assert config == LearnerConfig(algorithm="tdrc", parameters={"beta": 0.5}, step_size=0.3, secondary_ratio=0.2)
+    assert learning_rules.config_of(config, written) == config
+    assert learning_rules.rules_of(asked([None, "tdrc:beta=0.5", written, "tdc"]), config) == (
+        *("tdrc:beta=0.5",) * 3,
+        "gtd",
+    )
+
+
+def test_a_parameter_keeps_all_its_digits() -> None:
+    """With six digits, 0.1234567 was another rule than the Horde's own, with other step sizes."""
+    config = LearnerConfig(algorithm="tdrc:beta=0.1234567", step_size=0.3)
+    assert learning_rules.with_parameters(config) == "tdrc:beta=0.1234567"
+    assert learning_rules.config_of(config, "tdrc:beta=0.1234567") == config
+
+
+CHANGES: list[dict[str, Any]] = [{"step_size": 0.03}, {"secondary_ratio": 0.3}, {"w_rule": "importance-weighted"}]
+
+
+WITHOUT_W = [name for name in rules.names() if "w" not in rules.rule(name).vectors]
+REFUSED = {
+    *((name, "secondary_ratio") for name in WITHOUT_W),
+    *((name, "w_rule") for name in (*WITHOUT_W, "greedy_gq", "htd", "qrc", "qrc_2025")),
+    *((name, "step_size") for name in ("intentional_td", "intentional_td_rmsprop")),
+}
+
+
+@pytest.mark.kernels
+@pytest.mark.parametrize("change", CHANGES, ids=lambda change: next(iter(change)))
+@pytest.mark.parametrize("name", rules.names())
+def test_a_setting_of_a_rule_changes_what_it_learns_or_is_refused(name: str, change: dict[str, Any]) -> None:
+    policy: Any = ConstantAction(0, N_ACTIONS)
+    if rules.rule(name).FINDS_POLICY:
+        policy = Greedy(N_ACTIONS)
+    settings = {"dtype": "float64", "engine": "plain", "algorithm": name}
+    usual = new_horde([ask("0", policy)], LearnerConfig(**settings))
+    (setting,) = change
+    if (name, setting) in REFUSED:
+        with pytest.raises(ValueError, match=setting):
+            LearnerConfig(**settings, **change)
+        return
+    changed = new_horde([ask("0", policy)], LearnerConfig(**settings, **change))
+    RandomLife(usual, changed).run(60)
+    assert np.abs(usual.weights()[0] - changed.weights()[0]).max() > 1e-12
+
+
+def new_horde(questions: list[GVF], config: LearnerConfig) -> Horde:
+    return Horde(questions, n_features=hordes.N, n_active=hordes.N_ACTIVE, config=config)
+
+
+@pytest.mark.parametrize("settings", [{"algorithm": "tree_backup"}, {"algorithm": "abtd"}, {"trace_rule": "abtd"}])
+def test_a_trace_cut_by_b_is_refused_for_a_density(settings: dict[str, Any]) -> None:
+    """A density may exceed 1, and these data have one discrete action of probability 1: it would be TD(lambda)."""
+    gaussian = GVF("real", Gaussian([0.0], [1.0], channels=[1], b=2), Channel(0), 0.8)
+    with pytest.raises(ValueError, match=r"question 'real': the trace rule .* density"):
+        new_horde([gaussian], LearnerConfig(**settings))
+    with pytest.raises(ValueError, match=r"question 'real': the trace rule .* density"):
+        new_horde([replace(gaussian, algorithm="tree_backup")], LearnerConfig())
+    new_horde([gaussian], LearnerConfig())
 
 
 @pytest.mark.parametrize("settings", [{"algorithm": "tidbd"}, {"trace_rule": "capped"}])

@@ -21,7 +21,7 @@ from horde_agent.cluster import AnyHorde, ShardedHorde
 from horde_agent.gvf import GVF, named
 from horde_agent.horde import Horde, LearnerConfig, Mode
 from horde_agent.interface import Interface
-from horde_agent.learning.rules import parse_algorithm
+from horde_agent.learning.rules import config_of, rules_of
 from horde_agent.life.excursions import ExcursionConfig
 from horde_agent.life.life import Life
 from horde_agent.life.observers import MspbeWatch, Sampler
@@ -85,8 +85,12 @@ def make_run(
         questions = build_questions(config, interface, file)
     else:
         questions = list(named(own(interface) if callable(own) else own, interface.names))
-    if not env.metadata.get("b_known", (lived or config).backend != "replay"):
+    is_b_known = env.metadata.get("b_known", (lived or config).backend != "replay")
+    if not is_b_known:
         _refuse_off_policy(questions, config)
+    is_density = any((channel.name, channel.group) == ("b", "action") for channel in interface.channels)
+    if is_density or not is_b_known:
+        _refuse_rules_with_b(questions, config)
     if file.suffix == ".toml":
         interface = families.feeding_back(file, interface, questions)
     is_eager = (lived or config).is_real_time or interface.feedback is not None
@@ -100,21 +104,24 @@ def make_run(
 def _make_horde(
     questions: Sequence[GVF], config: LearnConfig, interface: Interface, mode: Mode, folder: RunFolder
 ) -> AnyHorde:
-    name, parameters = parse_algorithm(config.algorithm)
-    learner = LearnerConfig(
-        step_size=math.nan if config.step_size is None else config.step_size,
-        secondary_ratio=math.nan if config.secondary_ratio is None else config.secondary_ratio,
-        trace_rule=config.trace_rule,  # type: ignore[arg-type]
-        w_rule=config.w_rule,  # type: ignore[arg-type]
-        algorithm=name,
-        parameters=parameters,
-    )
+    learner = _learner_config(config)
     coder = interface.coder
     known: dict[str, Any] = {"n_features": coder.n_features, "n_active": coder.n_active, "config": learner}
     if config.shards is None:
         return Horde(questions, mode=mode, **known)
     shards: int | Literal["auto"] = "auto" if config.shards == "auto" else int(config.shards)
     return ShardedHorde(questions, mode=mode, **known, shards=shards, address=config.ray, folder=folder.shards)
+
+
+def _learner_config(config: LearnConfig) -> LearnerConfig:
+    """Return the options of the Horde."""
+    return LearnerConfig(
+        step_size=math.nan if config.step_size is None else config.step_size,
+        secondary_ratio=math.nan if config.secondary_ratio is None else config.secondary_ratio,
+        trace_rule=config.trace_rule,  # type: ignore[arg-type]
+        w_rule=config.w_rule,  # type: ignore[arg-type]
+        algorithm=config.algorithm,
+    )
 
 
 def build_questions(config: LearnConfig, interface: Interface, file: Path) -> list[GVF]:
@@ -140,6 +147,18 @@ def _refuse_off_policy(questions: Sequence[GVF], config: LearnConfig) -> None:
             f"the action probabilities of {what} are unknown, so only questions about the policy 'behaviour' can be "
             f"learned from it; {other[0]!r} in {config.questions} has another policy"
         )
+
+
+def _refuse_rules_with_b(questions: Sequence[GVF], config: LearnConfig) -> None:
+    """Raise BadInput if a question's trace is multiplied by b, which data without probabilities do not have."""
+    learner = _learner_config(config)
+    for question, algorithm in zip(questions, rules_of(questions, learner), strict=True):
+        rule = config_of(learner, algorithm)
+        if rule.cuts_trace_by_b:
+            raise BadInput(
+                f"the data have no action probabilities b, by which the trace rule {rule.trace_rule!r} of "
+                f"{question.name!r} multiplies the trace: give b, or choose another trace rule or algorithm"
+            )
 
 
 def record_header(env: gymnasium.Env[Any, Any], interface: Interface) -> dict[str, Any]:
