@@ -77,6 +77,25 @@ def test_velocities_and_seeds_of_each_robot_give_the_bits_of_single_environments
     assert_same(ours.reset(), theirs.reset())  # continues each robot's random numbers
 
 
+def test_what_a_caller_writes_into_returned_observations_changes_nothing() -> None:
+    """Neither a later reward nor, in a reset of some robots, the observations of the others."""
+    arguments: dict[str, Any] = {"max_episode_steps": 6, "task": "light", "autoreset_mode": AutoresetMode.DISABLED}
+    read = many(**arguments)
+    written = many(**arguments)
+    for env in (read, written):
+        env.reset(seed=5)
+    for k in range(5):
+        expected = read.step(np.array([0, 2, k % 5]))
+        step = written.step(np.array([0, 2, k % 5]))
+        assert_same(step, expected)
+        step[0][:] = 7.0
+    mask = {"reset_mask": np.array([False, True, False])}
+    observations, _ = written.reset(options=mask)
+    np.testing.assert_array_equal(observations, read.reset(options=mask)[0])
+    observations[:] = 7.0
+    assert_same(written.step(np.array([0, 1, 2])), read.step(np.array([0, 1, 2])))
+
+
 def life(n_threads: int = 1) -> np.ndarray:
     env, before = many(40), numba.get_num_threads()
     numba.set_num_threads(n_threads)
