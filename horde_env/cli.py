@@ -30,6 +30,8 @@ from horde_env.robot import DEFAULT_ROBOT, ROBOTS
 if TYPE_CHECKING:
     from horde_env.commands.check import Check
 
+BROKEN_PIPE = 128 + 13  # the exit code of a program that SIGPIPE ends, which Windows has not
+
 QUESTION = (
     "The robot will now drive 0.3 m forward and back, and turn by 80 degrees each way. Is it on the floor, with half a "
     "metre of room around it, and is a person near its switch? [y/N]"
@@ -56,7 +58,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         )
     except BrokenPipeError:  # `horde-robot monitor | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 128 + signal.SIGPIPE
+        return BROKEN_PIPE
 
 
 class _Parser(argparse.ArgumentParser):
@@ -246,7 +248,9 @@ def _emulate(words: argparse.Namespace) -> int:
 
 
 def _can_type() -> bool:
-    """Return whether standard input is a terminal or a pipe."""
+    """Return whether standard input is a terminal or a pipe, and can be waited for, which Windows does not offer."""
+    if not hasattr(os, "tcgetpgrp"):
+        return False
     try:
         mode = os.fstat(sys.stdin.fileno()).st_mode
     except (AttributeError, OSError, ValueError):  # closed, or no file
