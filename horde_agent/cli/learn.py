@@ -256,6 +256,7 @@ def make_env(config: LearnConfig) -> gymnasium.Env[Any, Any]:
         config.port,
         parity=config.parity,
         env_id=config.env,
+        wrap=config.wrap,
         robot=config.robot,
         log=config.log,
         realtime=config.realtime,

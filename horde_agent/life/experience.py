@@ -8,7 +8,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 
-from horde_agent.interface import Interface
+from horde_agent.interface import Interface, readable
 from horde_agent.life.excursions import DockingConfig, Dockings, ExcursionConfig, Excursions
 from horde_agent.life.flags import is_broken
 from horde_agent.life.process_env import ProcessEnv
@@ -53,6 +53,7 @@ class Experience:
         docking: DockingConfig | None,
     ) -> None:
         _check_behaviour(behaviour, len(interface.actions))
+        env = readable(env)
         self.env, self.behaviour, self.rng, self.interface = env, behaviour, generator(rng), interface
         self.body, self._process_env = RobotBody(env), env if isinstance(env, ProcessEnv) else None
         self.excursions = Excursions([], excursions)

@@ -21,6 +21,7 @@ import tyro
 from horde_agent.kernels.rules import rule
 from horde_agent.learning.rules import TRACE_RULES, W_RULES, parse_algorithm
 from horde_agent.life.bodies import ONE_AT_A_TIME, ROBOTS
+from horde_agent.life.wrapping import parse_wraps
 from horde_agent.runs.toml import typed
 
 BACKENDS = ("simulator", "serial", "drops", "replay", "emulated", "gymnasium", "data")
@@ -98,8 +99,9 @@ class LearnConfig:
         backend: The body: `simulator` (the robot in its pen), `serial` (the robot), `drops` (the robot over its
             on-board driver), `emulated` (the simulator behind the robot's own bytes), `replay` (a recorded log),
             `gymnasium` (any environment, named by `--env`) or `data` (a data set, named by `--data`).
-        env: Id of a Gymnasium environment to use instead of a robot, for example CartPole-v1 or package:Id-v0, with a
-            flat Box observation space and Discrete actions.
+        env: Id of a Gymnasium environment to use instead of a robot, for example CartPole-v1 or package:Id-v0, with
+            flat Box or discrete observations and Discrete actions. Packages of the current folder are found, too.
+        wrap: Wrappers of that environment, the innermost first, as keep:KEY+KEY,flatten,float,discretize:N,limit:N.
         port: Port of a real robot, unless its file names one (`horde-robot check --save`): for serial a device
             (/dev/serial/by-id/...), socket://HOST:PORT or rfc2217://HOST:PORT; for drops HOST:2330.
         parity: Parity of a real Critterbot's serial line, unless its file names one: `odd`, `even` or `none` (a pseudo
@@ -146,6 +148,7 @@ class LearnConfig:
     robot: Annotated[str, _shown("NAME")] = "critterbot"
     backend: Annotated[str, _shown("NAME")] = "simulator"
     env: Annotated[str | None, _shown("ID", "(default: none)")] = None
+    wrap: Annotated[str | None, _shown("NAMES", "(default: none)")] = None
     port: Annotated[str | None, _shown("PORT", "(default: none)")] = None
     parity: Annotated[str | None, _shown("NAME", "(default: odd, or from the robot's file)")] = None
     log: Annotated[Path | None, _shown("FILE", "(default: none)")] = None
@@ -302,6 +305,12 @@ def _rules(config: LearnConfig, questions: str) -> Iterator[tuple[bool, str]]:
         has = ", ".join(ROBOTS[robot])
         is_without = backend not in (*ROBOTS[robot], "data")
         yield is_without, f"the robot {robot} has no backend {backend!r}: choose {has}"
+    if config.wrap is not None:
+        yield env is None, f"--wrap {config.wrap} belongs to an environment of --env; leave it out"
+        try:
+            parse_wraps(config.wrap)
+        except ValueError as error:
+            yield True, str(error)
     is_port = config.port is not None and backend not in ONE_AT_A_TIME
     yield is_port, f"--port belongs to a real robot; the backend {backend!r} has none"
     body = f"the body of {env or f'{robot} with the backend {backend}'}"

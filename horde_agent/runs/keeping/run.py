@@ -20,7 +20,7 @@ from horde_agent import questions as families
 from horde_agent.cluster import AnyHorde, ShardedHorde
 from horde_agent.gvf import GVF, named
 from horde_agent.horde import Horde, LearnerConfig, Mode
-from horde_agent.interface import Interface
+from horde_agent.interface import Interface, readable
 from horde_agent.learning.rules import parse_algorithm
 from horde_agent.life.excursions import ExcursionConfig
 from horde_agent.life.life import Life
@@ -144,7 +144,8 @@ def _refuse_off_policy(questions: Sequence[GVF], config: LearnConfig) -> None:
 
 def record_header(env: gymnasium.Env[Any, Any], interface: Interface) -> dict[str, Any]:
     """Return the header of a recording: it describes the robot, so that learning from it does not need the robot."""
-    box, metadata = env.observation_space, RobotBody(env).metadata
+    env = readable(env)
+    box, metadata = env.observation_space, env.metadata
     assert isinstance(box, gymnasium.spaces.Box), "Interface.of checks this"
     return {
         "channels": [channel._asdict() for channel in interface.channels],
