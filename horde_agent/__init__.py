@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from horde_agent import problems, questions
 from horde_agent.gvf import GVF, Channel, Feature, Prediction
 from horde_agent.horde import Horde
-from horde_agent.interface import Interface
+from horde_agent.interface import Interface, TabularObservation
 from horde_agent.learning.rules import LearnerConfig
 from horde_agent.life.life import Life
 from horde_agent.life.student import relearn
@@ -50,6 +50,7 @@ __all__ = [
     "PolicyFunction",
     "Prediction",
     "StickyRandom",
+    "TabularObservation",
     "TileCoder",
     "Uniform",
     "interface_of",
