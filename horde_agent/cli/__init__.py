@@ -2,6 +2,8 @@
 
 Exit codes: 0 done; 1 the robot was lost or the disk is full; 2 bad input, nothing was written; 128 + the signal (130
 Ctrl-C, 143 SIGTERM, 129 SIGHUP) after a signal, also if the run then ended in order and has its report.
+
+A command imports what it does when it does it, so that help and refusals need no compiler and answer at once.
 """
 
 from __future__ import annotations
@@ -13,85 +15,23 @@ import operator
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import closing, redirect_stderr
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import reduce
 from pathlib import Path
 from typing import Annotated, Any
 
 import tyro
-from rich.console import Console
 
 from horde_agent.bench import BenchConfig
-from horde_agent.cli import learn as lives
-from horde_agent.cli.learn import Fault, sentence, user_errors
-from horde_agent.learning.rules import PAPER_CONFIG
+from horde_agent.cli.errors import Fault, sentence, user_errors
+from horde_agent.cli.settings import DoctorConfig, ExportConfig, ReportConfig, ResumeConfig, WarmConfig
 from horde_agent.reproduce import ReproduceConfig
-from horde_agent.runs.config import BadInput, LearnConfig, read_config
+from horde_agent.runs.config import BadInput, LearnConfig, check_one_of, read_config, refuse_early, refuse_no_run
 from horde_agent.runs.ending import Ended, SignalHandler, handling_signals, unfailing
-from horde_agent.runs.jobs.warm import CompileNotice, warm
-from horde_agent.runs.keeping.doctor import examine
-from horde_agent.runs.keeping.folder import own_version
-from horde_agent.runs.showing.report import write_report
-from horde_agent.watch.server import WatchConfig, watch
+from horde_agent.watch import WatchConfig
 
 FAULT, BAD_INPUT, BROKEN_OFF = 1, 2, 130
 SCALARS = "tensorboard"  # of `export`
-
-
-@dataclass(frozen=True)
-class ReportConfig:
-    """Regenerate a run's report; rebuild missing tables from its log.
-
-    With two or more runs, write a page that compares them: comparison-N.html in the current folder.
-
-    Attributes:
-        run: The run's folder.
-        others: Further runs to compare with the first.
-    """
-
-    run: tyro.conf.Positional[Path]
-    others: tyro.conf.Positional[tuple[Path, ...]] = ()
-
-
-@dataclass(frozen=True)
-class DoctorConfig:
-    """Check every file of a run and repair those that can be repaired.
-
-    Attributes:
-        run: The run's folder.
-    """
-
-    run: tyro.conf.Positional[Path]
-
-
-@dataclass(frozen=True, kw_only=True)
-class ExportConfig:
-    """Export a run's recording, or its curves for TensorBoard.
-
-    Attributes:
-        run: The run's folder.
-        to: `parquet` (a file a day, for DuckDB, polars and pandas), `mcap` (for robots' own viewers), `minari` or
-            `lerobot` (a data set of the transitions learned from) or `tensorboard` (scalars: NMSRE, MSPBE, cycle times,
-            faults).
-        out: Folder or file to write; `export` in the run's folder when None.
-        follow: With `tensorboard`: continue until the run ends.
-    """
-
-    run: tyro.conf.Positional[Path]
-    to: Annotated[str, tyro.conf.arg(metavar="FORMAT")] = "parquet"
-    out: Annotated[Path | None, tyro.conf.arg(metavar="PATH", help_behavior_hint="(default: RUN/export)")] = None
-    follow: bool = False
-
-
-@dataclass(frozen=True)
-class WarmConfig:
-    """Compile all kernels in advance: `horde learn` then starts within seconds.
-
-    Attributes:
-        algorithm: Further update rule, with its parameters, to compile.
-    """
-
-    algorithm: str = PAPER_CONFIG.algorithm
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -121,19 +61,39 @@ def _complain(sentence: str, code: int) -> int:
 
 def _run(words: list[str], signals: SignalHandler) -> None:
     if words == ["--version"]:
+        from horde_agent.runs.keeping.folder import own_version
+
         print(own_version())
         return
     command = _parse(words)
     next(run for kind, run in _COMMANDS.values() if isinstance(command, kind))(command, signals)
 
 
-def _report(command: ReportConfig, _: SignalHandler) -> None:
-    if not command.others:
-        print(write_report(command.run))
-        return
-    from horde_agent.runs.showing.compare import write_comparison
+def _learn(command: LearnConfig, signals: SignalHandler) -> None:
+    refuse_early(command)
+    from horde_agent.cli.learn import learn
 
-    print(write_comparison([command.run, *command.others]))
+    learn(command, signals)
+
+
+def _resume(command: ResumeConfig, signals: SignalHandler) -> None:
+    refuse_no_run(command.run)
+    from horde_agent.cli.learn import resume
+
+    resume(command, signals)
+
+
+def _report(command: ReportConfig, _: SignalHandler) -> None:
+    for run in (command.run, *command.others):
+        refuse_no_run(run)
+    if command.others:
+        from horde_agent.runs.showing.compare import write_comparison
+
+        print(write_comparison([command.run, *command.others]))
+        return
+    from horde_agent.runs.showing.report import write_report
+
+    print(write_report(command.run))
 
 
 def _bench(command: BenchConfig, _: SignalHandler) -> None:
@@ -143,6 +103,9 @@ def _bench(command: BenchConfig, _: SignalHandler) -> None:
 
 
 def _doctor(command: DoctorConfig, _: SignalHandler) -> None:
+    refuse_no_run(command.run)
+    from horde_agent.runs.keeping.doctor import examine
+
     found = examine(command.run)
     for finding in found:
         print(finding)
@@ -154,8 +117,11 @@ def _doctor(command: DoctorConfig, _: SignalHandler) -> None:
 def _export(command: ExportConfig, _: SignalHandler) -> None:
     if command.follow and command.to != SCALARS:
         raise BadInput(f"--follow requires --to {SCALARS}: {command.to} exports a run once")
+    refuse_no_run(command.run)
     with user_errors():
         if command.to == SCALARS:
+            from rich.console import Console
+
             from horde_agent.watch.reader import export_scalars
 
             say = Console(stderr=True, highlight=False, soft_wrap=True).print
@@ -178,26 +144,40 @@ def _reproduce(config: ReproduceConfig, _: SignalHandler) -> None:
 
 
 def _warm(command: WarmConfig, _: SignalHandler) -> None:
-    with user_errors(), CompileNotice(Console(stderr=True)).installed(), closing(lives.make_env(LearnConfig())) as env:
+    from rich.console import Console
+
+    from horde_agent.cli import learn
+    from horde_agent.runs.jobs.warm import CompileNotice, warm
+
+    with user_errors(), CompileNotice(Console(stderr=True)).installed(), closing(learn.make_env(LearnConfig())) as env:
         took_s = warm(env, command.algorithm)
     print(f"compiled in {took_s:.1f} s; the next `horde learn` finds it in numba's cache")
 
 
+def _watch(command: WatchConfig, _: SignalHandler) -> None:
+    refuse_no_run(command.run)
+    from horde_agent.watch.server import watch
+
+    watch(command)
+
+
 _COMMANDS: dict[str, tuple[type, Callable[[Any, SignalHandler], None]]] = {
-    "learn": (LearnConfig, lives.learn),
+    "learn": (LearnConfig, _learn),
     "report": (ReportConfig, _report),
-    "resume": (lives.ResumeConfig, lives.resume),
+    "resume": (ResumeConfig, _resume),
     "doctor": (DoctorConfig, _doctor),
     "export": (ExportConfig, _export),
     "bench": (BenchConfig, _bench),
     "reproduce": (ReproduceConfig, _reproduce),
     "warm": (WarmConfig, _warm),
-    "watch": (WatchConfig, lambda command, _: watch(command)),
+    "watch": (WatchConfig, _watch),
 }
 
 
 def _parse(words: list[str]) -> Any:
     """Turn words into a command; a --config file gives the defaults that flags override."""
+    if words and not words[0].startswith("-"):
+        check_one_of("command", words[0], _COMMANDS)
     file = _config_file(words) if words[:1] == ["learn"] else None
     defaults: dict[str, Any] = {}
     if file is not None:

@@ -5,17 +5,18 @@ from __future__ import annotations
 import json
 import os
 import signal
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing, contextmanager, suppress
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from contextlib import ExitStack, closing, suppress
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import gymnasium
-import tyro
 from rich.console import Console
 
+from horde_agent.cli.errors import Fault, is_of_body, sentence, user_errors
+from horde_agent.cli.settings import ResumeConfig
 from horde_agent.cluster import ShardLost
 from horde_agent.life.bodies import ONE_AT_A_TIME, make_body
 from horde_agent.life.life import BodyDisobeys
@@ -24,7 +25,7 @@ from horde_agent.measures.nmsre import nmsre_text
 from horde_agent.measures.trace_growth import unsafe_rules
 from horde_agent.policies import StickyRandom
 from horde_agent.record import RecordLost
-from horde_agent.runs.config import WHOLE, BadInput, LearnConfig, default_physics, is_life, resolve, run_of
+from horde_agent.runs.config import BadInput, LearnConfig, default_physics, is_life, resolve, run_of
 from horde_agent.runs.ending import Ended, SignalHandler
 from horde_agent.runs.jobs.job import Job, Unwritten
 from horde_agent.runs.jobs.recorded import Log, import_table, learning_from, open_data, play_log, resuming_data
@@ -38,31 +39,6 @@ from horde_agent.runs.showing.report import NEARLY_CONSTANT_IS, NMSRE_IS, unscor
 from horde_agent.watch.server import LivePage, need_extras, open_beside
 
 Prepare = Callable[[LearnConfig, RunFolder, Console, SignalHandler], Job]
-
-
-@dataclass(frozen=True, kw_only=True)
-class ResumeConfig:
-    """Resume an interrupted run from its latest snapshot and recording.
-
-    In simulation the result equals that of an uninterrupted run, bit for bit. A real robot continues after a gap.
-
-    Attributes:
-        run: The run's folder.
-        steps: Total number of steps of the run; as requested before when None.
-        add: TOML file of further questions, added at the step where the run stopped.
-        remove: Shell pattern of the names of questions to remove at that step.
-        learn_from_record: Train the further questions on the recording first.
-        shards: The number of shards of the run; it cannot be changed.
-        ray: Address of the Ray cluster, if it differs from before.
-    """
-
-    run: tyro.conf.Positional[Path]
-    steps: Annotated[int | None, WHOLE, tyro.conf.arg(metavar="N", help_behavior_hint="(default: as before)")] = None
-    add: Annotated[Path | None, tyro.conf.arg(metavar="FILE.toml", help_behavior_hint="(default: none)")] = None
-    remove: Annotated[str | None, tyro.conf.arg(metavar="PATTERN", help_behavior_hint="(default: none)")] = None
-    learn_from_record: bool = False
-    shards: Annotated[str | None, tyro.conf.arg(metavar="N|auto", help_behavior_hint="(default: as before)")] = None
-    ray: Annotated[str | None, tyro.conf.arg(metavar="HOST:PORT", help_behavior_hint="(default: as before)")] = None
 
 
 def learn(config: LearnConfig, signals: SignalHandler) -> None:
@@ -234,7 +210,7 @@ def _learn_to_end(job: Job) -> dict[str, Any]:
             "continues from the last snapshot and the recording."
         ) from error
     except Exception as error:
-        if not (_is_of_body(error) or isinstance(error, BodyDisobeys | EnvironmentGone | RecordLost)):
+        if not (is_of_body(error) or isinstance(error, BodyDisobeys | EnvironmentGone | RecordLost)):
             raise
         raise Fault(f"{sentence(error)} The run until then is in {_write_report(folder)}") from error
 
@@ -289,38 +265,3 @@ def _print_results(job: Job, summary: dict[str, Any]) -> None:
     for line in (first, *lines):
         job.say(line)
     print(report)
-
-
-# ---- errors ----------------------------------------------------------------------------------------------------------
-
-
-class Fault(Exception):
-    """An error that ended a job, in a sentence that names the run's files."""
-
-
-@contextmanager
-def user_errors() -> Iterator[None]:
-    """Raise errors that the user can correct as BadInput; others are bugs and keep their traceback."""
-    try:
-        yield
-    except BadInput:
-        raise
-    except EnvironmentGone as error:
-        raise Fault(f"{error}; its output, if any, is above") from error
-    except Exception as error:
-        if _is_of_body(error) or isinstance(error, ValueError | ImportError | OSError | gymnasium.error.Error):
-            raise BadInput(" ".join(str(error).split())) from error
-        raise
-
-
-def _is_of_body(error: BaseException) -> bool:
-    """Return whether the robot's package, which is not imported here, raised the error."""
-    return any(kind.__name__ == "HordeEnvError" for kind in type(error).__mro__)
-
-
-def sentence(error: BaseException) -> str:
-    """Return an error's message as one sentence."""
-    if isinstance(error, OSError) and error.filename:
-        return f"{error.filename} cannot be written ({error.strerror})."
-    said = " ".join(str(error).split())
-    return said if said.endswith(".") else f"{said}."

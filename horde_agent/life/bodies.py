@@ -10,29 +10,17 @@ from typing import Any
 
 import gymnasium
 
+from horde_agent.life.backends import ONE_AT_A_TIME, ROBOTS
 from horde_agent.life.process_env import ProcessEnv, is_worthwhile
 from horde_agent.life.wrapping import wrapped
+
+__all__ = ["ONE_AT_A_TIME", "ROBOTS", "FrictionChange", "LampMove", "make_body"]
 
 LampMove = tuple[float, str, tuple[float, float, float]]
 """Robot time in seconds, name of the lamp, and its new position (x, y, z in metres)."""
 
 FrictionChange = tuple[float, str, float]
 """Robot time in seconds, "clockwise" or "counterclockwise", and the factor on the wheels' friction in that rotation."""
-
-ONE_AT_A_TIME = ("serial", "drops")
-"""Backends that are a physical robot: one life at a time."""
-
-ROBOTS = {
-    "critterbot": {
-        "simulator": "CritterbotPen",
-        "serial": "CritterbotSerial",
-        "drops": "CritterbotDrops",
-        "replay": "CritterbotReplay",
-        "emulated": "CritterbotEmulated",
-    },
-    "create2": {"simulator": "CreatePen", "serial": "CreateSerial", "emulated": "CreateEmulated"},
-}
-"""Robots by name, and the environment of each of their backends."""
 
 
 def make_body(

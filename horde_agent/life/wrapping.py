@@ -6,9 +6,10 @@ The text has no character that a shell interprets.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-import gymnasium
+if TYPE_CHECKING:
+    import gymnasium
 
 SYNTAX = "write names with commas between, such as keep:direction+image,flatten,discretize:5"
 

@@ -18,9 +18,7 @@ from typing import Annotated, Any, get_type_hints
 
 import tyro
 
-from horde_agent.kernels.rules import rule
-from horde_agent.learning.rules import TRACE_RULES, W_RULES, parse_algorithm
-from horde_agent.life.bodies import ONE_AT_A_TIME, ROBOTS
+from horde_agent.life.backends import ONE_AT_A_TIME, ROBOTS
 from horde_agent.life.wrapping import parse_wraps
 from horde_agent.runs.toml import typed
 
@@ -188,14 +186,10 @@ class LearnConfig:
 
 def resolve(config: LearnConfig) -> LearnConfig:
     """Check what can be checked without the robot, and fill in defaults; raise BadInput if a setting is invalid."""
-    if config.backend == LearnConfig.backend and (config.env is not None or config.data or config.minari):
-        config = replace(config, backend="gymnasium" if config.env is not None else "data")
-    is_on_policy = config.backend in ("replay", "gymnasium", "data")
-    questions = config.questions or ("nexting" if is_on_policy else "excursions")
-    for is_broken, sentence in _rules(config, questions):
-        if is_broken:
-            raise BadInput(sentence)
-    seconds(config.snapshot_every)
+    config = _with_backend(config)
+    questions = _questions_of(config)
+    refuse_early(config)
+    _check_learner(config)
     physics = config.physics
     if physics is None and config.backend in SIMULATED:
         physics = "planar" if config.robot == "create2" else default_physics()
@@ -204,8 +198,43 @@ def resolve(config: LearnConfig) -> LearnConfig:
     return replace(_with_step_sizes(config), questions=questions, steps=steps, passes=passes, physics=physics)
 
 
+def refuse_early(config: LearnConfig) -> None:
+    """Raise BadInput if a setting is invalid that can be checked without the robot and without the compiler."""
+    config = _with_backend(config)
+    for is_broken, sentence in _rules(config, _questions_of(config)):
+        if is_broken:
+            raise BadInput(sentence)
+    seconds(config.snapshot_every)
+
+
+def _check_learner(config: LearnConfig) -> None:
+    from horde_agent.learning.rules import TRACE_RULES, W_RULES  # here, because it imports the compiler
+
+    check_one_of("trace rule", config.trace_rule, TRACE_RULES)
+    check_one_of("w rule", config.w_rule, W_RULES)
+
+
+def _with_backend(config: LearnConfig) -> LearnConfig:
+    """Fill in the backend that --env, --data or --minari imply."""
+    if config.backend != LearnConfig.backend:
+        return config
+    if config.env is not None:
+        return replace(config, backend="gymnasium")
+    if config.data or config.minari:
+        return replace(config, backend="data")
+    return config
+
+
+def _questions_of(config: LearnConfig) -> str:
+    is_on_policy = config.backend in ("replay", "gymnasium", "data")
+    return config.questions or ("nexting" if is_on_policy else "excursions")
+
+
 def _with_step_sizes(config: LearnConfig) -> LearnConfig:
     """Fill in the step sizes of the update rule, which config.toml then states."""
+    from horde_agent.kernels.rules import rule
+    from horde_agent.learning.rules import parse_algorithm
+
     try:
         of = rule(parse_algorithm(config.algorithm)[0])
     except ValueError as error:
@@ -246,6 +275,23 @@ def read_config(path: Path) -> LearnConfig:
         except ValueError as error:
             raise BadInput(f"{name} in {path} {error}") from None
     return LearnConfig(**settings)
+
+
+def refuse_no_run(path: Path) -> None:
+    """Raise BadInput if the path is not the folder of a run."""
+    example = "name the folder of a run, for example runs/simulator-1"
+    try:
+        is_folder = path.is_dir()
+        exists = is_folder or path.exists()
+        has_run = (path / "config.toml").exists() or (path / "log").exists()
+    except OSError as error:
+        raise BadInput(f"{path} cannot be read ({error.strerror}); {example}") from None
+    if not exists:
+        raise BadInput(f"there is no folder {path}; {example}")
+    if not is_folder:
+        raise BadInput(f"{path} is a file, not a folder; {example}")
+    if not has_run:
+        raise BadInput(f"{path} contains no run: it has neither config.toml nor log/; {example}")
 
 
 def is_life(path: Path | None) -> bool:
@@ -358,9 +404,7 @@ def _rules(config: LearnConfig, questions: str) -> Iterator[tuple[bool, str]]:
         yield backend != "simulator", f"{several} --backend {backend}"
         yield config.realtime, f"{several} --realtime"
         yield shards is not None, f"{several} --shards"
-    # ---- learner, questions and output folder
-    check_one_of("trace rule", config.trace_rule, TRACE_RULES)
-    check_one_of("w rule", config.w_rule, W_RULES)
+    # ---- questions and output folder
     is_own = questions.endswith(".toml")
     yield is_own and not is_file(Path(questions)), f"there is no question file {questions}"
     known = f"choose {', '.join(FAMILIES)} or a .toml file{_did_you_mean(questions, FAMILIES)}"

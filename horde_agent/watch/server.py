@@ -18,20 +18,17 @@ import sys
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from threading import Thread
-from typing import Annotated, Any
-
-import tyro
+from typing import Any
 
 from horde_agent.processes import python
 from horde_agent.runs.config import BadInput
 from horde_agent.runs.keeping.folder import RunFolder, finite
+from horde_agent.watch import WatchConfig
 from horde_agent.watch.reader import RunReader
 
-PORT = 8420
 _CLOSE_S = 5.0
 PAGE = Path(__file__).parent / "page"
 TICK_S = 0.25
@@ -244,21 +241,6 @@ def _is_loopback(host: str) -> bool:
 
 
 # ---- the command, and the page of a run -----------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class WatchConfig:
-    """Show a run on a page in the browser, while it is running or after it has ended.
-
-    Attributes:
-        run: The run's folder.
-        host: Address to listen on. Outside the loopback a token is required, which is printed.
-        port: Port to listen on; 0 chooses a free one.
-    """
-
-    run: tyro.conf.Positional[Path]
-    host: Annotated[str, tyro.conf.arg(metavar="ADDRESS")] = "127.0.0.1"
-    port: Annotated[int, tyro.conf.arg(metavar="PORT")] = PORT
 
 
 def watch(config: WatchConfig, wait_for_end: Callable[[], object] | None = None) -> None:
