@@ -16,6 +16,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from difflib import get_close_matches
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any, NoReturn, cast
 
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 
 BROKEN_PIPE = 128 + 13  # the exit code of a program that SIGPIPE ends, which Windows has not
 
+COMMANDS = ("check", "monitor", "emulate", "stop")
 QUESTION = (
     "The robot will now drive 0.3 m forward and back, and turn by 80 degrees each way. Is it on the floor, with half a "
     "metre of room around it, and is a person near its switch? [y/N]"
@@ -46,6 +48,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     words = list(sys.argv[1:] if arguments is None else arguments)
     try:
+        _check_command(words)
         command = _parser().parse_args(words)
         return int(command.run(command))
     except running.BadInput as error:
@@ -68,10 +71,22 @@ class _Parser(argparse.ArgumentParser):
         raise running.BadInput(f"{message}; see {self.prog} --help")
 
 
+def _check_command(words: Sequence[str]) -> None:
+    """Raise BadInput if there is no command, or an unknown one."""
+    known = ", ".join(COMMANDS)
+    if not words:
+        raise running.BadInput(f"name a command: {known}; see horde-robot --help")
+    if words[0].startswith("-") or words[0] in COMMANDS:
+        return
+    near = get_close_matches(words[0], COMMANDS, n=1)
+    hint = f"; did you mean {near[0]!r}?" if near else ""
+    raise running.BadInput(f"unknown command {words[0]!r}: choose {known}{hint}")
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = _Parser(prog="horde-robot", description="Check a robot, show its sensors, emulate it, stop it.")
     parser.add_argument("--version", action="version", version=_own_version())
-    commands = parser.add_subparsers(required=True, metavar="check | monitor | emulate | stop")
+    commands = parser.add_subparsers(required=True, metavar=" | ".join(COMMANDS))
 
     check = commands.add_parser("check", help="check every sensor, then drive a little; exit code 1 if not well")
     running.add_arguments(check)

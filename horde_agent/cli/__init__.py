@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import argparse
 import io
-import itertools
 import operator
+import re
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import closing, redirect_stderr
-from dataclasses import replace
+from dataclasses import fields, replace
 from functools import reduce
 from pathlib import Path
 from typing import Annotated, Any
@@ -26,7 +26,15 @@ from horde_agent.bench import BenchConfig
 from horde_agent.cli.errors import Fault, sentence, user_errors
 from horde_agent.cli.settings import DoctorConfig, ExportConfig, ReportConfig, ResumeConfig, WarmConfig
 from horde_agent.reproduce import ReproduceConfig
-from horde_agent.runs.config import BadInput, LearnConfig, check_one_of, read_config, refuse_early, refuse_no_run
+from horde_agent.runs.config import (
+    BadInput,
+    LearnConfig,
+    check_one_of,
+    did_you_mean,
+    read_config,
+    refuse_early,
+    refuse_no_run,
+)
 from horde_agent.runs.ending import Ended, SignalHandler, handling_signals, unfailing
 from horde_agent.watch import WatchConfig
 
@@ -176,8 +184,11 @@ _COMMANDS: dict[str, tuple[type, Callable[[Any, SignalHandler], None]]] = {
 
 def _parse(words: list[str]) -> Any:
     """Turn words into a command; a --config file gives the defaults that flags override."""
-    if words and not words[0].startswith("-"):
+    if not words:
+        raise BadInput(f"name a command: {', '.join(_COMMANDS)}; see horde --help")
+    if not words[0].startswith("-"):
         check_one_of("command", words[0], _COMMANDS)
+        _refuse_unknown_flags(words[0], words[1:])
     file = _config_file(words) if words[:1] == ["learn"] else None
     defaults: dict[str, Any] = {}
     if file is not None:
@@ -199,14 +210,54 @@ def _parse(words: list[str]) -> Any:
     except SystemExit as end:
         if end.code in (0, None):
             raise
-        raise BadInput(one_sentence(errors.getvalue())) from None
+        command = f" {words[0]}" if words[0] in _COMMANDS else ""
+        raise BadInput(f"{one_sentence(errors.getvalue())}; see horde{command} --help") from None
+
+
+def _refuse_unknown_flags(command: str, words: Sequence[str]) -> None:
+    """Raise BadInput at a flag that the command does not have; the parser may complain about the word after it."""
+    kind: Any = _COMMANDS[command][0]
+    flags = ["--help"]
+    for field in fields(kind):
+        name = field.name.replace("_", "-")
+        flags += [f"--{name}", f"--no-{name}"] if isinstance(field.default, bool) else [f"--{name}"]
+    for word in words:
+        flag = word.partition("=")[0].replace("_", "-")
+        if word.startswith("--") and len(word) > 2 and flag not in flags:
+            hint = did_you_mean(flag, flags)
+            raise BadInput(f"Unrecognized options: {flag}{hint}; see horde {command} --help")
+
+
+_FRAME = ("╭", "╰", "─", "---")
+_PLAINER = (
+    (r"no type matching .* could be instantiated from \['(.*)'\]", r"'\1' is no number"),
+    (r"invalid literal for int\(\) with base 10: ('.*')", r"\1 is no whole number"),
+    (r"Missing value for argument '(.*)'\. Expected 1 values", r"\1 needs a value"),
+)
+"""Messages of the argument parser, and plainer ones."""
 
 
 def one_sentence(box: str) -> str:
-    """Return the text of a framed message of the argument parser, without its frame and advice."""
-    lines = [line.strip(" │╭╮╰╯─") for line in box.splitlines()[1:]]
-    said = itertools.takewhile(bool, lines)
-    return " ".join(said).rstrip(".") + "; see horde --help"
+    r"""Return the text of a framed message of the argument parser, without its frame and advice.
+
+    Examples:
+        >>> one_sentence("╭─ Value error ──╮\n│ --a is no flag. │\n│ ─────────────── │\n│ Helptext │")
+        '--a is no flag'
+        >>> one_sentence("----------------\n--a needs a value.\n----------------\nHelptext")
+        '--a needs a value'
+    """
+    text_lines: list[str] = []
+    for line in box.splitlines():
+        text = line.strip(" │|")
+        is_frame = not text or text.startswith(_FRAME)
+        if is_frame and text_lines:
+            break
+        if not is_frame:
+            text_lines.append(text)
+    sentence = " ".join(text_lines).rstrip(".")
+    for pattern, replacement in _PLAINER:
+        sentence = re.sub(pattern, replacement, sentence)
+    return sentence
 
 
 def _config_file(words: Sequence[str]) -> Path | None:

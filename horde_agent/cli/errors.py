@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -27,8 +28,15 @@ def user_errors() -> Iterator[None]:
         if isinstance(error, EnvironmentGone):
             raise Fault(f"{error}; its output, if any, is above") from error
         if is_of_body(error) or isinstance(error, ValueError | ImportError | OSError | GymnasiumError):
-            raise BadInput(" ".join(str(error).split())) from error
+            raise BadInput(_text_of(error)) from error
         raise
+
+
+def _text_of(error: Exception) -> str:
+    """Return an error's message in one line; of an error of the system, the file and the reason."""
+    if isinstance(error, OSError) and error.filename and error.strerror:
+        return f"{os.fspath(error.filename)} cannot be used ({error.strerror})"
+    return " ".join(str(error).split())
 
 
 def is_of_body(error: BaseException) -> bool:

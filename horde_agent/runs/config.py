@@ -8,6 +8,7 @@ import os
 import re
 import shlex
 import shutil
+import stat
 import tomllib
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
@@ -35,6 +36,9 @@ FAMILIES = ("excursions", "policies", "nexting")
 DEFAULT_STEPS = 60_000
 LOG_PASSES, DATA_PASSES = 30, 1
 MOST_ROBOTS = 1_000
+MOST_STEPS = 10**12  # 3,000 years at 10 Hz
+MOST_HORIZON = MOST_PASSES = 10**6
+MOST_SEED = 2**63 - 1
 
 
 def _shown(metavar: str, default: str | None = None) -> Any:
@@ -227,7 +231,9 @@ def _with_backend(config: LearnConfig) -> LearnConfig:
 
 def _questions_of(config: LearnConfig) -> str:
     is_on_policy = config.backend in ("replay", "gymnasium", "data")
-    return config.questions or ("nexting" if is_on_policy else "excursions")
+    if config.questions is not None:
+        return config.questions
+    return "nexting" if is_on_policy else "excursions"
 
 
 def _with_step_sizes(config: LearnConfig) -> LearnConfig:
@@ -262,14 +268,16 @@ def read_config(path: Path) -> LearnConfig:
         table = tomllib.loads(path.read_text(encoding="utf-8-sig"))  # some editors write a byte order mark
     except FileNotFoundError:
         raise BadInput(f"there is no config file {path}") from None
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+    except OSError as error:
+        raise BadInput(f"the config file {path} cannot be read ({error.strerror})") from error
+    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise BadInput(f"the config file {path} cannot be read: {error}") from error
     is_of_run = "versions" in table
     settings = {k: v for k, v in table.items() if not (is_of_run and (k == "out" or isinstance(v, dict)))}
     types = {name: kind for name, kind in get_type_hints(LearnConfig).items() if name != "config"}
     for name, value in settings.items():
         if name not in types:
-            raise BadInput(f"unknown setting {name!r} in {path}{_did_you_mean(name, types)}")
+            raise BadInput(f"unknown setting {name!r} in {path}{did_you_mean(name, types)}")
         try:
             settings[name] = typed(value, types[name])
         except ValueError as error:
@@ -281,13 +289,13 @@ def refuse_no_run(path: Path) -> None:
     """Raise BadInput if the path is not the folder of a run."""
     example = "name the folder of a run, for example runs/simulator-1"
     try:
-        is_folder = path.is_dir()
-        exists = is_folder or path.exists()
-        has_run = (path / "config.toml").exists() or (path / "log").exists()
-    except OSError as error:
-        raise BadInput(f"{path} cannot be read ({error.strerror}); {example}") from None
-    if not exists:
-        raise BadInput(f"there is no folder {path}; {example}")
+        is_folder = stat.S_ISDIR(path.stat().st_mode)
+        has_run = any((path / name).exists() for name in ("config.toml", "log", "summary.json"))
+    except (FileNotFoundError, NotADirectoryError):
+        raise BadInput(f"there is no folder {path}; {example}") from None
+    except (OSError, ValueError) as error:  # ValueError: a null byte
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise BadInput(f"{path} cannot be read ({reason}); {example}") from None
     if not is_folder:
         raise BadInput(f"{path} is a file, not a folder; {example}")
     if not has_run:
@@ -314,11 +322,11 @@ def is_file(path: Path) -> bool:
 
 
 _RANGES: tuple[tuple[str, Callable[[Any], bool], str], ...] = (
-    ("steps", lambda x: x is None or x >= 1, "at least 1"),
-    ("horizon", lambda x: x >= 1, "at least 1"),
-    ("passes", lambda x: x is None or x >= 1, "at least 1"),
+    ("steps", lambda x: x is None or 1 <= x <= MOST_STEPS, f"at least 1 and at most {MOST_STEPS:,}"),
+    ("horizon", lambda x: 1 <= x <= MOST_HORIZON, f"at least 1 and at most {MOST_HORIZON:,}"),
+    ("passes", lambda x: x is None or 1 <= x <= MOST_PASSES, f"at least 1 and at most {MOST_PASSES:,}"),
     ("robots", lambda x: 1 <= x <= MOST_ROBOTS, f"in 1..{MOST_ROBOTS}"),
-    ("seed", lambda x: x >= 0, "at least 0"),
+    ("seed", lambda x: 0 <= x <= MOST_SEED, f"at least 0 and at most {MOST_SEED:,}"),
     ("step_size", lambda x: x is None or 0.0 < x < math.inf, "a positive number"),
     ("secondary_ratio", lambda x: x is None or 0.0 <= x < math.inf, "a number that is not negative"),
     ("epsilon", lambda x: 0.0 <= x <= 1.0, "in [0, 1]"),
@@ -380,6 +388,8 @@ def _rules(config: LearnConfig, questions: str) -> Iterator[tuple[bool, str]]:
     else:
         is_lone = columns is not None and backend != "data"
         yield is_lone, "--columns requires --backend replay or --data; omit it or choose one of them"
+        is_missing = columns is not None and not is_file(columns)
+        yield is_missing, f"there is no columns file {columns}"
         yield log is not None, "--log requires --backend replay; omit it or choose that backend"
     # ---- numbers, behaviour, alarms
     for name, is_valid, what in _RANGES:
@@ -407,7 +417,7 @@ def _rules(config: LearnConfig, questions: str) -> Iterator[tuple[bool, str]]:
     # ---- questions and output folder
     is_own = questions.endswith(".toml")
     yield is_own and not is_file(Path(questions)), f"there is no question file {questions}"
-    known = f"choose {', '.join(FAMILIES)} or a .toml file{_did_you_mean(questions, FAMILIES)}"
+    known = f"choose {', '.join(FAMILIES)} or a .toml file{did_you_mean(questions, FAMILIES)}"
     yield not is_own and questions not in FAMILIES, f"unknown questions {questions!r}: {known}"
     if backend == "replay" and not is_life(log):
         what = "nexting (or a file of questions about the behaviour) can be learned from it"
@@ -431,10 +441,11 @@ def _is_utf8(value: object) -> bool:
 def check_one_of(what: str, value: str, known: Collection[str]) -> None:
     """Raise BadInput if a value is not one of those known."""
     if value not in known:
-        raise BadInput(f"unknown {what} {value!r}: choose {', '.join(known)}{_did_you_mean(value, known)}")
+        raise BadInput(f"unknown {what} {value!r}: choose {', '.join(known)}{did_you_mean(value, known)}")
 
 
-def _did_you_mean(name: str, known: Iterable[str]) -> str:
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """Return the end of a message that names the nearest of the known names; "" if none is near."""
     near = difflib.get_close_matches(name, list(known), n=1)
     return f"; did you mean {near[0]!r}?" if near else ""
 

@@ -45,15 +45,18 @@ def serve(
         raise ValueError(f"speed must be positive and finite, not {speed}")
     stop = stop or threading.Event()
     with make(seed=seed, faults=make.faults.parse(faults), battery_scale=battery_scale) as emulator:
+        lines = []
         try:
-            say(f"serial   {emulator.open_pty()}   (parity none)")
+            lines.append(f"serial   {emulator.open_pty()}   (parity none)")
         except BackendUnavailable:
             if tcp is None and drops is None:
                 raise
         if addresses["tcp"]:
-            say(f"serial   {emulator.listen(*addresses['tcp'])}")
+            lines.append(f"serial   {emulator.listen(*addresses['tcp'])}")
         if addresses["drops"]:
-            say(f"drops    {emulator.listen_drops(*addresses['drops'])}")
+            lines.append(f"drops    {emulator.listen_drops(*addresses['drops'])}")
+        for line in lines:
+            say(line)
         emulator.start(speed)
         if typed is not None:
             what = ", ".join((*emulator.fault_counts, *emulator.buttons))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -88,7 +89,8 @@ CONTROL = commands.CONTROL.replace("light_0", "saw")
 SERIAL = "learn --backend serial --port /dev/no_such_robot"
 LONG = "n" * 300
 OTHERS = ("bench --quick --only tile", "reproduce chain")
-NO_FOLDER = ("x", LONG, "mine.toml/x")
+NO_FOLDER = ("x", "run/config.toml/x")
+ON_A_RUN = ("report", "resume", "doctor", "export", "watch")
 SETTINGS = [
     Case("learn --backend simulatr", ("unknown backend 'simulatr'", "did you mean 'simulator'")),
     Case("learn --backend serial", "no port is known"),
@@ -149,9 +151,34 @@ SETTINGS = [
     Case("watch .", "contains no run"),
     Case("watch run --port 70000", "--port must be from 0 to 65535"),
     Case("watch run --host no.such.host.invalid", "no.such.host.invalid"),
+    Case("learn --questions mine", "unknown questions 'mine'"),
+    Case("learn --questions=", "unknown questions ''"),
+    Case("learn --steps 1e300", "--steps must be at least 1 and at most 1,000,000,000,000"),
+    Case("learn --seed 1e19", "--seed must be at least 0 and at most 9,223,372,036,854,775,807"),
+    Case("learn --horizon 1e7", "--horizon must be at least 1 and at most 1,000,000"),
+    Case("learn --step-size abc", "Error parsing --step-size: 'abc' is no number; see horde learn --help"),
+    Case("learn --steps", "--steps needs a value; see horde learn --help"),
+    Case("learn --step 5", "Unrecognized options: --step; did you mean '--steps'"),
+    Case("learn extra", "Unrecognized options: extra; see horde learn --help"),
+    Case("learn --config run", "the config file run cannot be read (Is a directory)"),
+    Case("learn --data x.csv --columns none.toml", "there is no columns file none.toml"),
+    Case("learn --wrap flatten", "--wrap flatten belongs to an environment of --env"),
+    Case("learn --env CartPole-v1 --wrap discretize(5)", "there is no wrapper 'discretize(5)'"),
+    Case("learn --env CartPole-v1 --wrap discretize:3", "--wrap discretize does not fit the environment"),
+    Case("learn --env nowhere:Corridor-v0", "there is no module nowhere, neither installed nor in the current folder"),
+    Case("learn --env CartPole-v99", "CartPole"),
+    Case("report --bogus run", "Unrecognized options: --bogus; see horde report --help"),
+    Case("watch run --port x", "Error parsing --port: 'x' is no whole number"),
+    Case("bench --stream real", "invalid choice 'real' for argument '--stream'"),
+    Case("export run --out run/config.toml", "run/config.toml cannot be used (File exists)"),
+    Case("reproduce nonsense", "unknown experiment 'nonsense'"),
+    Case("warm --algorithm nope", "algorithm must be one of"),
     Case("report", "Missing from horde report"),
-    Case("lern", "lern"),
-    Case("", "learn, report"),
+    Case("lern", "unknown command 'lern': choose learn, report,"),
+    Case("lern", "did you mean 'learn'?"),
+    Case("nonsense --help", "unknown command 'nonsense'"),
+    Case("--bogus", "Unrecognized options: --bogus"),
+    Case("", "name a command: learn, report"),
 ]
 QUESTIONS = [
     Case(
@@ -216,14 +243,17 @@ UNFINISHED = {
 FOLDERS = [
     Case("learn", "--out runs cannot be written", write("../runs", "a file")),
     *(Case("learn --config c.toml", said, write("../c.toml", text)) for text, said in CONFIGS.items()),
-    *(Case(f"report {p}", f"{p} contains no finished run: the folder does not exist") for p in NO_FOLDER),
+    *(Case(f"report {p}", f"there is no folder {p}") for p in NO_FOLDER),
+    *(Case(f"report {p}", f"{p} cannot be read (File name too long)") for p in (LONG,)),
+    *(Case(f"{command} mine.toml", "mine.toml is a file, not a folder", question_file("")) for command in ON_A_RUN),
+    *(Case(f"{command} nowhere", "there is no folder nowhere") for command in ON_A_RUN),
     *(
         Case("report run", ("summary.json is damaged (", "remove it, and"), write("summary.json", content))
         for content in (*WRONG.values(), b"\xff\xfe\x00")
     ),
     *(Case("report run", said, both(no_tables, damage)) for said, damage in UNFINISHED.items()),
     Case("report run run", "named twice"),
-    Case("report run nothing", "no finished run"),
+    Case("report run nothing", "there is no folder nothing"),
     Case("doctor .", "contains no run"),
     Case("export run --to xml", "unknown format 'xml'"),
     Case("export run --to lerobot", "log", remove("log")),
@@ -260,6 +290,48 @@ def here(toy_run: Path, elsewhere: Path) -> Path:
 def test_invalid_settings_are_refused(case: Case, here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     err = refused(case.words.split(), capsys)
     assert all(part in err for part in ([case.said] if isinstance(case.said, str) else case.said))
+
+
+FAST = (
+    "--help",
+    "learn --help",
+    "resume --help",
+    "lern",
+    "learn --bogus",
+    "learn --steps abc",
+    "learn --config none.toml",
+    "learn --questions none.toml",
+    "learn --backend replay --log none.csv",
+    "learn --data none.csv --columns none.toml",
+    "learn --backend simulatr",
+    "report nowhere",
+    "resume nowhere",
+    "doctor nowhere",
+    "export nowhere",
+    "watch nowhere",
+)
+HEAVY = ("numba", "numpy", "gymnasium")
+SEEN_AT_ONCE = f"""
+import sys
+from horde_agent.cli import main
+
+codes = []
+for command in {FAST}:
+    try:
+        codes.append(main(command.split()))
+    except SystemExit as end:
+        codes.append(end.code)
+print(codes, [name for name in {HEAVY} if name in sys.modules], file=sys.stderr)
+"""
+
+
+def test_help_and_refusals_come_before_the_compiler_is_imported(tmp_path: Path) -> None:
+    """Numba, numpy and Gymnasium take most of a second to import."""
+    ended = subprocess.run(
+        [sys.executable, "-c", SEEN_AT_ONCE], cwd=tmp_path, capture_output=True, text=True, check=True
+    )
+    codes = [0 if "--help" in command else 2 for command in FAST]
+    assert ended.stderr.splitlines()[-1] == f"{codes} []"
 
 
 @pytest.mark.parametrize("case", [*QUESTIONS, *FOLDERS], ids=lambda case: f"{case.words[:30]}: {case.said}"[:80])

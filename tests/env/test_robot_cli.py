@@ -45,8 +45,10 @@ def answering(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ("", "check | monitor | emulate | stop"),
-        ("look", "invalid choice: 'look'"),
+        ("look", "unknown command 'look': choose check, monitor, emulate, stop"),
+        ("look --help", "unknown command 'look'"),
+        ("chek", "did you mean 'check'?"),
+        ("", "name a command: check, monitor, emulate, stop"),
         ("check --bogus", "unrecognized arguments: --bogus; see horde-robot --help"),
         ("check --backend robot", "invalid choice: 'robot'"),
         ("check --port /dev/x", "--port /dev/x needs --backend serial or --backend drops"),
