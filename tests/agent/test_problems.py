@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import gymnasium
@@ -114,3 +116,16 @@ def test_horde_learn_takes_a_problem_by_its_id(tmp_path: Path) -> None:
     given = "--env horde_agent/Collision-v0 --questions nexting --steps 300"
     assert commands.horde("learn", given, f"--out {tmp_path / 'run'}") == 0
     assert (tmp_path / "run/summary.json").is_file()
+
+
+@pytest.mark.parametrize("first", ["horde_agent", "gymnasium"])
+def test_ids_are_registered_whichever_package_is_imported_first(first: str) -> None:
+    """The package does not import Gymnasium by itself, which would delay every command."""
+    code = (
+        f"import sys, {first}\n"
+        "assert ('gymnasium' in sys.modules) == ('horde_agent' not in sys.modules)\n"
+        "import gymnasium, horde_agent\n"
+        "print(gymnasium.make('horde_agent/RandomWalk-v0').unwrapped.problem.actions)"
+    )
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ended.stdout.startswith("(")

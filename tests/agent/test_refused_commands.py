@@ -310,7 +310,7 @@ FAST = (
     "export nowhere",
     "watch nowhere",
 )
-HEAVY = ("numba", "numpy", "gymnasium")
+HEAVY = ("numba", "gymnasium")
 SEEN_AT_ONCE = f"""
 import sys
 from horde_agent.cli import main
@@ -326,7 +326,7 @@ print(codes, [name for name in {HEAVY} if name in sys.modules], file=sys.stderr)
 
 
 def test_help_and_refusals_come_before_the_compiler_is_imported(tmp_path: Path) -> None:
-    """Numba, numpy and Gymnasium take most of a second to import."""
+    """Numba and Gymnasium take most of a second to import."""
     ended = subprocess.run(
         [sys.executable, "-c", SEEN_AT_ONCE], cwd=tmp_path, capture_output=True, text=True, check=True
     )
