@@ -73,14 +73,15 @@ class _Parser(argparse.ArgumentParser):
 
 def _check_command(words: Sequence[str]) -> None:
     """Raise BadInput if there is no command, or an unknown one."""
-    known = ", ".join(COMMANDS)
+    names = ", ".join(COMMANDS)
     if not words:
-        raise running.BadInput(f"name a command: {known}; see horde-robot --help")
+        raise running.BadInput(f"name a command: {names}; see horde-robot --help")
     if words[0].startswith("-") or words[0] in COMMANDS:
         return
-    near = get_close_matches(words[0], COMMANDS, n=1)
-    hint = f"; did you mean {near[0]!r}?" if near else ""
-    raise running.BadInput(f"unknown command {words[0]!r}: choose {known}{hint}")
+    message = f"unknown command {words[0]!r}: choose {names}"
+    for nearest in get_close_matches(words[0], COMMANDS, n=1):
+        message += f"; did you mean {nearest!r}?"
+    raise running.BadInput(message)
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -17,7 +17,8 @@ from horde_agent import GVF, Channel, Horde, LearnerConfig, Uniform
 from horde_agent.cli import main as horde
 
 N_STEPS = 2_000
-N_QUESTIONS, N_WALK = 100, 500
+N_QUESTIONS = 100
+N_WALK = 500
 N_PLACES = 50
 
 
@@ -51,7 +52,7 @@ def main(folder: str) -> int:
     with ThreadPoolExecutor(2) as threads:
         together = list(threads.map(walk, (1, 2)))
     assert together == alone
-    print(f"{summary['steps']} steps lived, and two threads learned what each learns alone")
+    print(f"{summary['steps']} steps of a life are done, and two threads learned what each learns alone")
     return 0
 
 

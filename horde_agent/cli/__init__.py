@@ -3,7 +3,7 @@
 Exit codes: 0 done; 1 the robot was lost or the disk is full; 2 bad input, nothing was written; 128 + the signal (130
 Ctrl-C, 143 SIGTERM, 129 SIGHUP) after a signal, also if the run then ended in order and has its report.
 
-A command imports what it does when it does it, so that help and refusals need no compiler and answer at once.
+Each command imports its modules when it is run, so that help and refusals need no compiler and answer at once.
 """
 
 from __future__ import annotations
@@ -210,8 +210,10 @@ def _parse(words: list[str]) -> Any:
     except SystemExit as end:
         if end.code in (0, None):
             raise
-        command = f" {words[0]}" if words[0] in _COMMANDS else ""
-        raise BadInput(f"{one_sentence(errors.getvalue())}; see horde{command} --help") from None
+        command = "horde"
+        if words[0] in _COMMANDS:
+            command = f"horde {words[0]}"
+        raise BadInput(f"{one_sentence(errors.getvalue())}; see {command} --help") from None
 
 
 def _refuse_unknown_flags(command: str, words: Sequence[str]) -> None:
@@ -220,7 +222,9 @@ def _refuse_unknown_flags(command: str, words: Sequence[str]) -> None:
     flags = ["--help"]
     for field in fields(kind):
         name = field.name.replace("_", "-")
-        flags += [f"--{name}", f"--no-{name}"] if isinstance(field.default, bool) else [f"--{name}"]
+        flags.append(f"--{name}")
+        if isinstance(field.default, bool):
+            flags.append(f"--no-{name}")
     for word in words:
         flag = word.partition("=")[0].replace("_", "-")
         if word.startswith("--") and len(word) > 2 and flag not in flags:

@@ -65,7 +65,9 @@ def make_body(
         raise ValueError(f"{name} needs the simulator of the critterbot, not the backend {backend!r} of {robot}")
     if backend == "gymnasium":
         env = _make_by_id(str(env_id))
-        return env if wrap is None else wrapped(env, wrap)
+        if wrap is not None:
+            env = wrapped(env, wrap)
+        return env
     if backend not in ROBOTS.get(robot, {}):
         raise ValueError(f"the robot {robot!r} has no backend {backend!r}")
     name = f"horde_env:{ROBOTS[robot][backend]}-v0"
@@ -89,7 +91,7 @@ def make_body(
 def _make_by_id(env_id: str) -> gymnasium.Env[Any, Any]:
     """Make an environment; the module before a colon may also be in the current folder, as for `python -m`.
 
-    Modules of the current folder come after the installed ones, so that a file `random.py` there disturbs nobody.
+    Modules of the current folder come after the installed ones, so that a file `random.py` there replaces no other.
 
     Raises:
         ImportError: If there is no such module.

@@ -145,7 +145,8 @@ def _refuse_off_policy(questions: Sequence[GVF], config: LearnConfig) -> None:
 def record_header(env: gymnasium.Env[Any, Any], interface: Interface) -> dict[str, Any]:
     """Return the header of a recording: it describes the robot, so that learning from it does not need the robot."""
     env = readable(env)
-    box, metadata = env.observation_space, env.metadata
+    box = env.observation_space
+    metadata = env.metadata
     assert isinstance(box, gymnasium.spaces.Box), "Interface.of checks this"
     return {
         "channels": [channel._asdict() for channel in interface.channels],

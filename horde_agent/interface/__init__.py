@@ -1,0 +1,271 @@
+"""Interface: channels, actions, period and tile coder of a robot, read from its Gymnasium environment."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+from gymnasium.wrappers import FrameStackObservation
+from numpy.typing import NDArray
+
+from horde_agent.feedback import Feedback
+from horde_agent.gvf import GVF, named
+from horde_agent.interface.advice import flat_box
+from horde_agent.interface.tabular import TabularNumbers, TabularObservation, flattener, readable
+from horde_agent.tiles import TileCoder
+from horde_agent.types import Bools, Floats, Tiles
+
+__all__ = ["ChannelInfo", "Interface", "Scaler", "TabularObservation", "readable"]
+
+_NOT_ONE = (
+    "Interface.of needs one Gymnasium environment, not a {}: a Horde has one stream of experience, so create one "
+    "environment with gymnasium.make"
+)
+
+_UNBOUNDED_FROM = 1e30  # larger bounds, such as float32's largest number, mean that there is none
+
+
+class ChannelInfo(NamedTuple):
+    """One number of the observation.
+
+    Attributes:
+        name, group, unit: As in the environment's metadata.
+        is_sensor: True if families of questions include it.
+        step: Quantisation step of the observation, in its own unit; None if unknown.
+    """
+
+    name: str
+    group: str
+    unit: str
+    is_sensor: bool
+    step: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Scaler:
+    """Scales each channel to [0, 1]: linearly if it is bounded, otherwise by 0.5 + atan(x / s) / pi.
+
+    Args:
+        low, high: Bounds of the observation space, each of shape (n_inputs,).
+        spread: s, the reading of an unbounded channel that is mapped to 0.75.
+    """
+
+    low: Floats
+    high: Floats
+    spread: float = 1.0
+
+    def __call__(self, observation: NDArray[Any]) -> Floats:
+        """Return the observation scaled and clipped, float64, shape (n_inputs,), which it must have; NaN stays NaN."""
+        x = np.asarray(observation, dtype=np.float64)
+        if x.shape != self.low.shape:
+            raise ValueError(f"observation must have shape {self.low.shape}, not {x.shape}")
+        bounded = self.bounded
+        span = np.where(bounded, self.high - np.where(bounded, self.low, 0.0), 1.0)
+        linear = (x - np.where(bounded, self.low, 0.0)) / span
+        return np.clip(np.where(bounded, linear, 0.5 + np.arctan(x / self.spread) / math.pi), 0.0, 1.0)
+
+    @property
+    def bounded(self) -> Bools:
+        """Mask of the channels with two finite bounds, shape (n_inputs,)."""
+        return np.asarray(
+            (np.abs(self.low) < _UNBOUNDED_FROM) & (np.abs(self.high) < _UNBOUNDED_FROM) & (self.high > self.low)
+        )
+
+
+@dataclass(frozen=True)
+class Interface:
+    """Description of a robot for the agent.
+
+    Attributes:
+        channels: The channels of an observation, in order.
+        actions: Names of the discrete actions, in order.
+        period_s: Duration of a step, in seconds.
+        coder: Tile coder of the scaled observation, followed by the scaled predictions fed back.
+        scaler: Scaling of the observation to [0, 1].
+        feedback: The predictions that are fed back as features, if any.
+        flatten: Turns the environment's discrete observations into flat arrays of these channels; None
+            if they are flat arrays.
+
+    Examples:
+        >>> interface = Interface.of(gymnasium.make("CartPole-v1"))
+        >>> interface.names, interface.actions
+        (('obs_0', 'obs_1', 'obs_2', 'obs_3'), ('action_0', 'action_1'))
+    """
+
+    channels: tuple[ChannelInfo, ...]
+    actions: tuple[str, ...]
+    period_s: float
+    coder: TileCoder
+    scaler: Scaler
+    feedback: Feedback | None = None
+    flatten: TabularNumbers | None = None
+
+    @classmethod
+    def of(cls, env: gymnasium.Env[Any, Any]) -> Interface:
+        """Read the interface from an environment's spaces and metadata.
+
+        `metadata` may have "channels" (list of {name, group, unit, sensor}), "actions", "period_s" and "tile_layout".
+        The defaults are obs_0.., action_0.., 1 s, and a layout made from the space. A channel's "range", [low, high] in
+        its unit, is stored with a recording and must be the same to resume it; its "step" is the quantisation step of
+        the observation, which determines the nearly constant returns. A wrapper that changes the observation may set
+        its own `metadata`. Frames stacked by `FrameStackObservation` are supported: channels of the frame before the
+        newest are "light_0@-1" in group "light@-1", and so on. They have the same tiles, and no questions. Discrete
+        observations are those of `TabularObservation`: one tile per state.
+
+        Raises:
+            ValueError: If the observation is neither a flat Box of floats nor discrete, the action space not Discrete
+                from 0, or the metadata does not fit them. The message names a wrapper that converts the space.
+        """
+        if not isinstance(env, gymnasium.Env):
+            raise ValueError(_NOT_ONE.format(type(env).__name__))
+        flatten = flattener(env.observation_space)
+        env = readable(env)
+        box = flat_box(env)
+        discrete = _discrete(env.action_space)
+        metadata: Mapping[str, Any] = env.metadata
+        channels, ages = _channels(metadata.get("channels"), int(box.shape[0]), _n_frames(env))
+        layout = metadata.get("tile_layout")
+        if layout is None:
+            coder = TileCoder.default(len(channels))
+        else:
+            coder = TileCoder.from_layout(layout, [channel._asdict() for channel in channels], ages)
+        actions = _actions(metadata.get("actions"), env, int(discrete.n))
+        scaler = Scaler(box.low.astype(np.float64), box.high.astype(np.float64))
+        return cls(
+            channels,
+            actions,
+            period_s=float(metadata.get("period_s", 1.0)),
+            coder=coder,
+            scaler=scaler,
+            flatten=flatten,
+        )
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the channels, in order."""
+        return tuple(channel.name for channel in self.channels)
+
+    @property
+    def steps(self) -> Floats:
+        """Quantisation step of each channel, in its own unit, shape (n_channels,); NaN if unknown."""
+        return np.array([np.nan if channel.step is None else channel.step for channel in self.channels])
+
+    @property
+    def sensors(self) -> tuple[int, ...]:
+        """Indices of the channels that families of questions include."""
+        return tuple(i for i, channel in enumerate(self.channels) if channel.is_sensor)
+
+    def index(self, name: str) -> int:
+        """Return the position of a channel in the observation; raise ValueError if there is no such channel."""
+        if name not in self.names:
+            raise ValueError(f"unknown channel {name!r}; there are {', '.join(self.names)}")
+        return self.names.index(name)
+
+    def feeding_back(self, questions: Sequence[GVF], tables: Sequence[Mapping[str, Any]]) -> Interface:
+        """Return an interface that also codes the predictions of the previous step: n_features and n_active grow.
+
+        Create questions about Gibbs policies, which depend on n_features, from the returned interface.
+
+        Args:
+            questions: The questions of the Horde, or at least those that are fed back.
+            tables: `[[feedback]]` tables, as in `Feedback.of`: tilings and range of each prediction.
+
+        Raises:
+            ValueError: If predictions are fed back already, or a table is wrong.
+
+        Source: White, Modayil & Sutton (2012), figure 1.
+        """
+        if self.feedback is not None:
+            raise ValueError("this interface has feedback already; pass all [[feedback]] tables at once")
+        bounds = np.where(self.scaler.bounded, [self.scaler.low, self.scaler.high], [[-np.inf], [np.inf]])
+        feedback = Feedback.of(named(questions, self.names), tables, bounds)
+        coder = self.coder.extended(feedback.tilings, feedback.groups, [table["group"] for table in feedback.tilings])
+        return replace(self, coder=coder, feedback=feedback)
+
+    def encode(self, observation: NDArray[Any], predictions: NDArray[Any] | None = None) -> Tiles:
+        """Return the active tiles of an (unscaled) observation, shape (n_active,).
+
+        Args:
+            observation: The observation, shape (n_channels,), or a discrete one as the environment returns it.
+            predictions: Predictions of the previous step that are fed back,
+                `horde.predictions[interface.feedback.demons(horde.names)]`; None at the beginning of a stream.
+
+        Raises:
+            ValueError: If an argument has a wrong shape, or predictions are given without feedback.
+        """
+        is_flat = isinstance(observation, np.ndarray) and observation.shape == (len(self.channels),)
+        if self.flatten is not None and not is_flat:
+            observation = self.flatten(observation, reward=0.0)
+        scaled = self.scaler(observation)
+        if self.feedback is not None:
+            scaled = np.concatenate([scaled, self.feedback.scaled(predictions)])
+        elif predictions is not None:
+            raise ValueError("predictions were given, but this interface has no feedback: see feeding_back")
+        return self.coder.encode(scaled)
+
+
+def _discrete(space: spaces.Space[Any]) -> spaces.Discrete:
+    must = "the action space must be Discrete from 0"
+    if isinstance(space, spaces.Discrete) and space.start == 0:
+        return space
+    if isinstance(space, spaces.Box):
+        raise ValueError(
+            f"{must}, not {space}; wrap the environment: gymnasium.wrappers.DiscretizeAction(env, bins=3), "
+            "or --wrap discretize:3; for SAC, horde_agent.sb3.ChoiceByNumber of an environment with discrete actions"
+        )
+    like = "lambda a: a + start" if isinstance(space, spaces.Discrete) else "its_action"
+    raise ValueError(
+        f"{must}, not {space}; wrap the environment: gymnasium.wrappers.TransformAction(env, {like}, Discrete(n))"
+    )
+
+
+def _actions(described: Sequence[str] | None, env: gymnasium.Env[Any, Any], n: int) -> tuple[str, ...]:
+    """Return the actions as described, or action_0.. without a description or if a wrapper changed their number."""
+    unknown = tuple(f"action_{a}" for a in range(n))
+    if not described or (len(described) != n and env.action_space != env.unwrapped.action_space):
+        return unknown
+    if len(described) != n:
+        raise ValueError(f"metadata names {len(described)} actions, the action space has {n}")
+    return tuple(described)
+
+
+def _n_frames(env: gymnasium.Env[Any, Any]) -> int:
+    """Return the number of frames that the environment's wrappers stack into one observation."""
+    n = 1
+    while isinstance(env, gymnasium.Wrapper):
+        n *= env.stack_size if isinstance(env, FrameStackObservation) else 1
+        env = env.env
+    return n
+
+
+def _channels(
+    described: Sequence[Mapping[str, Any]] | None, n: int, n_frames: int
+) -> tuple[tuple[ChannelInfo, ...], tuple[str, ...]]:
+    """Return the channels, obs_0.. in the group "obs" by default, and the suffix of group names by age of the frame."""
+    if described is None:
+        return tuple(ChannelInfo(f"obs_{i}", "obs", "1", is_sensor=True) for i in range(n)), ("",)
+    one = [
+        ChannelInfo(
+            str(c["name"]), str(c["group"]), str(c.get("unit", "1")), bool(c.get("sensor", True)), c.get("step")
+        )
+        for c in described
+    ]
+    ages = tuple(f"@-{age}" if age else "" for age in range(n_frames))
+    if len(one) * n_frames == n:  # a stack begins with the oldest frame
+        stacked = (
+            c._replace(name=c.name + age, group=c.group + age, is_sensor=c.is_sensor and not age)
+            for age in reversed(ages)
+            for c in one
+        )
+        return tuple(stacked), ages
+    if len(one) == n:  # a wrapper with its own metadata
+        return tuple(one), ("",)
+    raise ValueError(
+        f"metadata describes {len(one)} channels, the observation has {n}; set metadata in the wrapper that "
+        f'changes it, with "channels" and a "tile_layout" that fit'
+    )
