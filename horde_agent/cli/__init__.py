@@ -27,6 +27,7 @@ from horde_agent.cli.errors import Fault, sentence, user_errors
 from horde_agent.cli.settings import DoctorConfig, ExportConfig, ReportConfig, ResumeConfig, WarmConfig
 from horde_agent.reproduce import ReproduceConfig
 from horde_agent.runs.config import (
+    MOST_STEPS,
     BadInput,
     LearnConfig,
     check_one_of,
@@ -86,6 +87,8 @@ def _learn(command: LearnConfig, signals: SignalHandler) -> None:
 
 def _resume(command: ResumeConfig, signals: SignalHandler) -> None:
     refuse_no_run(command.run)
+    if command.steps is not None and command.steps > MOST_STEPS:
+        raise BadInput(f"--steps must be at most {MOST_STEPS:,}, got {command.steps}")
     from horde_agent.cli.learn import resume
 
     resume(command, signals)
@@ -247,11 +250,11 @@ def one_sentence(box: str) -> str:
     Examples:
         >>> one_sentence("╭─ Value error ──╮\n│ --a is no flag. │\n│ ─────────────── │\n│ Helptext │")
         '--a is no flag'
-        >>> one_sentence("----------------\n--a needs a value.\n----------------\nHelptext")
+        >>> one_sentence("Value error\n ---------------\n --a needs a value.\n ---------------\n Helptext")
         '--a needs a value'
     """
     text_lines: list[str] = []
-    for line in box.splitlines():
+    for line in box.splitlines()[1:]:  # after the title
         text = line.strip(" │|")
         is_frame = not text or text.startswith(_FRAME)
         if is_frame and text_lines:

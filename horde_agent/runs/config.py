@@ -388,8 +388,6 @@ def _rules(config: LearnConfig, questions: str) -> Iterator[tuple[bool, str]]:
     else:
         is_lone = columns is not None and backend != "data"
         yield is_lone, "--columns requires --backend replay or --data; omit it or choose one of them"
-        is_missing = columns is not None and not is_file(columns)
-        yield is_missing, f"there is no columns file {columns}"
         yield log is not None, "--log requires --backend replay; omit it or choose that backend"
     # ---- numbers, behaviour, alarms
     for name, is_valid, what in _RANGES:
@@ -425,6 +423,8 @@ def _rules(config: LearnConfig, questions: str) -> Iterator[tuple[bool, str]]:
             questions in ("excursions", "policies"),
             f"the action probabilities of a replayed log are unknown, so only --questions {what}, not {questions!r}",
         )
+    is_missing = columns is not None and not is_file(columns)
+    yield is_missing, f"there is no columns file {columns}"
     if config.out is not None:
         yield _is_taken(config.out)
 
@@ -460,9 +460,10 @@ def _is_no_command(command: str) -> tuple[bool, str]:
 
 def _is_taken(out: Path) -> tuple[bool, str]:
     try:
-        if out.exists() and not out.is_dir():
+        place = out.resolve()  # so that `x/..` makes no folder x
+        if place.exists() and not place.is_dir():
             return True, f"--out {out} is a file; name a new folder"
-        is_full = out.is_dir() and any(out.iterdir())
+        is_full = place.is_dir() and any(place.iterdir())
     except OSError as error:
         return True, f"--out {out} cannot be read ({error.strerror}); name another folder"
     return is_full, f"--out {out} already contains a run (or other files); name a new folder"

@@ -140,6 +140,7 @@ SETTINGS = [
     Case("learn --backend data", "needs --data FILE"),
     Case("learn --data x --columns y --behaviour greedy:q", "requires a robot that can act"),
     Case("learn --out run", "run already contains a run"),
+    Case("learn --out run/log/x/../..", "already contains a run"),
     Case("learn --out run/config.toml/a", "Not a directory"),
     Case(f"learn --out {LONG}", "File name too long"),
     Case(f"learn --out {os.fsdecode(bytes([0xE9]))}", "is not UTF-8"),
@@ -259,6 +260,7 @@ FOLDERS = [
     Case("export run --to lerobot", "log", remove("log")),
     Case("export run --to mcap --follow", "--follow requires --to tensorboard"),
     *(Case("resume run", "contains no run", remove(name)) for name in ("config.toml", "log/life.rec")),
+    Case("resume run --steps 1e30", "--steps must be at most 1,000,000,000,000"),
     Case("resume run --steps 230", "has taken 1,200 steps, and --steps is 230 in total: choose a larger --steps"),
     Case(
         "resume run --steps 1300",
