@@ -47,7 +47,7 @@ def answering(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
     [
         ("look", "unknown command 'look': choose check, monitor, emulate, stop"),
         ("look --help", "unknown command 'look'"),
-        ("chek", "did you mean 'check'?"),
+        ("monito", "did you mean 'monitor'?"),
         ("", "name a command: check, monitor, emulate, stop"),
         ("check --bogus", "unrecognized arguments: --bogus; see horde-robot --help"),
         ("check --backend robot", "invalid choice: 'robot'"),
