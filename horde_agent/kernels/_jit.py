@@ -220,7 +220,11 @@ parallel_kernel = _njit(parallel=True)
 _INNER: dict[str, Any] = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True, "_nrt": False}
 if not IS_PORTABLE:
     _INNER["pipeline_class"] = _PartCompiler
-inner_kernel: Any = numba.njit(**_INNER, **OPTIONS)
+INNER_OPTIONS: dict[str, Any] = {**_INNER, **OPTIONS}
+inner_kernel: Any = numba.njit(**INNER_OPTIONS)
+# The same for a small kernel in an inner loop: the compiler would not copy it into its callers if its vectors are wide.
+INLINED_OPTIONS: dict[str, Any] = {**INNER_OPTIONS, "forceinline": True}
+inlined_kernel: Any = numba.njit(**INLINED_OPTIONS)
 # For a function that returns part of an array: inlined into its callers, it needs no reference counting.
 inlined = _njit(inline="always")
 

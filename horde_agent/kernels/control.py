@@ -47,7 +47,7 @@ def add_greedy(theta: Reals, n_actions: int, factor: float, phi: Phi) -> None:
 
 
 @inner_kernel
-def sound_delta(i: int, demons: Demons, step: Step) -> float:
+def td_error(i: int, demons: Demons, step: Step) -> float:
     """Store and return delta_t = c_{t+1} + (1 - gamma_{t+1}) z_{t+1} + gamma_{t+1} theta.pb_{t+1} - theta.phi_t."""
     theta, n_actions, gamma = demons.theta[i], demons.n_actions, step.gamma[i]
     ahead, _ = best(theta, n_actions, step.phi_tp1)
@@ -57,7 +57,7 @@ def sound_delta(i: int, demons: Demons, step: Step) -> float:
 
 
 @inner_kernel
-def move_trace(i: int, demons: Demons, e: Reals, step: Step, cut: float) -> None:
+def update_trace(i: int, demons: Demons, e: Reals, step: Step, cut: float) -> None:
     """Write e_t = phi_t + gamma_t lambda_t cut e_{t-1}, shape (n_actions n,); `max_trace` is the largest entry."""
     scale(e, decay_of(i, demons) * cut if demons.alive[i] else 0.0)
     add(block(e, demons.n_actions, step.action), 1.0, step.phi_t)

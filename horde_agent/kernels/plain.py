@@ -6,14 +6,13 @@ an array over all features.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numba import prange
 from numpy.typing import NDArray
 
 from horde_agent.kernels._jit import inner_kernel, outer_kernel
-from horde_agent.kernels.vectors import choose, load, store
 from horde_agent.types import Floats, Integers, Reals
 
 _NEGLIGIBLE = 1e-30
@@ -126,7 +125,7 @@ def inner(a: Reals, b: Reals) -> float:
 
 
 @inner_kernel
-def sound_delta(i: int, demons: Demons, step: Step) -> float:
+def td_error(i: int, demons: Demons, step: Step) -> float:
     """Store and return delta_t = c_{t+1} + (1 - gamma_{t+1}) z_{t+1} + gamma_{t+1} theta.phi_{t+1} - theta.phi_t."""
     gamma, theta = step.gamma[i], demons.theta[i]
     delta = step.c[i] + (1.0 - gamma) * step.z[i] + gamma * dot(theta, step.phi_tp1) - dot(theta, step.phi_t)
@@ -150,7 +149,7 @@ def decay_of(i: int, demons: Demons) -> float:
 
 
 @inner_kernel
-def move_trace(i: int, demons: Demons, e: Reals, step: Step, gain: float) -> bool:
+def update_trace(i: int, demons: Demons, e: Reals, step: Step, gain: float) -> bool:
     """Write e_t = rho_t min(gain phi_t + gamma_t lambda_t e_{t-1}, cap), shape (n,); return True if it is not 0.
 
     `max_trace` is the largest |entry| so far.
@@ -180,7 +179,7 @@ def clear_trace(i: int, demons: Demons, e: Reals) -> None:
 
 
 @inner_kernel
-def finish(i: int, demons: Demons, step: Step, delta: float, e: Reals, e_w: float) -> None:
+def update_estimates(i: int, demons: Demons, step: Step, delta: float, e: Reals, e_w: float) -> None:
     """Update the MSPBE estimates: s += (delta e.w - s) / tau and m += (delta e - m) / tau; m.w is the vector estimate.
 
     The trace e and m have the shape (n,). gamma_{t+1} and lambda_{t+1} become those of the next step.
@@ -202,6 +201,14 @@ def estimate(i: int, demons: Demons, delta: float, e: Reals, e_w: float) -> None
                 m[k] = keep * m[k] + gain * e[k]
         else:
             scale(m, keep)
+
+
+@inner_kernel
+def weight_of_decay(i: int, demons: Demons, step: Step) -> float:
+    """Return the factor of (w.phi) phi: 1, or rho_t under the w rule "importance-weighted"."""
+    if demons.every_step:
+        return 1.0
+    return float(step.rho[i])
 
 
 @inner_kernel
@@ -232,18 +239,6 @@ def follow(numbers: Floats, i: int, decay: float, value: float) -> float:
     numbers[0, i] = decay * numbers[0, i] + (1.0 - decay) * value
     numbers[1, i] = decay * numbers[1, i] + (1.0 - decay)
     return float(numbers[0, i] / numbers[1, i]) if numbers[1, i] > 0.0 else 0.0
-
-
-@inner_kernel
-def follow_lanes(span: Any, at: int, decay: Any, value: Any, is_finite: Any) -> Any:
-    """Do the same for lanes of the span engine, from number `at` on; lanes that skip the step keep theirs."""
-    n, zero = span.policy.shape[0], decay - decay
-    total, weight = load(span.numbers, at, zero), load(span.numbers, n + at, zero)
-    total = choose(is_finite, decay * total + (1.0 - decay) * value, total)
-    weight = choose(is_finite, decay * weight + (1.0 - decay), weight)
-    store(span.numbers, at, total)
-    store(span.numbers, n + at, weight)
-    return choose(weight > 0.0, total / choose(weight > 0.0, weight, zero + 1.0), zero)
 
 
 # ---- all demons -----------------------------------------------------------------------------------------------------

@@ -18,7 +18,6 @@ from horde_agent.types import Integers, Reals
 FIELDS = SpanArrays._fields
 OF_LANES = FIELDS[FIELDS.index("prediction") : FIELDS.index("w_at")]  # one number per lane
 OF_LAYOUT = ("demon", "start", "flush_group", "first_block", "only_policy")
-_TRAITS = FIELDS[FIELDS.index("has_w") : FIELDS.index("rests")]  # of update rules, which their files set
 _TRACE_RULES = {"plain": PLAIN, "clipped": CLIPPED, "tree-backup": TREE_BACKUP, "abtd": ABTD}
 _PERIODS = {False: 64, True: 128}  # steps between two flushes, eager and deferred
 _WAIT = 3  # periods after which pending updates are written in any case
@@ -52,15 +51,15 @@ class Allocation:
         group, policy, _ = self._demons = demons
         self._n_features, self._config, self._dtype = n_features, config, np.dtype(config.dtype)
         self._batch, self._share, self._tail = batch, share, tail
-        self._traits = frozenset(rule(config.algorithm).SPAN)
-        self._has_second = bool({"has_difference", "has_dutch"} & self._traits)
+        self._rule = rule(config.algorithm)
+        self._has_w = "w" in self._rule.WEIGHTS
         most_lanes = widest_block or widest(group.size, is_deferred=batch > 1)
         self.layout = Layout(policy[group], share.seating if share else assign_lanes(group, policy, most_lanes))
         self.period = max(period or _PERIODS[batch > 1], batch)
         self.n_times = _power_of_two(tail + _WAIT * self.period + batch + 2)
         # Pending updates are written after these steps in any case; later if a group can be idle.
         may_idle = share.may_idle if share else (self.layout.only_policy >= 0).any()
-        w_decays = "has_w" in self._traits and config.w_rule == "every-step"  # where rho = 0
+        w_decays = self._has_w and config.w_rule == "every-step"  # where rho = 0
         self._places = _WAIT * self.period if may_idle and not w_decays else self.period
 
     def arrays(self, n_active: int, **lasting: Any) -> SpanArrays:
@@ -74,7 +73,7 @@ class Allocation:
 
     def _of_lanes(self) -> dict[str, Any]:
         """Return the assignment of lanes, rows of weights, and arrays with one number per lane."""
-        (group, policy, cumulant), layout, has_w = self._demons, self.layout, "has_w" in self._traits
+        (group, policy, cumulant), layout, has_w = self._demons, self.layout, self._has_w
         n_lanes, of_lane = layout.n_lanes, np.append(group, -1)
         n_weights = -(-self._n_features // CHUNK) * CHUNK * n_lanes
         return {
@@ -86,7 +85,7 @@ class Allocation:
             "theta": self.zeros(n_weights),
             "w": self.zeros(n_weights if has_w else 0),
             "m": self.zeros(n_weights if has_w and self._config.vector_mspbe else 0),
-            "numbers": self.zeros(len(rule(self._config.algorithm).numbers) * n_lanes),
+            "numbers": self.zeros(len(self._rule.numbers) * n_lanes),
             **{name: self.zeros(n_lanes) for name in OF_LANES},
             "w_left": np.ones(n_lanes, dtype=self._dtype),
             "bound": np.full(n_lanes, max_finite(self._dtype), dtype=self._dtype),
@@ -98,13 +97,13 @@ class Allocation:
         n_groups, ring = layout.only_policy.size, _power_of_two(self._tail + self._places) * layout.n_lanes
         groups, n_groups_of_all = (share.groups, share.n_groups) if share else (np.arange(n_groups), n_groups)
         turns = 1 + groups * self.period // n_groups_of_all
-        has_factor = {"has_source", "shrinks_w", "has_dutch"} & self._traits
+        stored = self._rule.SPAN
         return {
             "c": self.zeros(ring),
-            "factor": self.zeros(ring if has_factor else 0),
-            "second": self.zeros(ring if self._has_second else 0),
-            "extra": self.zeros(places if self._has_second else 0),
-            **{name: self.zeros(places) for name in ("d", "h", "q")},
+            "factor": self.zeros(ring if {"source", "w_factor"} & set(stored) else 0),
+            "d": self.zeros(places),
+            "h": self.zeros(places if "h" in stored else 0),
+            "q": self.zeros(places if "q" in stored else 0),
             "m_step": np.zeros(self.n_times),
             "kind": np.zeros((n_groups, self.n_times), dtype=np.uint8),
             **{name: np.zeros(n_groups, np.int64) for name in ("flushed_at", "tail_from", "n_pending")},
@@ -136,12 +135,12 @@ class Allocation:
             "trace_rule": _TRACE_RULES[config.trace_rule],
             "trace_bound": bound if config.trace_rule == "abtd" else 1.0 / bound,
             "rule": config.rule_parameters,
-            **{name: Constant(name in self._traits) for name in _TRAITS},
-            "n_numbers": Constant(len(rule(config.algorithm).NUMBERS)),
-            "rests": Constant("never_rests" not in self._traits),
-            "has_second": Constant(self._has_second),
+            "has_w": Constant(self._has_w),
+            **{f"has_{name}": Constant(name in self._rule.SPAN) for name in ("h", "q", "source", "w_factor")},
+            "has_interest": Constant(self._rule.HAS_INTEREST),
+            "n_numbers": Constant(len(self._rule.NUMBERS)),
+            "rests": Constant(self._rule.RESTS),
             "drop_below": drop_below if config.bounds_trace else 0.0,
-            "drop_second_below": drop_below,
             "largest_tail": self._tail,
             "one_over_tau": 1.0 / config.mspbe_tau,
             "largest_step": LARGEST_STEP[config.dtype],
@@ -156,7 +155,7 @@ class Allocation:
         """Return history shared by all demons, and scratch, for `n_active` active features."""
         n, batch, n_times = self._n_features, self._batch, self.n_times
         n_threads = int(numba.config.NUMBA_NUM_THREADS)  # type: ignore[attr-defined]
-        n_kinds = 1 + ("has_w" in self._traits) * (1 + self._config.vector_mspbe)
+        n_kinds = 1 + self._has_w * (1 + self._config.vector_mspbe)
         return {
             "bits": np.zeros((n_times, -(-n // 64)), dtype=np.uint64),
             "active": np.zeros((batch + 1, n_active), dtype=np.int64),

@@ -22,11 +22,11 @@ from horde_agent.types import Integers, Reals
 
 _FIRST_ROWS = 4 * CHUNK  # rows that are pre-faulted before the first step
 _PARTS, _LEAST_TOUCHED = 128, 1 << 19  # steps over which a chunk is pre-faulted; least numbers per step
-OF_STEPS = ("c", "factor", "second", "d", "h", "q", "extra")  # one number per lane and step
+OF_STEPS = ("c", "factor", "d", "h", "q")  # one number per lane and step
 ROWS = ("theta", "w", "m")  # rows in use come first
 _SIGNALS_OF_LANE = ("policy", "trace_group", "cumulant", "outcome")
-_RINGS_OF_STREAM, _TIMES_OF_STREAM = ("c", "factor", "second"), ("flushed_at", "tail_from")
-_LANES_OF_STREAM = ("e_phi", "e_w", "e_e", "e_sum", "y_phi", "y_w", "e_y", "x_phi", "gamma_t", "lam_t")
+_RINGS_OF_STREAM, _TIMES_OF_STREAM = ("c", "factor"), ("flushed_at", "tail_from")
+_LANES_OF_STREAM = ("e_phi", "e_w", "e_e", "e_sum", "gamma_t", "lam_t")
 _TILES_OF_STREAM = ("bits", "active", "changed", "n_changed")
 # Not saved: the layout, which follows from the demons, and scratch.
 _NOT_SAVED = (
@@ -107,7 +107,7 @@ class SpanMemory:
         self.span = of.arrays(n_active, row_of=self.row_of, feature_of=self.feature_of, clock=self.clock)
         self._n_touched = 0  # numbers of theta that are pre-faulted, and of w and m
         self._held = None
-        prefault(self.span.c, self.span.d, self.span.h, self.span.q, self.span.extra, n_threads=self.n_threads)
+        prefault(self.span.c, self.span.d, self.span.h, self.span.q, n_threads=self.n_threads)
         self._prefault_rows(min(self.n_features, max(int(self.clock[N_ROWS]), _FIRST_ROWS)))
 
     def set_n_active(self, n_active: int) -> None:
@@ -232,7 +232,7 @@ class SpanMemory:
             getattr(self.span, name)[: self._n_in_use] = 0
             getattr(self.span, name)[: state[name].size] = state[name]
         for name in FIELDS:
-            if name in state and name not in (*ROWS, "n_active"):
+            if name in state and name not in (*ROWS, "n_active") and getattr(self.span, name).size:
                 getattr(self.span, name)[...] = state[name]
         self.is_aside = state["_is_aside"].copy()
         self.stream, self.others = restored_streams(state)

@@ -246,7 +246,7 @@ def _with_rule(q: GVF, found: Sequence[str], config: LearnerConfig, action_value
     if q.finds_policy != of.FINDS_POLICY:
         what = "finds no policies: omit it" if q.finds_policy else "needs the target policy Greedy(n_actions)"
         raise ValueError(f"question {q.name!r}: algorithm {of.name!r} {what}")
-    if q.interest != 1.0 and "has_interest" not in (of.SPAN or ()):
+    if q.interest != 1.0 and not of.HAS_INTEREST:
         raise ValueError(f"question {q.name!r}: algorithm {of.name!r} uses no interest: omit it, or set algorithm")
     return q
 

@@ -296,20 +296,15 @@ class SpanEngine:
         (theta, w), span = self.weights(), self.arrays
         numbers = {name: self._of_demons(getattr(self.arrays, name)) for name in _IN_FULL}
         m = self.mspbe_trace() if self.arrays.m.size else np.zeros((0, 0), dtype=self.dtype)
-        traces = self.memory.rule.TRACES
-        learned = {"theta": theta, "w": w, "m": m, **numbers, **{name: self._trace(name) for name in traces}}
+        learned = {"theta": theta, "w": w, "m": m, **numbers, "e": self._trace()}
         if not self.arrays.has_w:
             del learned["w"]
         learned |= {"gamma_t": np.ones(self.n_demons), "lam_t": np.ones(self.n_demons)}
-        if span.numbers.size or span.has_second:  # such a rule needs its traces, gamma and lambda apart
+        if span.numbers.size:  # such a rule needs its trace, gamma and lambda apart
             learned |= {name: self._of_demons(getattr(span, name)) for name in ("gamma_t", "lam_t")}
             learned["numbers"] = span.numbers.reshape(-1, self.layout.n_lanes)[:, self.layout.lane]
-            for name in traces:
-                decay = learned["gamma_t"] * learned["lam_t"]
-                if span.has_dutch and name == traces[-1]:
-                    decay = decay * learned["numbers"][self.memory.rule.numbers.index("rho")]
-                decay = decay[:, None]
-                learned[name] = np.where(decay > 0, learned[name] / np.where(decay > 0, decay, 1), 0)
+            decay = (learned["gamma_t"] * learned["lam_t"])[:, None]
+            learned["e"] = np.where(decay > 0, learned["e"] / np.where(decay > 0, decay, 1), 0)
         tiles = self.memory.feature_of[self._active]
         return learned, self.memory.is_aside[self.layout.lane], tiles
 
@@ -324,23 +319,16 @@ class SpanEngine:
             plain.take_over(*self._in_full())
         return plain
 
-    def _trace(self, name: str) -> Reals:
-        """Return v_t = c_t (phi_t + v_{t-1}) of the latest step, by demon: gamma_{t+1} lambda_{t+1} e_t.
-
-        The second trace has its own decays or factors of phi; the last of three also has rho_t.
-        """
-        span, traces = self.arrays, self.memory.rule.TRACES
-        is_first, is_last = name == traces[0], name == traces[-1]
-        decays = span.second if span.has_difference and is_last else span.c
-        sources = span.factor if span.has_source or (span.has_dutch and not is_first) else np.zeros(0)
-        sources = span.second if span.has_dutch and is_last else sources
+    def _trace(self) -> Reals:
+        """Return v_t = c_t (phi_t + v_{t-1}) of the latest step, by demon: gamma_{t+1} lambda_{t+1} e_t."""
+        span = self.arrays
         e = np.zeros((self.n_demons, self.n_features), dtype=self.dtype)
         for b in range(self.layout.n_blocks):
             times = np.arange(span.tail_from[self.layout.flush_group[b]], self._now)
-            c = self.memory.ring(decays, b)
+            c = self.memory.ring(span.c, b)
             factor = np.cumprod(c[times % len(c)][::-1], axis=0)[::-1]
-            if sources.size:
-                factor = factor * self.memory.ring(sources, b)[times % len(c)]
+            if span.has_source:
+                factor = factor * self.memory.ring(span.factor, b)[times % len(c)]
             bits = span.bits[times % len(span.bits)].view(np.uint8)
             phi = np.unpackbits(bits, axis=1, bitorder="little")[:, : self.memory.features.size]
             demon = self.layout.demon[self.layout.start[b] : self.layout.start[b + 1]]

@@ -39,7 +39,7 @@ class IntentionalTDRMSProp(NamedTuple):
 def learn(rule: IntentionalTDRMSProp, i: int, demons: Demons, step: Step) -> None:
     """Update demon `i` in place."""
     theta, v, scale, e = demons.theta[i], demons.vectors[0, i], demons.vectors[1, i], demons.vectors[2, i]
-    phi, delta, decay = step.phi_t, plain.sound_delta(i, demons, step), plain.decay_of(i, demons)
+    phi, delta, decay = step.phi_t, plain.td_error(i, demons, step), plain.decay_of(i, demons)
     demons.numbers[4, i] = weight = rule.beta2 * demons.numbers[4, i] + (1.0 - rule.beta2)
     plain.scale(v, rule.beta2)
     squared, norm = 0.0, 0.0
@@ -53,7 +53,7 @@ def learn(rule: IntentionalTDRMSProp, i: int, demons: Demons, step: Step) -> Non
         squared += x * x / scale[f]
         norm += x * (2.0 * decay * e[f] + x) / scale[f]
     change = intentional_td.change_of(rule, i, demons, delta, squared, norm)
-    if plain.move_trace(i, demons, e, step, 1.0):
+    if plain.update_trace(i, demons, e, step, 1.0):
         for k in range(theta.shape[0]):
             theta[k] += change * e[k] / scale[k]
-    plain.finish(i, demons, step, delta, e, 0.0)
+    plain.update_estimates(i, demons, step, delta, e, 0.0)

@@ -47,7 +47,7 @@ def learn(rule: SwiftTD, i: int, demons: Demons, step: Step) -> None:
     theta, alpha, rho, phi = demons.theta[i], demons.alpha[i], step.rho[i], step.phi_t
     beta, h, h_old, e = demons.vectors[0, i], demons.vectors[1, i], demons.vectors[2, i], demons.vectors[3, i]
     p, zb, a, u = demons.vectors[4, i], demons.vectors[5, i], demons.vectors[6, i], demons.vectors[7, i]
-    delta, dv, before = plain.sound_delta(i, demons, step), demons.numbers[0, i], plain.dot(theta, step.phi_tp1)
+    delta, dv, before = plain.td_error(i, demons, step), demons.numbers[0, i], plain.dot(theta, step.phi_tp1)
     n, n_active, total, rate = theta.shape[0], phi.feature.shape[0], delta + dv, 0.0
     for trace in (e, p, zb):
         plain.scale(trace, rho * plain.decay_of(i, demons))
@@ -77,4 +77,4 @@ def learn(rule: SwiftTD, i: int, demons: Demons, step: Step) -> None:
         raised = rule.meta / (alpha * np.exp(beta[k])) * delta * p[k] if p[k] != 0.0 else 0.0
         beta[k] = max(min(beta[k] + raised, highest), lowest)
     demons.numbers[0, i], demons.alive[i] = plain.dot(theta, step.phi_tp1) - before, True
-    plain.finish(i, demons, step, delta, e, 0.0)
+    plain.update_estimates(i, demons, step, delta, e, 0.0)

@@ -17,20 +17,17 @@ Source: van Hasselt, Mahmood & Sutton (2014).
 from __future__ import annotations
 
 from collections import namedtuple
-from typing import Any
 
 from horde_agent.kernels import plain
 from horde_agent.kernels._jit import inner_kernel
 from horde_agent.kernels.plain import Demons, Step
 from horde_agent.kernels.rules import true_online_td
-from horde_agent.kernels.vectors import load, store
 
 WEIGHTS = ("w",)
 TRACES = ("f", "e", "h")
 TRACE_NUMBERS = ("dv", "rho")
 SECONDARY_RATIO = 0.1
 WARNS = {"secondary_ratio": ("[.01, inf)", "is off-policy TD in disguise: raise it")}
-SPAN = ("has_w", "has_dutch", "has_lanes")
 TrueOnlineGTD = namedtuple("TrueOnlineGTD", ())  # no parameters
 
 
@@ -40,13 +37,13 @@ def learn(_: TrueOnlineGTD, i: int, demons: Demons, step: Step) -> None:
     theta, w, f = demons.theta[i], demons.vectors[0, i], demons.vectors[1, i]
     e, h = demons.vectors[2, i], demons.vectors[3, i]
     alpha_w, rho, is_alive = demons.alpha_w[i], step.rho[i], demons.alive[i]
-    delta, q, f_w = plain.sound_delta(i, demons, step), plain.dot(w, step.phi_t), 0.0
+    delta, q, f_w = plain.td_error(i, demons, step), plain.dot(w, step.phi_t), 0.0
     before = plain.dot(theta, step.phi_tp1)
     decay = demons.numbers[1, i] * plain.decay_of(i, demons)
     kappa = 1.0 - alpha_w * decay * plain.dot(h, step.phi_t)
     plain.scale(h, decay)
     plain.add(h, kappa, step.phi_t)
-    if plain.move_trace(i, demons, f, step, 1.0):
+    if plain.update_trace(i, demons, f, step, 1.0):
         f_w = plain.inner(f, w)
     demons.alive[i] = is_alive  # e and f are 0 at the same steps
     true_online_td.move(i, demons, step, e, delta, demons.numbers[0, i])
@@ -55,15 +52,4 @@ def learn(_: TrueOnlineGTD, i: int, demons: Demons, step: Step) -> None:
     plain.add(w, -alpha_w * q * (1.0 if demons.every_step else rho), step.phi_t)
     demons.numbers[0, i], demons.numbers[1, i] = plain.dot(theta, step.phi_tp1) - before, rho
     plain.flag_w(i, demons, q)
-    plain.finish(i, demons, step, delta, f, f_w)
-
-
-@inner_kernel
-def on_lanes(_: TrueOnlineGTD, span: Any, lane: int, rho: Any, delta: Any, is_finite: Any, zero: Any) -> Any:  # noqa: ARG001
-    """Return delta, kappa of e, rho dv, and the decay and the factor of h."""
-    n, decay = span.policy.shape[0], load(span.gamma_t, lane, zero) * load(span.lam_t, lane, zero)
-    of_h = load(span.numbers, n + lane, zero) * decay
-    kappa = 1.0 - load(span.alpha, lane, zero) * rho * decay * load(span.x_phi, lane, zero)
-    kappa_h = 1.0 - load(span.alpha_w, lane, zero) * of_h * load(span.y_phi, lane, zero)
-    store(span.numbers, n + lane, rho)
-    return delta, kappa, rho * load(span.numbers, lane, zero), of_h, kappa_h
+    plain.update_estimates(i, demons, step, delta, f, f_w)

@@ -60,11 +60,10 @@ class SpanArrays(NamedTuple):
     # History of each demon: one number per transition from phi_k to phi_{k+1}.
     c: Reals  # (C places): c_k = rho_k gamma_{k+1} lambda_{k+1}, at place k mod C
     d: Reals  # (K places): d_k = rho_k delta_k, at place k - flushed_at
+    # Those that the rule does not store have size 0.
     h: Reals  # (K places): h_k = gamma_{k+1} (1 - lambda_{k+1}) e_k.w_k
     q: Reals  # (K places): q_k = w_k.phi_k, times rho_k under "importance-weighted"; or the rule's multiple of phi_k
-    factor: Reals  # (C places): factor of phi_k in the trace, or of w in a step; size 0 unless the rule has one
-    second: Reals  # (C places): factor of phi_k in the second trace, or decay of that trace; likewise
-    extra: Reals  # (K places): the rule's second multiple of phi_k, or gamma_{k+1}; likewise
+    factor: Reals  # (C places): factor of phi_k in the trace, or of w in a step
     m_step: Floats  # (T,): the step size of m at k, at place k mod T
 
     # Schedule of each flush group.
@@ -101,10 +100,6 @@ class SpanArrays(NamedTuple):
     c_tp1: Reals  # c_{t+1} + (1 - gamma_{t+1}) z_{t+1}
     w_left: Reals  # product of the factors of w over pending steps
     interest: Reals  # i(s_t)
-    y_phi: Reals  # y_{t-1}.phi_t of the second trace y
-    y_w: Reals  # y_{t-1}.w_t
-    e_y: Reals  # e_{t-1}.y_{t-1}
-    x_phi: Reals  # x_{t-1}.phi_t of the third trace x
     w_at: Integers  # (B,): time of base_w's feature vector
 
     # Signals of queued steps: those of the step to time t at place t mod the batch.
@@ -149,7 +144,6 @@ class SpanArrays(NamedTuple):
     trace_rule: int  # place in TRACE_RULES
     trace_bound: float  # 1 / c_bar, or psi
     drop_below: float  # a tail below this is dropped; an active feature enters with 1
-    drop_second_below: float  # likewise, of a second trace without rho
     largest_tail: int  # steps
     one_over_tau: float  # step size of the MSPBE estimates
     largest_step: float  # |delta| max e at or above this flags a demon
@@ -165,16 +159,12 @@ class SpanArrays(NamedTuple):
     numbers: Reals  # (its numbers L,): number j of a lane at j L + lane
     n_numbers: Constant  # the first numbers, which a gap keeps
     has_w: Constant  # 1 or 0, as below: it has secondary weights
-    follows_w: Constant  # theta moves by q phi in the place of delta e
-    adds_phi: Constant  # theta moves by -alpha q phi too, and w is none
-    has_source: Constant  # phi enters the trace with a factor
-    shrinks_w: Constant  # a step multiplies w by a factor
+    has_h: Constant  # it stores h of each step
+    has_q: Constant  # q
+    has_source: Constant  # a factor with which phi enters the trace
+    has_w_factor: Constant  # a factor by which the step shrinks w
     has_interest: Constant  # it reads the interest
-    has_lanes: Constant  # it has a kernel `on_lanes`
-    has_difference: Constant  # a second trace y without rho; w and theta move by phi - gamma phi'
-    has_dutch: Constant  # w moves by a second trace y, theta by a third x, whose factors of phi are not 1
     rests: Constant  # a step with rho = 0 moves weights by multiples of phi_t only
-    has_second: Constant  # one of has_difference and has_dutch
 
 
 # Places in `clock`

@@ -12,6 +12,7 @@ import numpy as np
 
 from horde_agent.kernels._jit import inner_kernel, kernel
 from horde_agent.kernels.checks import DEMON_FLAGGED, TAIL_TOO_LONG, Signals
+from horde_agent.kernels.rules import changes
 from horde_agent.kernels.span.arrays import (
     BATCH,
     CHUNK,
@@ -26,7 +27,7 @@ from horde_agent.kernels.span.arrays import (
     over_block,
 )
 from horde_agent.kernels.span.overlaps import list_history, list_runs, observe, write_overlaps
-from horde_agent.kernels.span.step import end_trace, learn, load_signals, predict_lanes, scan, skip_step, theta_sum
+from horde_agent.kernels.span.step import end_trace, learn, load_signals, predict_lanes, scan, skip_step
 from horde_agent.kernels.span.writing import flush_block, foresee, move_base, sum_base, sum_trace, tabulate, write_lanes
 from horde_agent.kernels.vectors import lanes_of, load, multiply_add, on_threads, store
 from horde_agent.types import Floats, Integers, Reals
@@ -363,8 +364,8 @@ def sum_bases(span: SpanArrays, active: Integers) -> None:
 def add_pending(span: SpanArrays, b: int, lane: int, how: tuple[Reals, Reals], zero: Any) -> None:
     """Add pending updates to predictions from the weights as written; `how`: overlaps (T,), predictions (L,)."""
     overlap, out = how
-    _, _, _, d_sum, h_sum, q_sum = scan(span, b, lane, span.clock[NOW], overlap, zero)
-    change = theta_sum(span, d_sum, h_sum, q_sum)
+    _, sums = scan(span, b, lane, span.clock[NOW], overlap, zero)
+    change = changes(span.rule, sums).theta
     store(out, lane, multiply_add(load(span.alpha, lane, zero), change, load(out, lane, zero)))
 
 
