@@ -379,7 +379,16 @@ class PlainEngine:
         return nested(**arrays) | attributes(self, *_OWN_STATE) | streams_state(self.stream, self._streams)
 
     def restore(self, state: State) -> None:
-        """Restore a state from an engine with the same arguments and the same calls of `rearrange`."""
+        """Restore a state from an engine with the same arguments and the same calls of `rearrange`.
+
+        Raises:
+            ValueError: If it is the span engine's, as of earlier versions for "htd" and "true_online_gtd".
+        """
+        if "_demons/theta" not in state:
+            raise ValueError(
+                f"its state is of the span engine, which does not support algorithm {self.config.algorithm!r} any more: "
+                "learn from the recording again (horde learn --backend replay --log RUN)"
+            )
         for name, into in self._demons._asdict().items():
             if isinstance(into, np.ndarray):
                 into[...] = state[f"_demons/{name}"]

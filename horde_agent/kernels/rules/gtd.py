@@ -11,6 +11,8 @@ Trace rules: those of `__init__`; "capped": entries of phi_t + gamma_t lambda_t 
 Weakness: a small alpha_w / alpha is off-policy TD(lambda) in disguise and may diverge with it; slow where the features
 are ill-conditioned. Identities: alpha_w = 0 is `td`; lambda = 0 is TDC; under "clipped" it is gradient V-trace.
 
+In one file, with plain loops: examples/gtd_in_one_file.py.
+
 Source: Maei (2011), chapter 7; Sutton et al. (2009) for lambda = 0; White, Modayil & Sutton (2012), pseudo-code.
 """
 
