@@ -22,8 +22,7 @@ from numpy.typing import NDArray
 
 from horde_agent.gvf import GVF, named
 from horde_agent.learning.demons import Demons, Mode
-from horde_agent.learning.engine import check_weights
-from horde_agent.learning.layout import NEWCOMER
+from horde_agent.learning.engine import NEWCOMER, check_weights
 from horde_agent.learning.plain import PlainEngine
 from horde_agent.learning.rules import LearnerConfig
 from horde_agent.learning.span import SpanEngine

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from horde_agent import cli
-from horde_agent.learning import layout
+from horde_agent.learning import span_storage as layout
 from horde_agent.reproduce import EXPERIMENTS, LATER, offline, study
 from horde_agent.reproduce.chain import problem as chain
 from horde_agent.reproduce.conditioning import problem as conditioning

@@ -18,9 +18,8 @@ from horde_agent.cluster.shard import ClusterError
 from horde_agent.gvf import GVF, Channel, Prediction
 from horde_agent.horde import Mode
 from horde_agent.kernels.rules import rule
-from horde_agent.learning.allocation import OF_LANES
-from horde_agent.learning.layout import Seating, ShardContext, ShardLayout, assign_lanes, widest
 from horde_agent.learning.rules import LARGEST_TAIL, LearnerConfig, config_of, is_too_long, rules_of, trace_length
+from horde_agent.learning.span_storage import OF_LANES, Seating, ShardContext, ShardLayout, assign_lanes, widest
 from horde_agent.learning.values import identity, largest_decay, n_actions_of, number
 from horde_agent.policies import Gibbs, Greedy
 from horde_agent.types import Integers

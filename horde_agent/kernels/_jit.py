@@ -271,7 +271,8 @@ def outer_kernel(function: Callable[..., Any]) -> Callable[..., Any]:
     """
     serial = FunctionType(function.__code__, function.__globals__, f"{function.__name__}_serial")
     serial.__qualname__ = serial.__name__
-    in_parallel, on_one_thread = parallel_kernel(function), kernel(serial)
+    in_parallel = parallel_kernel(function)
+    on_one_thread = kernel(serial)
 
     @functools.wraps(function)
     def call(*arguments: Any, n_threads: int = 0) -> Any:

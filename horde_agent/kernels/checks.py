@@ -15,15 +15,23 @@ BOUND_RISES = 2  # a cumulant, an outcome or a continuation is larger than all b
 STATE_WRONG = 4  # the state is invalid and nothing was written; `first_wrong` locates the error
 
 # Flags of an engine after a step, as bits.
-DEMON_FLAGGED, TAIL_TOO_LONG = 1, 2
+DEMON_FLAGGED = 1
+TAIL_TOO_LONG = 2
 
-ON_POLICY, ELSEWHERE = -1, -2  # in place of a constant policy's action: rho is 1, or is computed elsewhere
+# in place of a constant policy's action: rho is 1, or is computed elsewhere
+ON_POLICY = -1
+ELSEWHERE = -2
 NO_CHANNEL = -1
 
 # Rows of `SignalArrays.totals`: steps with rho > 0, sum of rho, sum of its squares
-N_POSITIVE, SUM, SQUARES, N_TOTALS = 0, 1, 2, 3
+N_POSITIVE = 0
+SUM = 1
+SQUARES = 2
+N_TOTALS = 3
 
-BOUND_SCALE, LONGEST_HORIZON = 1e3, 1e3  # |theta| above BOUND_SCALE r_max min(1/(1 - gamma), LONGEST_HORIZON) diverged
+# |theta| above BOUND_SCALE r_max min(1/(1 - gamma), LONGEST_HORIZON) diverged
+BOUND_SCALE = 1e3
+LONGEST_HORIZON = 1e3
 
 
 class Signals(NamedTuple):
@@ -134,7 +142,8 @@ def raise_bounds(of: SignalArrays, observation: Floats) -> None:
 @inner_kernel
 def read_channels(of: SignalArrays, observation: Floats) -> int:
     """Write the channels of an observation, shape (n_sensors,), or each demon's, into `c`; return findings."""
-    n_larger, n_broken = 0, 0
+    n_larger = 0
+    n_broken = 0
     for k in range(of.top.shape[0]):
         n_broken += abs(observation[k]) > of.max_finite
         if of.top[k] < abs(observation[k]) <= of.max_finite:
@@ -153,7 +162,9 @@ def read_channels(of: SignalArrays, observation: Floats) -> int:
 @inner_kernel
 def check_signals(of: SignalArrays) -> int:
     """Return findings about the signals that user functions may have computed."""
-    n_sound, n_larger, n = 0, 0, of.rho.shape[0] + of.gamma.shape[0] + of.z.shape[0]
+    n_sound = 0
+    n_larger = 0
+    n = of.rho.shape[0] + of.gamma.shape[0] + of.z.shape[0]
     for p in range(of.rho.shape[0]):  # a count without a branch: numba vectorises only such loops
         n_sound += abs(of.rho[p]) <= of.max_finite  # NaN is not
     for g in range(of.gamma.shape[0]):

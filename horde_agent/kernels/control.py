@@ -26,11 +26,13 @@ def best(theta: Reals, n_actions: int, phi: Phi) -> tuple[float, int]:
 
     theta has the shape (n_weights,).
     """
-    highest, n_best = -1.0, 0
+    highest = -1.0
+    n_best = 0
     for a in range(n_actions):
         value = dot(block(theta, n_actions, a), phi)
         if n_best == 0 or value > highest:
-            highest, n_best = value, 1
+            highest = value
+            n_best = 1
         elif value == highest:
             n_best += 1
     return highest, n_best
@@ -49,7 +51,9 @@ def add_greedy(theta: Reals, n_actions: int, factor: float, phi: Phi) -> None:
 @inner_kernel
 def td_error(i: int, demons: Demons, step: Step) -> float:
     """Store and return delta_t = c_{t+1} + (1 - gamma_{t+1}) z_{t+1} + gamma_{t+1} theta.pb_{t+1} - theta.phi_t."""
-    theta, n_actions, gamma = demons.theta[i], demons.n_actions, step.gamma[i]
+    theta = demons.theta[i]
+    n_actions = demons.n_actions
+    gamma = step.gamma[i]
     ahead, _ = best(theta, n_actions, step.phi_tp1)
     delta = step.c[i] + (1.0 - gamma) * step.z[i] + gamma * ahead
     delta -= dot(block(theta, n_actions, step.action), step.phi_t)
@@ -69,7 +73,8 @@ def update_trace(i: int, demons: Demons, e: Reals, step: Step, cut: float) -> No
 @inner_kernel
 def move_w(i: int, demons: Demons, step: Step, w: Reals, e: Reals, delta: float, beta: float) -> float:
     """Update w by alpha_w (delta e - (w.phi) phi - beta w), shape (n_actions n,), and return w.phi from before."""
-    of_action, alpha_w = block(w, demons.n_actions, step.action), demons.alpha_w[i]
+    of_action = block(w, demons.n_actions, step.action)
+    alpha_w = demons.alpha_w[i]
     q = float(dot(of_action, step.phi_t))
     if beta != 0.0:
         scale(w, 1.0 - alpha_w * beta)

@@ -101,7 +101,9 @@ def scale(weights: Reals, factor: float) -> None:
 
     Rounding keeps float32's smallest numbers from decaying to 0, and processors are slow with them.
     """
-    factor, least, zero = weights.dtype.type(factor), weights.dtype.type(_NEGLIGIBLE), weights.dtype.type(0.0)
+    factor = weights.dtype.type(factor)
+    least = weights.dtype.type(_NEGLIGIBLE)
+    zero = weights.dtype.type(0.0)
     for k in range(weights.shape[0]):
         x = factor * weights[k]
         weights[k] = x if abs(x) >= least else zero
@@ -110,7 +112,11 @@ def scale(weights: Reals, factor: float) -> None:
 @inner_kernel
 def inner(a: Reals, b: Reals) -> float:
     """Return a.b of two vectors, shape (n,), in float64; four partial sums shorten the chain of dependent additions."""
-    n, t0, t1, t2, t3 = a.shape[0] // 4, 0.0, 0.0, 0.0, 0.0
+    n = a.shape[0] // 4
+    t0 = 0.0
+    t1 = 0.0
+    t2 = 0.0
+    t3 = 0.0
     for k in range(0, 4 * n, 4):
         t0 += np.float64(a[k]) * b[k]
         t1 += np.float64(a[k + 1]) * b[k + 1]
@@ -127,7 +133,8 @@ def inner(a: Reals, b: Reals) -> float:
 @inner_kernel
 def td_error(i: int, demons: Demons, step: Step) -> float:
     """Store and return delta_t = c_{t+1} + (1 - gamma_{t+1}) z_{t+1} + gamma_{t+1} theta.phi_{t+1} - theta.phi_t."""
-    gamma, theta = step.gamma[i], demons.theta[i]
+    gamma = step.gamma[i]
+    theta = demons.theta[i]
     delta = step.c[i] + (1.0 - gamma) * step.z[i] + gamma * dot(theta, step.phi_tp1) - dot(theta, step.phi_t)
     return float(checked_delta(i, demons, delta, step.rho[i]))
 
@@ -154,7 +161,9 @@ def update_trace(i: int, demons: Demons, e: Reals, step: Step, gain: float) -> b
 
     `max_trace` is the largest |entry| so far.
     """
-    decay, cap, largest = e.dtype.type(decay_of(i, demons)), e.dtype.type(demons.cap), 0.0
+    decay = e.dtype.type(decay_of(i, demons))
+    cap = e.dtype.type(demons.cap)
+    largest = 0.0
     if step.rho[i] == 0.0:
         clear_trace(i, demons, e)
         return False
@@ -166,7 +175,8 @@ def update_trace(i: int, demons: Demons, e: Reals, step: Step, gain: float) -> b
         e[k] = rho_ * min(e[k], cap)
     for k in range(e.shape[0]):
         largest = max(largest, abs(e[k]))
-    demons.alive[i], demons.max_trace[i] = True, max(demons.max_trace[i], largest)
+    demons.alive[i] = True
+    demons.max_trace[i] = max(demons.max_trace[i], largest)
     return True
 
 
@@ -186,7 +196,8 @@ def update_estimates(i: int, demons: Demons, step: Step, delta: float, e: Reals,
     Source: White, Modayil & Sutton (2012), equation 9, with w from before the step.
     """
     estimate(i, demons, delta, e, e_w)
-    demons.gamma_t[i], demons.lam_t[i] = step.gamma[i], step.lam[i]
+    demons.gamma_t[i] = step.gamma[i]
+    demons.lam_t[i] = step.lam[i]
 
 
 @inner_kernel
@@ -195,7 +206,9 @@ def estimate(i: int, demons: Demons, delta: float, e: Reals, e_w: float) -> None
     step = demons.one_over_tau
     demons.mspbe[i] += step * (delta * e_w - demons.mspbe[i])
     if demons.m.shape[0] > 0:
-        m, keep, gain = demons.m[i], e.dtype.type(1.0 - step), e.dtype.type(step * delta)
+        m = demons.m[i]
+        keep = e.dtype.type(1.0 - step)
+        gain = e.dtype.type(step * delta)
         if demons.alive[i]:
             for k in range(m.shape[0]):
                 m[k] = keep * m[k] + gain * e[k]
@@ -227,7 +240,9 @@ def skip(i: int, demons: Demons) -> None:
     for k in range(demons.n_numbers, demons.numbers.shape[0]):
         demons.numbers[k, i] = 0.0
     estimate(i, demons, 0.0, demons.theta[i], 0.0)
-    demons.td_error[i], demons.gamma_t[i], demons.lam_t[i] = 0.0, 0.0, 0.0
+    demons.td_error[i] = 0.0
+    demons.gamma_t[i] = 0.0
+    demons.lam_t[i] = 0.0
 
 
 @inner_kernel

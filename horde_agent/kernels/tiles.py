@@ -35,7 +35,8 @@ def encode(observation: NDArray[Any], tilings: Tilings, tiles: NDArray[np.int64]
         if not 0.0 <= observation[i] <= 1.0:
             return i
     for t in range(tilings.first.shape[0]):
-        n_slow, n_fast = tilings.intervals[t, 0], tilings.intervals[t, 1]
+        n_slow = tilings.intervals[t, 0]
+        n_fast = tilings.intervals[t, 1]
         slow = min(n_slow - 1, int(observation[tilings.channel[t, 0]] * n_slow + tilings.offset[t]))
         fast = min(n_fast - 1, int(observation[tilings.channel[t, 1]] * n_fast + tilings.offset[t]))
         tiles[t] = tilings.first[t] + slow * n_fast + fast
@@ -57,14 +58,17 @@ def switched(
     """
     n = n_gained = n_lost = 0
     for k in range(after.shape[0]):  # most tiles do not change; no branch, which the processor could not predict
-        gained[n], lost[n] = after[k], before[k]
+        gained[n] = after[k]
+        lost[n] = before[k]
         n += after[k] != before[k]
     for k in range(n):
         balance[gained[k]] += 1
         balance[lost[k]] -= 1
     for k in range(n):
-        on, off = gained[k], lost[k]
-        gained[n_gained], lost[n_lost] = on, off
+        on = gained[k]
+        off = lost[k]
+        gained[n_gained] = on
+        lost[n_lost] = off
         n_gained += balance[on] > 0
         n_lost += balance[off] < 0
     for k in range(n_gained):

@@ -13,13 +13,13 @@ from numpy.typing import NDArray
 from horde_agent.gvf import GVF, named
 from horde_agent.kernels import checks
 from horde_agent.kernels.checks import TAIL_TOO_LONG, Signals
-from horde_agent.learning.engine import restored_streams, streams_state
-from horde_agent.learning.layout import NEWCOMER, WHOLE, DemonMapping, ShardContext
+from horde_agent.learning.engine import NEWCOMER, DemonMapping, restored_streams, streams_state
 from horde_agent.learning.mixed import Engine, MixedEngine
 from horde_agent.learning.plain import PlainEngine
 from horde_agent.learning.rules import PAPER_CONFIG, LearnerConfig, rules_of, with_rules
 from horde_agent.learning.signals import SignalMaker
 from horde_agent.learning.soundness import Soundness
+from horde_agent.learning.span_storage import WHOLE, ShardContext
 from horde_agent.learning.values import largest_decay
 from horde_agent.policies import Greedy
 from horde_agent.saving import State, inner, nested, text, untext

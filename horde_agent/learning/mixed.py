@@ -15,10 +15,11 @@ import numpy as np
 
 from horde_agent.kernels.checks import TAIL_TOO_LONG, Signals
 from horde_agent.kernels.rules import rule
-from horde_agent.learning.layout import NEWCOMER, DemonMapping, ShardLayout
+from horde_agent.learning.engine import NEWCOMER, DemonMapping
 from horde_agent.learning.plain import PlainEngine
 from horde_agent.learning.rules import LARGEST_TAIL, LearnerConfig, config_of, is_too_long, step_sizes_of, trace_length
 from horde_agent.learning.span import SpanEngine
+from horde_agent.learning.span_storage import ShardLayout
 from horde_agent.saving import State, inner, nested
 from horde_agent.types import Floats, Integers, Reals, Tiles
 
@@ -56,16 +57,21 @@ class MixedEngine:
         layouts: Mapping[str, ShardLayout],
         made_plain: Collection[str] = (),
     ) -> None:
-        self.config, self._n_features, self._n_active, self._batch = config, n_features, n_active, batch
+        self.config = config
+        self._n_features = n_features
+        self._n_active = n_active
+        self._batch = batch
         self.engines: dict[str, Engine] = {}
         self.made_plain = set(made_plain)
         self._demons: dict[str, Integers] = {}
-        self.n_demons, self._is_nested = 0, len(layouts) > 1
+        self.n_demons = 0
+        self._is_nested = len(layouts) > 1
         self.rearrange(mapping, {}, layouts)
 
     def _new_engine(self, algorithm: str, mapping: DemonMapping, layout: ShardLayout | None) -> Engine:
         """Return an engine of a rule, without weights, for the demons of a mapping."""
-        config, decay = config_of(self.config, algorithm), mapping.largest_decay
+        config = config_of(self.config, algorithm)
+        decay = mapping.largest_decay
         is_long = is_too_long(config, decay)
         if is_long and not config.needs_plain_engine:
             n_steps = trace_length(config, decay)
@@ -85,7 +91,9 @@ class MixedEngine:
             tiles: Current tiles, (n_active,), of each stream that has begun.
             layouts: As for the class.
         """
-        stream, names, engines = self.stream, np.array(mapping.algorithm), dict[str, Engine]()
+        stream = self.stream
+        names = np.array(mapping.algorithm)
+        engines = dict[str, Engine]()
         cumulant = np.arange(names.size) if mapping.cumulant is None else mapping.cumulant
         own_index = np.full(self.n_demons + 1, NEWCOMER)  # in its engine; the last is for NEWCOMER
         for demons in self._demons.values():
@@ -109,10 +117,13 @@ class MixedEngine:
                     engine.select_stream(k)
                     engine.begin(of_stream)
                 engine.select_stream(stream)
-        self.engines, self.n_demons, self._cumulant = engines, names.size, cumulant
+        self.engines = engines
+        self.n_demons = names.size
+        self._cumulant = cumulant
         self._only = next(iter(engines.values())) if len(engines) == 1 else None
         self.direct = self._only or self
-        self.algorithm, self._is_nested = mapping.algorithm, self._is_nested or len(engines) > 1
+        self.algorithm = mapping.algorithm
+        self._is_nested = self._is_nested or len(engines) > 1
         self._demons = {name: np.flatnonzero(names == name) for name in engines}
         self._signals: Signals | None = None
         self._parts: dict[str, Signals] = {}
@@ -144,7 +155,8 @@ class MixedEngine:
         if signals is not self._signals:
             self._signals, self._parts = signals, {name: self._share(signals, name) for name in self.engines}
         for name, engine in self.engines.items():
-            part, demons = self._parts[name], self._demons[name]
+            part = self._parts[name]
+            demons = self._demons[name]
             if part is not signals:
                 part.z_tp1[:] = signals.z_tp1[demons]
                 if signals.interest_t.size == self.n_demons:

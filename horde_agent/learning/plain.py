@@ -19,14 +19,15 @@ from horde_agent.kernels.rules import Rule, learn_all, rule
 from horde_agent.learning.engine import (
     LARGEST_STEP,
     SMALLEST_SHARED_WORK,
+    DemonMapping,
     check_weights,
     fault,
     max_finite,
     restored_streams,
     streams_state,
 )
-from horde_agent.learning.layout import DemonMapping, prefault
 from horde_agent.learning.rules import PAPER_CONFIG, LearnerConfig, next_lambda
+from horde_agent.learning.span_storage import prefault
 from horde_agent.saving import State, attributes, inner, nested, put_back
 from horde_agent.types import Floats, Integers, Reals
 
@@ -36,7 +37,8 @@ _OWN_STATE = ("_n_steps", "_is_aside", "latest")
 
 def new_demons(config: LearnerConfig, n_demons: int, n_weights: int, n_actions: int = 1) -> Demons:
     """Return demons of the config's rule with zero weights, traces and step sizes; arrays in the config's dtype."""
-    of, dtype = rule(config.algorithm), np.dtype(config.dtype)
+    of = rule(config.algorithm)
+    dtype = np.dtype(config.dtype)
     return Demons(
         theta=np.zeros((n_demons, n_weights), dtype=dtype),
         vectors=np.zeros((len(of.vectors), n_demons, n_weights), dtype=dtype),
@@ -91,14 +93,20 @@ class PlainEngine:
         cumulant: Integers | None = None,
         n_actions: int = 1,
     ) -> None:
-        group, self._n_actions = np.asarray(group, dtype=np.int64), n_actions
-        self.config, self.n_features, self.dtype = config, n_features, np.dtype(config.dtype)
-        self._parameters, self._n_steps = config.rule_parameters, 0
+        group = np.asarray(group, dtype=np.int64)
+        self._n_actions = n_actions
+        self.config = config
+        self.n_features = n_features
+        self.dtype = np.dtype(config.dtype)
+        self._parameters = config.rule_parameters
+        self._n_steps = 0
         policy = np.arange(int(group.max()) + 1) if policy is None else policy
         self._set_groups(group, policy, np.arange(group.size) if cumulant is None else cumulant)
         self._demons = self._allocate(self.n_demons)
         prefault(*(a.ravel() for a in (self._demons.theta, self._demons.vectors, self._demons.m)))
-        self._demons.alpha[:], self._demons.alpha_w[:], self._demons.bound[:] = alpha, alpha_w, max_finite(self.dtype)
+        self._demons.alpha[:] = alpha
+        self._demons.alpha_w[:] = alpha_w
+        self._demons.bound[:] = max_finite(self.dtype)
         self._is_aside = np.zeros(self.n_demons, dtype=bool)
         self._phi = self._features(np.zeros(0, dtype=np.int64))
         self.stream = 0
@@ -116,7 +124,10 @@ class PlainEngine:
         return int(self._demons.theta.size < SMALLEST_SHARED_WORK)
 
     def _set_groups(self, group: Integers, policy: Integers, cumulant: Integers) -> None:
-        self.n_demons, self._group, self._policy, self._cumulant = group.size, group, policy, cumulant
+        self.n_demons = group.size
+        self._group = group
+        self._policy = policy
+        self._cumulant = cumulant
 
     def _allocate(self, n_demons: int) -> Demons:
         return new_demons(self.config, n_demons, self._n_actions * self.n_features, self._n_actions)
@@ -137,7 +148,8 @@ class PlainEngine:
                 values, float, shape (n_features,).
         """
         demons = self._demons
-        demons.vectors[demons.n_weights :], demons.numbers[demons.n_numbers :] = 0, 0
+        demons.vectors[demons.n_weights :] = 0
+        demons.numbers[demons.n_numbers :] = 0
         demons.alive[:] = False
         return self._move_to(self._features(tiles))
 
@@ -152,8 +164,12 @@ class PlainEngine:
             signals: The signals of the transition.
             is_last: True if the stream ends here: all continuations are then 0.
         """
-        phi, group, n, b = self._features(tiles), self._group, self.n_demons, float(signals.b_t[0])
-        rho, lam = signals.rho_t[self._policy[group]], signals.lam_tp1[group]
+        phi = self._features(tiles)
+        group = self._group
+        n = self.n_demons
+        b = float(signals.b_t[0])
+        rho = signals.rho_t[self._policy[group]]
+        lam = signals.lam_tp1[group]
         gamma = (0.0 if is_last else 1.0) * signals.gamma_tp1[group]
         others = signals.c_tp1[self._cumulant], signals.z_tp1, np.broadcast_to(signals.interest_t, n).copy()
         is_finite = np.logical_and.reduce([np.abs(x) <= self._demons.max_finite for x in (rho, gamma, lam, *others)])
@@ -172,7 +188,8 @@ class PlainEngine:
 
     def _check_some_demons(self) -> None:
         """Check the weights of n_demons / check_every demons, so that each is checked once in `check_every` steps."""
-        at, every = self._n_steps % self.config.check_every, self.config.check_every
+        at = self._n_steps % self.config.check_every
+        every = self.config.check_every
         first, last = (self.n_demons * k // every for k in (at, at + 1))
         plain.look_for_unbounded(self._demons, first, last, n_threads=self._n_threads)
         self._n_steps += 1
@@ -256,7 +273,8 @@ class PlainEngine:
 
     def pop_flagged(self) -> dict[int, str]:
         """Return the demons flagged since the last call, with the reason: not finite, or above a bound."""
-        of, found = self._demons, dict[int, str]()
+        of = self._demons
+        found = dict[int, str]()
         for i in np.flatnonzero(of.flagged & ~self._is_aside).tolist():
             numbers = (float(a[i]) for a in (of.prediction, of.mspbe, of.td_error, of.bound))
             found[i] = fault(of.theta[i], of.vectors[:, i].ravel(), of.m[i] if of.m.size else of.m, *numbers)
@@ -266,14 +284,20 @@ class PlainEngine:
     def freeze(self, demon: int) -> None:
         """Freeze one demon's weights at zero permanently; other demons do not change."""
         of = self._demons
-        of.theta[demon], of.vectors[:, demon], of.numbers[:, demon] = 0, 0, 0
+        of.theta[demon] = 0
+        of.vectors[:, demon] = 0
+        of.numbers[:, demon] = 0
         if of.m.size:
             of.m[demon] = 0
         for numbers in (of.prediction, of.td_error, of.mspbe, of.alpha, of.alpha_w):
             numbers[demon] = 0.0
         for of_stream in self._streams.values():
-            of_stream["vectors"][:, demon], of_stream["numbers"][:, demon], of_stream["alive"][demon] = 0, 0, False
-        self._is_aside[demon], of.alive[demon], self.latest[demon] = True, False, 0.0
+            of_stream["vectors"][:, demon] = 0
+            of_stream["numbers"][:, demon] = 0
+            of_stream["alive"][demon] = False
+        self._is_aside[demon] = True
+        of.alive[demon] = False
+        self.latest[demon] = 0.0
 
     def set_bounds(self, bound: Floats) -> None:
         """Set the |theta| above which a demon is flagged, shape (n_demons,)."""
@@ -348,7 +372,9 @@ class PlainEngine:
 
         New demons start at the current state with zero weights and traces.
         """
-        before, old_index, is_new = self._demons, mapping.old_index[~mapping.is_new], mapping.is_new
+        before = self._demons
+        old_index = mapping.old_index[~mapping.is_new]
+        is_new = mapping.is_new
         cumulant = np.arange(mapping.group.size) if mapping.cumulant is None else mapping.cumulant
         self._set_groups(mapping.group, mapping.policy, cumulant)
         self._demons = after = self._allocate(self.n_demons)
@@ -357,7 +383,8 @@ class PlainEngine:
         for name in ("theta", "m", "alive", "flagged", *_NUMBERS):
             if getattr(after, name).size:
                 getattr(after, name)[~is_new] = getattr(before, name)[old_index]
-        after.alpha[is_new], after.alpha_w[is_new] = mapping.alpha, mapping.alpha_w
+        after.alpha[is_new] = mapping.alpha
+        after.alpha_w[is_new] = mapping.alpha_w
         after.bound[is_new] = max_finite(self.dtype)
         self._is_aside = ~is_new & self._is_aside[mapping.old_index]
         for of_stream in self._streams.values():
@@ -386,7 +413,7 @@ class PlainEngine:
         """
         if "_demons/theta" not in state:
             raise ValueError(
-                f"its state is of the span engine, which does not support algorithm {self.config.algorithm!r} any more: "
+                f"its state is of the span engine, which no longer supports algorithm {self.config.algorithm!r}: "
                 "learn from the recording again (horde learn --backend replay --log RUN)"
             )
         for name, into in self._demons._asdict().items():
@@ -398,7 +425,8 @@ class PlainEngine:
 
     def take_over(self, learned: dict[str, Reals], is_aside: NDArray[np.bool_], tiles: Integers) -> None:
         """Continue at `tiles`, (n_active,), from another engine's arrays, by name: `SpanEngine.to_plain`."""
-        of, names = self._demons, self._rule.vectors
+        of = self._demons
+        names = self._rule.vectors
         for name, numbers in learned.items():
             into = of.vectors[names.index(name)] if name in names else getattr(of, name)
             if into.size:

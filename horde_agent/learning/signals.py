@@ -15,9 +15,8 @@ from horde_agent.gvf import GVF
 from horde_agent.kernels import checks
 from horde_agent.kernels.checks import Signals
 from horde_agent.kernels.vectors import bind, hold
-from horde_agent.learning.engine import max_finite
+from horde_agent.learning.engine import NEWCOMER, max_finite
 from horde_agent.learning.inputs import NO_TILES, InputChecker
-from horde_agent.learning.layout import NEWCOMER
 from horde_agent.learning.soundness import Soundness
 from horde_agent.learning.values import Cumulants, Observation, PolicyTable, StateValues, identity, number
 from horde_agent.policies import Gibbs

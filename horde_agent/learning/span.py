@@ -19,11 +19,10 @@ from horde_agent.kernels.rules import rule
 from horde_agent.kernels.span import transition
 from horde_agent.kernels.span.arrays import IS_KNOWN, NOW, SpanArrays
 from horde_agent.kernels.vectors import bind, hold
-from horde_agent.learning.engine import SMALLEST_SCALE, check_weights, fault, max_finite
-from horde_agent.learning.layout import DemonMapping, Layout, ShardLayout
-from horde_agent.learning.memory import ROWS, SpanMemory
+from horde_agent.learning.engine import SMALLEST_SCALE, DemonMapping, check_weights, fault, max_finite
 from horde_agent.learning.plain import PlainEngine
 from horde_agent.learning.rules import PAPER_CONFIG, LearnerConfig
+from horde_agent.learning.span_storage import ROWS, Layout, ShardLayout, SpanMemory
 from horde_agent.saving import State, attributes, put_back
 from horde_agent.types import Floats, Integers, Reals
 
@@ -72,12 +71,16 @@ class SpanEngine:
         if config.trace_rule == "capped" or rule(config.algorithm).SPAN is None:
             what = f"algorithm {config.algorithm!r} with trace rule {config.trace_rule!r}"
             raise ValueError(f"SpanEngine does not support {what}: use PlainEngine")
-        self.config, self.n_features, self.n_demons, self.dtype = config, n_features, len(group), np.dtype(config.dtype)
+        self.config = config
+        self.n_features = n_features
+        self.n_demons = len(group)
+        self.dtype = np.dtype(config.dtype)
         policy = np.arange(int(np.max(group)) + 1) if policy is None else policy
         demons = np.asarray(group, dtype=np.int64), policy, np.arange(len(group)) if cumulant is None else cumulant
         self.memory = SpanMemory(demons, n_features, config, largest_decay, batch, period, widest, share)
         self.memory.set_step_sizes(self.layout.lane, alpha, alpha_w)
-        self._m_scale, self._m_decay = 1.0, 1.0 - 1.0 / config.mspbe_tau
+        self._m_scale = 1.0
+        self._m_decay = 1.0 - 1.0 / config.mspbe_tau
         self.flags = self.n_waiting = 0
         self.latest: Floats = np.zeros(self.n_demons)
         self._signals: Signals | None = None
@@ -128,7 +131,8 @@ class SpanEngine:
         memory = self.memory
         if signals is not self._signals:
             self._check_shapes(signals)
-            self._signals, self._step = signals, None
+            self._signals = signals
+            self._step = None
             memory.clock[IS_KNOWN] = 0
         memory.prefault_ahead(tiles.size)
         self._m_scale *= self._m_decay
@@ -150,7 +154,8 @@ class SpanEngine:
         of = self.arrays
         arrays = (of.signal_rho, of.signal_gamma, of.signal_lam, of.signal_c, of.signal_z)
         for name, numbers in zip(("rho_t", "gamma_tp1", "lam_tp1", "c_tp1", "z_tp1"), arrays, strict=True):
-            shape, expected = np.shape(getattr(signals, name)), (numbers.shape[1] - 1,)
+            shape = np.shape(getattr(signals, name))
+            expected = (numbers.shape[1] - 1,)
             if shape != expected:
                 raise ValueError(f"{name} must have the shape {expected}, not {shape}")
 
@@ -161,7 +166,8 @@ class SpanEngine:
 
     def _finish_steps(self, found: int) -> None:
         """Update flags and predictions after all queued steps were processed."""
-        self.flags, self.n_waiting = self.flags | int(found), 0
+        self.flags = self.flags | int(found)
+        self.n_waiting = 0
         self.latest = self.memory.span.predictions.copy()
         if self._m_scale < SMALLEST_SCALE:  # multiply out, far from overflow
             for numbers in (self.arrays.m, self.arrays.m_step):
@@ -185,7 +191,7 @@ class SpanEngine:
         self._flush()
         self.memory.select_stream(stream)
         if self._now >= 0 and self.arrays.has_w:
-            transition.sum_traces(self.memory.native, self.memory.entry)
+            transition.sum_traces(self.memory.native, self.memory.entry_of(transition.sum_trace_task))
         self._sum_bases()
 
     # ---- reading: nothing here changes what is learned --------------------------------------------------------------
@@ -203,9 +209,11 @@ class SpanEngine:
     def _predict(self, tiles: Integers, first: int, last: int) -> Reals:
         """Return theta.phi of the lanes of blocks [first, last)."""
         self.catch_up()
-        bits, rows = np.zeros(self.arrays.bits.shape[1], dtype=np.uint64), np.zeros(tiles.size, dtype=np.int64)
+        bits = np.zeros(self.arrays.bits.shape[1], dtype=np.uint64)
+        rows = np.zeros(tiles.size, dtype=np.int64)
         of = self.memory.allocation
-        overlap, sums = of.zeros(of.n_times), of.zeros(self.layout.n_lanes)
+        overlap = of.zeros(of.n_times)
+        sums = of.zeros(self.layout.n_lanes)
         transition.predict(self.memory.native, tiles, np.array([first, last]), bits, rows, overlap, sums)
         return sums
 
@@ -262,7 +270,8 @@ class SpanEngine:
         """Return theta, w or m of demons, (n,), or all: (names, n, n_features); read only their blocks."""
         chosen = np.arange(self.n_demons) if demons is None else demons
         out = np.zeros((len(names), chosen.size, self.n_features), dtype=self.dtype)
-        features, lanes = self.memory.features, self.layout.lane[chosen]
+        features = self.memory.features
+        lanes = self.layout.lane[chosen]
         of_block = np.searchsorted(self.layout.start, lanes, side="right") - 1
         for b, rows in self._read(np.unique(of_block)):
             here = np.flatnonzero(of_block == b)
@@ -275,9 +284,12 @@ class SpanEngine:
     def _read(self, blocks: Integers | None = None) -> Iterator[tuple[int, tuple[Reals, Reals, Reals]]]:
         """Yield copies of theta, w and m of blocks with pending updates added, each (rows in use, lanes)."""
         self.catch_up()
-        n, flags, listed = self.memory.features.size, self.arrays.is_flagged.copy(), -1
+        n = self.memory.features.size
+        flags = self.arrays.is_flagged.copy()
+        listed = -1
         for b in range(self.layout.n_blocks) if blocks is None else blocks.tolist():
-            width, g = int(np.diff(self.layout.start)[b]), int(self.layout.flush_group[b])
+            width = int(np.diff(self.layout.start)[b])
+            g = int(self.layout.flush_group[b])
             theta, w, m = (self.memory.rows(name, b).reshape(-1)[: n * width].copy() for name in ROWS)
             if self._now >= 0:
                 if g != listed:
@@ -293,7 +305,8 @@ class SpanEngine:
         `e` is gamma_t lambda_t e_{t-1} of the current step.
         """
         self._flush()
-        (theta, w), span = self.weights(), self.arrays
+        (theta, w) = self.weights()
+        span = self.arrays
         numbers = {name: self._of_demons(getattr(self.arrays, name)) for name in _IN_FULL}
         m = self.mspbe_trace() if self.arrays.m.size else np.zeros((0, 0), dtype=self.dtype)
         learned = {"theta": theta, "w": w, "m": m, **numbers, "e": self._trace()}
@@ -347,7 +360,9 @@ class SpanEngine:
             return {}
         self.flags &= ~DEMON_FLAGGED
         is_new = (self.arrays.is_flagged != 0) & ~self.memory.is_aside & (self.layout.demon >= 0)
-        span, lanes, found = self.arrays, np.flatnonzero(is_new), dict[int, str]()
+        span = self.arrays
+        lanes = np.flatnonzero(is_new)
+        found = dict[int, str]()
         span.is_flagged[:] = 0
         of_block = np.searchsorted(self.layout.start, lanes, side="right") - 1
         for b, rows in self._read(np.unique(of_block)):
@@ -376,8 +391,10 @@ class SpanEngine:
         self._flush()
         features = self.memory.features
         for b in range(self.layout.n_blocks):
-            start, stop = int(self.layout.start[b]), int(self.layout.start[b + 1])
-            demon, rows = self.layout.demon[start:stop], self.memory.rows("theta", b)
+            start = int(self.layout.start[b])
+            stop = int(self.layout.start[b + 1])
+            demon = self.layout.demon[start:stop]
+            rows = self.memory.rows("theta", b)
             learns = (demon >= 0) & ~self.memory.is_aside[start:stop]
             into = np.zeros((rows.size // (stop - start), stop - start))
             if theta is not None:
@@ -423,6 +440,7 @@ class SpanEngine:
         """
         self._flush()
         self.memory.rearrange(mapping)
-        self.n_demons, self._signals = mapping.group.size, None
+        self.n_demons = mapping.group.size
+        self._signals = None
         self.latest = np.where(mapping.is_new, 0.0, self.latest[mapping.old_index])
         self.arrays.predictions[:] = self.latest

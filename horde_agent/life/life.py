@@ -21,7 +21,7 @@ import numpy as np
 from horde_agent.cluster import AnyHorde
 from horde_agent.gvf import GVF, named
 from horde_agent.interface import Interface
-from horde_agent.learning.layout import NEWCOMER
+from horde_agent.learning.engine import NEWCOMER
 from horde_agent.life.excursions import Choice, DockingConfig, ExcursionConfig
 from horde_agent.life.experience import BodyDisobeys, Experience
 from horde_agent.life.flags import flags_of, is_broken, is_unfit

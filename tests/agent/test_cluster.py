@@ -22,7 +22,7 @@ from horde_agent.cluster.shard import Shard
 from horde_agent.cluster.shards import check_snapshots
 from horde_agent.gvf import GVF, Channel, Feature, Prediction
 from horde_agent.horde import Horde, LearnerConfig, Mode
-from horde_agent.learning import layout
+from horde_agent.learning import span_storage as layout
 from horde_agent.policies import Behaviour, ConstantAction, Gibbs, Greedy, PolicyFunction
 from horde_agent.record import snapshots
 from horde_agent.record.snapshots import SnapshotDamaged

@@ -17,9 +17,10 @@ from numpy.typing import NDArray
 from horde_agent.kernels.checks import TAIL_TOO_LONG
 from horde_agent.kernels.span.arrays import NOW
 from horde_agent.learning import PlainEngine, Signals, SpanEngine
-from horde_agent.learning import memory as span_module
 from horde_agent.learning import plain as plain_module
-from horde_agent.learning.layout import NEWCOMER, DemonMapping, rows_of
+from horde_agent.learning import span_storage as span_module
+from horde_agent.learning.engine import NEWCOMER, DemonMapping
+from horde_agent.learning.span_storage import rows_of
 from horde_agent.saving import State
 from tests.agent.shared import Setup, binary, learn_all, new_engine, random_stream
 from tests.oracles.gtd import DenseGTD

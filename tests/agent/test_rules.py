@@ -15,7 +15,7 @@ from horde_agent import GVF, ConstantAction
 from horde_agent.kernels import rules
 from horde_agent.learning import LearnerConfig, PlainEngine, Signals, SpanEngine
 from horde_agent.learning import rules as learning_rules
-from horde_agent.learning.layout import NEWCOMER, DemonMapping
+from horde_agent.learning.engine import NEWCOMER, DemonMapping
 from tests.agent import hordes
 from tests.agent.hordes import N_ACTIONS, RandomLife, ask, make
 from tests.agent.shared import REFERENCE

@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 from horde_agent.gvf import GVF, Channel
 from horde_agent.horde import Horde
 from horde_agent.kernels.span.arrays import CHUNK, N_ROWS
-from horde_agent.learning import LearnerConfig, PlainEngine, Signals, SpanEngine, memory
-from horde_agent.learning.layout import Layout, aligned_zeros, assign_lanes, prefault
+from horde_agent.learning import LearnerConfig, PlainEngine, Signals, SpanEngine, span_storage
 from horde_agent.learning.rules import LARGEST_TAIL
+from horde_agent.learning.span_storage import Layout, aligned_zeros, assign_lanes, prefault
 from horde_agent.policies import Behaviour, ConstantAction, Uniform
 from tests.agent import hordes
 from tests.agent.hordes import N_ACTIONS, RandomLife
@@ -127,8 +127,8 @@ def test_rows_are_resident_before_their_features_are_first_active(
     """A chunk of rows is used up in eight steps: pre-faulting it in four parts is in time, in 64 it is not."""
     n_features, n_active, n_demons, waited = 8 * CHUNK, CHUNK // 2, 16, False
     engine = SpanEngine(np.arange(n_demons), n_features, 0.1, 0.001, LearnerConfig(vector_mspbe=False))
-    monkeypatch.setattr(memory, "_PARTS", n_parts)
-    monkeypatch.setattr(memory, "_LEAST_TOUCHED", 1)
+    monkeypatch.setattr(span_storage, "_PARTS", n_parts)
+    monkeypatch.setattr(span_storage, "_LEAST_TOUCHED", 1)
     assert engine.memory._n_ready == 4 * CHUNK
     zero, few = np.zeros(n_demons), np.arange(n_active)
     engine.begin(few)

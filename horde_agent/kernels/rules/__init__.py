@@ -87,7 +87,8 @@ class Rule:
     """
 
     def __init__(self, name: str) -> None:
-        self.name, self._module = name, importlib.import_module(f"{__name__}.{name}")
+        self.name = name
+        self._module = importlib.import_module(f"{__name__}.{name}")
         self.parameters: Any = next(
             of for of in vars(self._module).values() if isinstance(of, type) and of.__module__ == self._module.__name__
         )

@@ -30,9 +30,15 @@ HTD = namedtuple("HTD", ())  # no parameters
 @inner_kernel
 def learn(_: HTD, i: int, demons: Demons, step: Step) -> None:
     """Update demon `i` in place."""
-    theta, w, e, zb = demons.theta[i], demons.vectors[0, i], demons.vectors[1, i], demons.vectors[2, i]
-    alpha, alpha_w, gamma = demons.alpha[i], demons.alpha_w[i], step.gamma[i]
-    delta, e_w = plain.td_error(i, demons, step), 0.0
+    theta = demons.theta[i]
+    w = demons.vectors[0, i]
+    e = demons.vectors[1, i]
+    zb = demons.vectors[2, i]
+    alpha = demons.alpha[i]
+    alpha_w = demons.alpha_w[i]
+    gamma = step.gamma[i]
+    delta = plain.td_error(i, demons, step)
+    e_w = 0.0
     plain.scale(zb, plain.decay_of(i, demons))
     plain.add(zb, 1.0, step.phi_t)
     zb_w = plain.inner(zb, w)

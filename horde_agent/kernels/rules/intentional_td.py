@@ -55,8 +55,11 @@ def change_of(rule: IntentionalTD, i: int, demons: Demons, delta: float, squared
 @inner_kernel
 def learn(rule: IntentionalTD, i: int, demons: Demons, step: Step) -> None:
     """Update demon `i` in place."""
-    e, rho, squared = demons.vectors[0, i], step.rho[i], 0.0
-    delta, decay = plain.td_error(i, demons, step), plain.decay_of(i, demons)
+    e = demons.vectors[0, i]
+    rho = step.rho[i]
+    squared = 0.0
+    delta = plain.td_error(i, demons, step)
+    decay = plain.decay_of(i, demons)
     for k in range(step.phi_t.value.shape[0]):
         squared += step.phi_t.value[k] ** 2
     norm = decay * (2.0 * plain.dot(e, step.phi_t) + decay * plain.inner(e, e)) + squared

@@ -39,8 +39,12 @@ class QRC2025(NamedTuple):
 @inner_kernel
 def learn(parameters: QRC2025, i: int, demons: Demons, step: Step) -> None:
     """Update demon `i` in place."""
-    theta, w, e = demons.theta[i], demons.vectors[0, i], demons.vectors[1, i]
-    delta, alpha, kappa = control.td_error(i, demons, step), demons.alpha[i], 0.0
+    theta = demons.theta[i]
+    w = demons.vectors[0, i]
+    e = demons.vectors[1, i]
+    delta = control.td_error(i, demons, step)
+    alpha = demons.alpha[i]
+    kappa = 0.0
     if step.rho[i] > 0.0:
         kappa = 1.0
     decay = plain.decay_of(i, demons) * kappa

@@ -34,10 +34,17 @@ TrueOnlineGTD = namedtuple("TrueOnlineGTD", ())  # no parameters
 @inner_kernel
 def learn(_: TrueOnlineGTD, i: int, demons: Demons, step: Step) -> None:
     """Update demon `i` in place."""
-    theta, w, f = demons.theta[i], demons.vectors[0, i], demons.vectors[1, i]
-    e, h = demons.vectors[2, i], demons.vectors[3, i]
-    alpha_w, rho, is_alive = demons.alpha_w[i], step.rho[i], demons.alive[i]
-    delta, q, f_w = plain.td_error(i, demons, step), plain.dot(w, step.phi_t), 0.0
+    theta = demons.theta[i]
+    w = demons.vectors[0, i]
+    f = demons.vectors[1, i]
+    e = demons.vectors[2, i]
+    h = demons.vectors[3, i]
+    alpha_w = demons.alpha_w[i]
+    rho = step.rho[i]
+    is_alive = demons.alive[i]
+    delta = plain.td_error(i, demons, step)
+    q = plain.dot(w, step.phi_t)
+    f_w = 0.0
     before = plain.dot(theta, step.phi_tp1)
     decay = demons.numbers[1, i] * plain.decay_of(i, demons)
     kappa = 1.0 - alpha_w * decay * plain.dot(h, step.phi_t)
@@ -50,6 +57,7 @@ def learn(_: TrueOnlineGTD, i: int, demons: Demons, step: Step) -> None:
     plain.add(theta, -demons.alpha[i] * step.gamma[i] * (1.0 - step.lam[i]) * f_w, step.phi_tp1)
     plain.add_vector(w, alpha_w * rho * delta, h)
     plain.add(w, -alpha_w * q * (1.0 if demons.every_step else rho), step.phi_t)
-    demons.numbers[0, i], demons.numbers[1, i] = plain.dot(theta, step.phi_tp1) - before, rho
+    demons.numbers[0, i] = plain.dot(theta, step.phi_tp1) - before
+    demons.numbers[1, i] = rho
     plain.flag_w(i, demons, q)
     plain.update_estimates(i, demons, step, delta, f, f_w)

@@ -27,7 +27,9 @@ LEARNS = 2
 
 PLAIN, CLIPPED, TREE_BACKUP, ABTD = range(4)  # trace rules, lambda_{t+1}
 
-FLUSH, BATCH = 0, 1  # lists of runs
+# Lists of runs; numba compiles a kernel once more for each literal int.
+FLUSH = np.int64(0)
+BATCH = np.int64(1)
 
 NO_TIME = -2  # value of `w_at` that forces the next step to compute `base_w` from the rows of w
 
@@ -168,7 +170,9 @@ class SpanArrays(NamedTuple):
 
 
 # Places in `clock`
-NOW, N_ROWS, OLDEST = 0, 1, 2
+NOW = 0
+N_ROWS = 1
+OLDEST = 2
 IS_KNOWN = 3  # 1: gamma and lambda equal those of the latest step, and all outcomes are 0
 FLUSHED = 4  # time up to which the current group is being flushed
 N_PLACES = 5  # places in the tables of the group being flushed
@@ -190,9 +194,12 @@ def over_block(work: Any, longest: Any = wide_zeros) -> Any:
 
     @inner_kernel
     def each(span: SpanArrays, b: int, how: Any) -> None:
-        row, narrow = limited(longest(span.theta), span), narrow_zeros(span.theta)
-        wider, wide = limited(wider_zeros(span.theta), span), limited(wide_zeros(span.theta), span)
-        lane, end = span.start[b], span.start[b + 1]
+        row = limited(longest(span.theta), span)
+        narrow = narrow_zeros(span.theta)
+        wider = limited(wider_zeros(span.theta), span)
+        wide = limited(wide_zeros(span.theta), span)
+        lane = span.start[b]
+        end = span.start[b + 1]
         while lane < end:
             if end - lane >= lanes_of(wider) and (end - lane) % lanes_of(wide) != 0:
                 work(span, b, lane, how, wider)

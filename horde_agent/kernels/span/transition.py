@@ -32,8 +32,7 @@ from horde_agent.kernels.span.writing import flush_block, foresee, move_base, su
 from horde_agent.kernels.vectors import lanes_of, load, multiply_add, on_threads, store
 from horde_agent.types import Floats, Integers, Reals
 
-BEGIN = 1 << 30  # a thread's task: begin a stream
-CONTINUE = -BEGIN  # a thread's task: sum e.w of flush group CONTINUE - task
+BEGIN = np.int64(1 << 30)  # a thread's task: begin a stream
 
 
 # ---- signals --------------------------------------------------------------------------------------------------------
@@ -49,7 +48,8 @@ def enqueue_signals(span: SpanArrays, signals: Signals, tiles_tp1: Integers, m_s
     copy(signals.rho_t, span.signal_rho[slot])
     copy(signals.c_tp1, span.signal_c[slot])
     span.signal_b[slot] = signals.b_t[0]
-    span.signal_changes[slot, 0], span.signal_changes[slot, 1] = 0, 0
+    span.signal_changes[slot, 0] = 0
+    span.signal_changes[slot, 1] = 0
     if not (signals.is_fixed and span.clock[IS_KNOWN] and not is_last):
         enqueue_states(span, signals, slot, is_last)
 
@@ -57,23 +57,33 @@ def enqueue_signals(span: SpanArrays, signals: Signals, tiles_tp1: Integers, m_s
 @inner_kernel
 def enqueue_states(span: SpanArrays, signals: Signals, slot: int, is_last: bool) -> None:
     """Queue gamma, lambda and outcomes; record whether gamma or lambda changed and whether an outcome is not 0."""
-    gamma, lam, z = span.signal_gamma[slot], span.signal_lam[slot], span.signal_z[slot]
-    latest, n_changed, n_outcomes, continues = span.signal_gamma.shape[0] - 1, 0, 0, np.float64(not is_last)
-    gamma_before, lam_before = span.signal_gamma[latest], span.signal_lam[latest]
+    gamma = span.signal_gamma[slot]
+    lam = span.signal_lam[slot]
+    z = span.signal_z[slot]
+    latest = span.signal_gamma.shape[0] - 1
+    n_changed = 0
+    n_outcomes = 0
+    continues = np.float64(not is_last)
+    gamma_before = span.signal_gamma[latest]
+    lam_before = span.signal_lam[latest]
     for g in range(signals.gamma_tp1.shape[0]):
-        gamma[g], lam[g] = continues * signals.gamma_tp1[g], signals.lam_tp1[g]
+        gamma[g] = continues * signals.gamma_tp1[g]
+        lam[g] = signals.lam_tp1[g]
         n_changed += not (gamma[g] == gamma_before[g] and lam[g] == lam_before[g])
-        gamma_before[g], lam_before[g] = gamma[g], lam[g]
+        gamma_before[g] = gamma[g]
+        lam_before[g] = lam[g]
     for i in range(signals.z_tp1.shape[0]):
         z[i] = signals.z_tp1[i]
         n_outcomes += signals.z_tp1[i] != 0
     if span.has_interest:
-        interest, before = span.signal_interest[slot], span.signal_interest[latest]
+        interest = span.signal_interest[slot]
+        before = span.signal_interest[latest]
         for i in range(signals.z_tp1.shape[0]):
             interest[i] = signals.interest_t[min(i, signals.interest_t.shape[0] - 1)]
             n_changed += interest[i] != before[i]
             before[i] = interest[i]
-    span.signal_changes[slot, 0], span.signal_changes[slot, 1] = n_changed > 0, n_outcomes > 0
+    span.signal_changes[slot, 0] = n_changed > 0
+    span.signal_changes[slot, 1] = n_outcomes > 0
     span.clock[IS_KNOWN] = n_outcomes == 0 and not is_last
 
 
@@ -90,10 +100,12 @@ def copy(numbers: Floats, out: Reals) -> None:
 @inner_kernel
 def decide(span: SpanArrays, g: int, now: int, n_steps: int) -> bool:
     """Set the kind of a flush group's next steps; return True if it must be flushed before them."""
-    mask, is_idle = span.bits.shape[0] - 1, span.n_pending[g] == 0
+    mask = span.bits.shape[0] - 1
+    is_idle = span.n_pending[g] == 0
     drop_idle_tail(span, g, now)
     for k in range(n_steps):
-        policy, kind = span.only_policy[g], LEARNS
+        policy = span.only_policy[g]
+        kind = LEARNS
         is_zero = policy >= 0 and not span.signal_rho[(now + 1 + k) % span.signal_rho.shape[0], policy] > 0
         if is_zero and span.rests:
             kind = DECAYS if span.every_step and span.has_w else IDLE
@@ -106,7 +118,8 @@ def decide(span: SpanArrays, g: int, now: int, n_steps: int) -> bool:
 def drop_idle_tail(span: SpanArrays, g: int, now: int) -> None:
     """Drop the tail of a flush group that has skipped every step since its last flush: its traces are zero."""
     if span.n_pending[g] == 0 and now > span.flushed_at[g]:
-        span.flushed_at[g], span.tail_from[g] = now, now
+        span.flushed_at[g] = now
+        span.tail_from[g] = now
 
 
 @inner_kernel
@@ -126,11 +139,15 @@ def flush_group(span: SpanArrays, entry: Any, g: int, now: int) -> int:
         The length of the tail in steps.
     """
     list_history(span, g, now)
-    tail, span.clock[FLUSHED] = 0, now
+    tail = 0
+    span.clock[FLUSHED] = now
     on_threads(entry, span, span.n_threads, -1 - g)
     for b in range(span.first_block[g], span.first_block[g + 1]):
         tail = max(tail, span.tail_needed[b])
-    span.flushed_at[g], span.tail_from[g], span.n_pending[g], span.limit[g] = now, now - tail, 0, span.period
+    span.flushed_at[g] = now
+    span.tail_from[g] = now - tail
+    span.n_pending[g] = 0
+    span.limit[g] = span.period
     return int(tail)
 
 
@@ -153,8 +170,13 @@ def advance_lanes(span: SpanArrays, b: int, lane: int, how: tuple[int, int], zer
     Idle steps inside a batch compute no predictions.
     """
     n_steps, thread = how
-    mask, n, now, g = span.bits.shape[0] - 1, lanes_of(zero), span.clock[NOW] - n_steps, span.flush_group[b]
-    of_theta, of_w, is_behind = span.foreseen[thread, 0], span.foreseen[thread, 1], False
+    mask = span.bits.shape[0] - 1
+    n = lanes_of(zero)
+    now = span.clock[NOW] - n_steps
+    g = span.flush_group[b]
+    of_theta = span.foreseen[thread, 0]
+    of_w = span.foreseen[thread, 1]
+    is_behind = False
     if n_steps > 1:
         store(of_theta, 0, load(span.base, lane, zero))
         foresee(span, span.theta, b, lane, n_steps, of_theta, zero)
@@ -237,21 +259,24 @@ def begin_block(span: SpanArrays, b: int) -> None:
 
 
 def do_task(span: SpanArrays, thread: int, task: int) -> int:
-    """Begin or continue a stream, process `task` steps, or flush group -1 - task, for every n_threads-th block."""
+    """Begin a stream, process `task` steps, or flush group -1 - task, for every n_threads-th block."""
     if task == BEGIN:
         for b in range(thread, span.flush_group.shape[0], span.n_threads):
             begin_block(span, b)
     elif task > 0:
         for b in range(thread, span.flush_group.shape[0], span.n_threads):
             advance(span, b, task, thread)
-    elif task <= CONTINUE:
-        g = CONTINUE - task
-        for b in range(span.first_block[g] + thread, span.first_block[g + 1], span.n_threads):
-            sum_trace(span, b, thread)
     else:
         g = -1 - task
         for b in range(span.first_block[g] + thread, span.first_block[g + 1], span.n_threads):
             flush_block(span, b, span.clock[FLUSHED], thread)
+    return 0
+
+
+def sum_trace_task(span: SpanArrays, thread: int, task: int) -> int:
+    """Sum e.w of flush group `task` for every n_threads-th block."""
+    for b in range(span.first_block[task] + thread, span.first_block[task + 1], span.n_threads):
+        sum_trace(span, b, thread)
     return 0
 
 
@@ -270,7 +295,8 @@ def findings(span: SpanArrays, longest_tail: int) -> int:
 @inner_kernel
 def take_steps(span: SpanArrays, entry: Any, n_steps: int) -> int:
     """Process the last `n_steps` queued steps for all demons, and return flags."""
-    now, longest = span.clock[NOW] - n_steps, 0
+    now = span.clock[NOW] - n_steps
+    longest = 0
     for g in range(span.flushed_at.shape[0]):
         if decide(span, g, now, n_steps):
             longest = max(longest, flush_group(span, entry, g, now))
@@ -327,11 +353,13 @@ def begin(span: SpanArrays, entry: Any, tiles: Integers) -> None:
     """
     for g in range(span.flushed_at.shape[0]):
         if span.n_pending[g] == 0:
-            span.flushed_at[g], span.tail_from[g] = max(span.clock[NOW], 0), max(span.clock[NOW], 0)
+            span.flushed_at[g] = max(span.clock[NOW], 0)
+            span.tail_from[g] = max(span.clock[NOW], 0)
         elif span.clock[NOW] + 1 - span.flushed_at[g] > span.longest_wait:
             flush_group(span, entry, g, span.clock[NOW])
     observe(span, tiles)
-    now, mask = span.clock[NOW], span.bits.shape[0] - 1
+    now = span.clock[NOW]
+    mask = span.bits.shape[0] - 1
     for g in range(span.kind.shape[0]):
         span.kind[g, (now - 1) & mask] = IDLE
     find_oldest(span, now)
@@ -341,10 +369,10 @@ def begin(span: SpanArrays, entry: Any, tiles: Integers) -> None:
 
 @kernel
 def sum_traces(span: SpanArrays, entry: Any) -> None:
-    """Compute e.w after other streams changed w; no update is pending."""
+    """Compute e.w by `sum_trace_task`, after other streams changed w; no update is pending."""
     for g in range(span.flushed_at.shape[0]):
         list_history(span, g, span.clock[NOW])
-        on_threads(entry, span, span.n_threads, CONTINUE - g)
+        on_threads(entry, span, span.n_threads, g)
 
 
 @kernel
@@ -380,7 +408,8 @@ def predict(
 
     bits (n / 64,), rows (n_active,) and overlap (T,) are scratch and must be zero.
     """
-    n, now = 0, span.clock[NOW]
+    n = 0
+    now = span.clock[NOW]
     for i in range(tiles.shape[0]):
         row = span.row_of[tiles[i]]
         if row >= 0:
@@ -403,7 +432,8 @@ def list_group(span: SpanArrays, g: int) -> None:
 @inner_kernel
 def read_lanes(span: SpanArrays, b: int, lane: int, weights: tuple[Reals, Reals, Reals], zero: Any) -> None:
     """Add lanes' pending updates to copies of their block's rows, each of shape (rows in use times lanes,)."""
-    start, table = span.start[b], span.table[0]
+    start = span.start[b]
+    table = span.table[0]
     tabulate(span, b, lane, span.clock[NOW], table, zero)
     write_lanes(span, b, lane, table, weights, lane - start, CHUNK * (span.start[b + 1] - start), zero)
 

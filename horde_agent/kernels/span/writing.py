@@ -72,8 +72,10 @@ def add_rows(
     span: SpanArrays, rows: Reals, b: int, lane: int, chosen: Integers, n: int, sign: float, total: Any
 ) -> Any:
     """Return `total` with the first n of `chosen`, (n_active,), rows added, times `sign`."""
-    start, stride = span.start[b], stride_of(span)
-    first, width = CHUNK * start + lane - start, span.start[b + 1] - start
+    start = span.start[b]
+    stride = stride_of(span)
+    first = CHUNK * start + lane - start
+    width = span.start[b + 1] - start
     for k in range(n):
         total = multiply_add(load(rows, row_at(chosen[k], first, width, stride), total), sign, total)
     return total
@@ -86,8 +88,10 @@ def move_lanes(span: SpanArrays, b: int, lane: int, how: tuple[Reals, int, Reals
     `how`: the rows, the time, and the sums, shape (L,).
     """
     rows, time, out = how
-    slot, now = time & 1, time % span.active.shape[0]
-    n_gained, n_lost = span.n_changed[slot, 0], span.n_changed[slot, 1]
+    slot = time & 1
+    now = time % span.active.shape[0]
+    n_gained = span.n_changed[slot, 0]
+    n_lost = span.n_changed[slot, 1]
     if n_gained + n_lost < span.n_active:
         total = add_rows(span, rows, b, lane, span.changed[slot, 0], n_gained, 1.0, load(out, lane, zero))
         total = add_rows(span, rows, b, lane, span.changed[slot, 1], n_lost, -1.0, total)
@@ -103,7 +107,8 @@ def sum_lanes(span: SpanArrays, b: int, lane: int, how: tuple[Reals, Integers, R
     store(out, lane, add_rows(span, rows, b, lane, active, active.shape[0], 1.0, zero))
 
 
-move_base, sum_base = over_block(move_lanes, row_zeros), over_block(sum_lanes, row_zeros)
+move_base = over_block(move_lanes, row_zeros)
+sum_base = over_block(sum_lanes, row_zeros)
 
 
 @inner_kernel
@@ -113,19 +118,26 @@ def foresee(span: SpanArrays, rows: Reals, b: int, lane: int, n_steps: int, sums
     Each row is read once, in memory order, added at the steps at which its feature switches on and subtracted at those
     at which it switches off. A prefix sum over these differences, which fit into a core's L1 cache, gives the result.
     """
-    start, n = span.start[b], lanes_of(zero)
-    width, first, ends = span.start[b + 1] - start, CHUNK * start + lane - start, span.run_ends[BATCH]
-    listed, n_listed, stride = span.run_row[BATCH], span.n_runs[BATCH], stride_of(span)
+    start = span.start[b]
+    n = lanes_of(zero)
+    width = span.start[b + 1] - start
+    first = CHUNK * start + lane - start
+    ends = span.run_ends[BATCH]
+    listed = span.run_row[BATCH]
+    n_listed = span.n_runs[BATCH]
+    stride = stride_of(span)
     for k in range(1, n_steps + 1):
         store(sums, k * n, zero)
     for j in range(n_listed):
-        since, until = span.run_first[BATCH, j], span.run_last[BATCH, j]
+        since = span.run_first[BATCH, j]
+        until = span.run_last[BATCH, j]
         if until - since == 2 and ends[since] == 0 and ends[since + 1] > n_steps:
             continue  # active throughout
         prefetch(rows, row_at(listed[min(j + _AHEAD, n_listed - 1)], first, width, stride), zero)
         row = load(rows, row_at(listed[j], first, width, stride), zero)
         for i in range(since, until, 2):
-            on, off = ends[i] * n, ends[i + 1] * n
+            on = ends[i] * n
+            off = ends[i + 1] * n
             if on > 0:
                 store(sums, on, load(sums, on, zero) + row)
             if off <= n_steps * n:
@@ -220,9 +232,15 @@ def write_runs(
 
     The lanes' rows start at `first`; chunks are `stride` apart. Lanes within their bound return 1.
     """
-    listed, begin, end, ends = span.run_row[FLUSH], span.run_first[FLUSH], span.run_last[FLUSH], span.run_ends[FLUSH]
-    n, width, n_listed = lanes_of(zero), span.start[b + 1] - span.start[b], span.n_runs[FLUSH]
-    bound, is_sound = load(span.bound, lane, zero), zero + 1.0
+    listed = span.run_row[FLUSH]
+    begin = span.run_first[FLUSH]
+    end = span.run_last[FLUSH]
+    ends = span.run_ends[FLUSH]
+    n = lanes_of(zero)
+    width = span.start[b + 1] - span.start[b]
+    n_listed = span.n_runs[FLUSH]
+    bound = load(span.bound, lane, zero)
+    is_sound = zero + 1.0
     for j in range(n_listed):
         prefetch(rows, row_at(listed[min(j + _AHEAD, n_listed - 1)], first, width, stride), zero)
         gained = zero
@@ -238,7 +256,8 @@ def write_runs(
 @inner_kernel
 def shrink_rows(span: SpanArrays, b: int, lane: int, rows: Reals, first: int, stride: int, zero: Any) -> None:
     """Multiply lanes' rows, shape (rows in use times lanes,), by the factors of pending steps; see `write_runs`."""
-    left, width = load(span.w_left, lane, zero), span.start[b + 1] - span.start[b]
+    left = load(span.w_left, lane, zero)
+    width = span.start[b + 1] - span.start[b]
     if any_true(left < 1.0):
         for r in range(span.clock[N_ROWS]):
             at = row_at(r, first, width, stride)
@@ -260,7 +279,8 @@ def write_lanes(
 
     theta above its bound flags a lane. m has size 0 without the vector MSPBE estimate.
     """
-    (theta, w, m), size = weights, (span.clock[N_PLACES] + 1) * lanes_of(zero)
+    (theta, w, m) = weights
+    size = (span.clock[N_PLACES] + 1) * lanes_of(zero)
     flag(span, lane, write_runs(span, b, lane, table, theta, first, stride, zero) > 0.5, zero)
     if span.has_w:
         if span.has_w_factor:
@@ -314,7 +334,8 @@ sum_trace = over_block(sum_trace_lanes)
 def flush_lanes(span: SpanArrays, b: int, lane: int, how: tuple[int, int], zero: Any) -> None:
     """Write pending updates of some lanes and reset their sums; `how`: the time, and the thread."""
     now, thread = how
-    table, weights = span.table[thread], (span.theta, span.w, span.m)
+    table = span.table[thread]
+    weights = (span.theta, span.w, span.m)
     tabulate(span, b, lane, now, table, zero)
     write_lanes(span, b, lane, table, weights, (CHUNK - 1) * span.start[b] + lane, stride_of(span), zero)
     store(span.d_sum, lane, zero)
