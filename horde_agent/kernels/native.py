@@ -443,7 +443,7 @@ def _start(entry: Any, held: Any, n_threads: int, task: int) -> None:
     """Call the kernel at `entry` on each thread; an address that is uint64 says that there is one."""
 
 
-@overload(_start, jit_options=_OPTIONS_OF_PARTS)
+@overload(_start, jit_options=_OPTIONS_OF_PARTS, strict=False)
 def _start_compiled(entry: Any, held: Any, n_threads: Any, task: Any) -> Any:  # noqa: ARG001
     def alone(entry: Any, held: Any, n_threads: int, task: int) -> None:  # noqa: ARG001
         _call(entry, held, 0, task)
