@@ -11,7 +11,7 @@ A rule is a module with
     SPAN: names of the numbers that it stores of each step on the span engine, besides c and d: "h", "q", "source",
         "w_factor"; without it the rule is for the plain engine only
     scan_decay, scan_term, changes, trace_source, decay_factor, lane_step, add_step, flush_coefficients: its arithmetic
-        on the span engine, where it is not that of TD(lambda): see `kernels/span/lanes.py`
+        on the span engine, where it is not that of TD(lambda): see `kernels/lanes.py`
 
 and, if it differs from the default in `_DEFAULTS`, any of the other names there. To add a rule, copy `gtd.py` to a new
 file in this folder; no registration is needed.

@@ -19,8 +19,8 @@ from typing import Any
 
 from horde_agent.kernels import plain
 from horde_agent.kernels._jit import inlined_kernel, inner_kernel
+from horde_agent.kernels.lanes import Lanes, LaneStep, load_number, store_number
 from horde_agent.kernels.plain import Demons, Step
-from horde_agent.kernels.span.lanes import Lanes, LaneStep, load_number, store_number
 from horde_agent.kernels.vectors import choose, load
 
 STEP_SIZE = 0.01

@@ -23,8 +23,7 @@ from typing import Any
 
 from horde_agent.kernels import plain
 from horde_agent.kernels._jit import inlined_kernel, inner_kernel
-from horde_agent.kernels.plain import Demons, Step
-from horde_agent.kernels.span.lanes import (
+from horde_agent.kernels.lanes import (
     Changes,
     Coefficients,
     Lanes,
@@ -36,6 +35,7 @@ from horde_agent.kernels.span.lanes import (
     Update,
     by_w_rule,
 )
+from horde_agent.kernels.plain import Demons, Step
 from horde_agent.kernels.vectors import load, multiply_add
 
 WEIGHTS = ("w",)

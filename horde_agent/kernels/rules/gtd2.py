@@ -18,9 +18,9 @@ from collections import namedtuple
 
 from horde_agent.kernels import plain
 from horde_agent.kernels._jit import inlined_kernel, inner_kernel
+from horde_agent.kernels.lanes import Changes, Coefficients, Later, Pending, Sums
 from horde_agent.kernels.plain import Demons, Step
 from horde_agent.kernels.rules import gtd
-from horde_agent.kernels.span.lanes import Changes, Coefficients, Later, Pending, Sums
 
 WEIGHTS = ("w",)
 SECONDARY_RATIO = 0.1

@@ -20,8 +20,8 @@ from typing import Any, NamedTuple
 
 from horde_agent.kernels import plain
 from horde_agent.kernels._jit import inlined_kernel, inner_kernel
+from horde_agent.kernels.lanes import Lanes, LaneStep, Trace, Update, follow_lanes
 from horde_agent.kernels.plain import Demons, Step
-from horde_agent.kernels.span.lanes import Lanes, LaneStep, Trace, Update, follow_lanes
 from horde_agent.kernels.vectors import choose, load, square_root
 
 RANGES = {"eta": "(0, 1]", "clip": "(0, inf)", "clip_decay": "[0, 1)", "realised": "[0, 1]"}

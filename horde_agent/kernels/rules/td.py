@@ -16,8 +16,7 @@ from typing import Any
 
 from horde_agent.kernels import plain
 from horde_agent.kernels._jit import inlined_kernel, inner_kernel
-from horde_agent.kernels.plain import Demons, Step
-from horde_agent.kernels.span.lanes import (
+from horde_agent.kernels.lanes import (
     Changes,
     Coefficients,
     Lanes,
@@ -29,6 +28,7 @@ from horde_agent.kernels.span.lanes import (
     Trace,
     Update,
 )
+from horde_agent.kernels.plain import Demons, Step
 from horde_agent.kernels.vectors import multiply_add
 
 CAN_CAP = True

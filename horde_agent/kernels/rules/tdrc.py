@@ -19,8 +19,7 @@ from typing import Any, NamedTuple
 
 from horde_agent.kernels import plain
 from horde_agent.kernels._jit import inlined_kernel, inner_kernel
-from horde_agent.kernels.plain import Demons, Step
-from horde_agent.kernels.span.lanes import (
+from horde_agent.kernels.lanes import (
     Changes,
     Coefficients,
     Lanes,
@@ -33,6 +32,7 @@ from horde_agent.kernels.span.lanes import (
     Update,
     by_w_rule,
 )
+from horde_agent.kernels.plain import Demons, Step
 from horde_agent.kernels.vectors import choose, load, multiply_add
 
 WEIGHTS = ("w",)

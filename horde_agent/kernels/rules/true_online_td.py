@@ -18,8 +18,7 @@ from typing import Any
 
 from horde_agent.kernels import plain
 from horde_agent.kernels._jit import inlined_kernel, inner_kernel
-from horde_agent.kernels.plain import Demons, Step
-from horde_agent.kernels.span.lanes import (
+from horde_agent.kernels.lanes import (
     Changes,
     Coefficients,
     Lanes,
@@ -32,6 +31,7 @@ from horde_agent.kernels.span.lanes import (
     load_number,
     store_number,
 )
+from horde_agent.kernels.plain import Demons, Step
 from horde_agent.kernels.vectors import load, multiply_add
 from horde_agent.types import Reals
 

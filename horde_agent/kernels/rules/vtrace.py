@@ -21,9 +21,9 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from horde_agent.kernels._jit import inlined_kernel, inner_kernel
+from horde_agent.kernels.lanes import Lanes, LaneStep, Trace, Update
 from horde_agent.kernels.plain import Demons, Step
 from horde_agent.kernels.rules import td
-from horde_agent.kernels.span.lanes import Lanes, LaneStep, Trace, Update
 from horde_agent.kernels.vectors import choose
 
 TRACE_RULE = "clipped"

@@ -28,9 +28,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from horde_agent.kernels._jit import inlined_kernel, inner_kernel
+from horde_agent.kernels.lanes import Lanes, LaneStep, Mask, Pending, Sums, Update, trace_products
 from horde_agent.kernels.rules import add_step, changes, decay_factor, lane_step, scan_decay, scan_term, trace_source
 from horde_agent.kernels.span.arrays import ABTD, CLIPPED, DECAYS, IDLE, LEARNS, OLDEST, TREE_BACKUP, SpanArrays
-from horde_agent.kernels.span.lanes import Lanes, LaneStep, Mask, Pending, Sums, Update, trace_products
 from horde_agent.kernels.vectors import absolute, any_true, choose, lanes_of, load, multiply_add, store
 from horde_agent.types import Reals
 

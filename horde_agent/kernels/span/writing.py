@@ -18,6 +18,7 @@ from __future__ import annotations
 from typing import Any
 
 from horde_agent.kernels._jit import inlined_kernel, inner_kernel
+from horde_agent.kernels.lanes import Later, Pending
 from horde_agent.kernels.rules import flush_coefficients
 from horde_agent.kernels.span.arrays import (
     BATCH,
@@ -32,7 +33,6 @@ from horde_agent.kernels.span.arrays import (
     over_block,
     row_at,
 )
-from horde_agent.kernels.span.lanes import Later, Pending
 from horde_agent.kernels.span.step import (
     flag,
     in_pending,
