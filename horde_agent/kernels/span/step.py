@@ -28,7 +28,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from horde_agent.kernels._jit import inlined_kernel, inner_kernel
-from horde_agent.kernels.lanes import Lanes, LaneStep, Mask, Pending, Sums, Update, trace_products
+from horde_agent.kernels.lanes import Lanes, LaneStep, Mask, Pending, Sums, Trace, Update, trace_products
 from horde_agent.kernels.rules import add_step, changes, decay_factor, lane_step, scan_decay, scan_term, trace_source
 from horde_agent.kernels.span.arrays import ABTD, CLIPPED, DECAYS, IDLE, LEARNS, OLDEST, TREE_BACKUP, SpanArrays
 from horde_agent.kernels.vectors import absolute, any_true, choose, lanes_of, load, multiply_add, store
@@ -266,7 +266,17 @@ def learn(span: SpanArrays, b: int, lane: int, now: int, overlap: Reals, zero: L
     step = signals_of(span, lane, value, w_phi, past_trace, overlap[now - span.clock[OLDEST]], zero)
     kind = span.kind[span.flush_group[b], now & (span.bits.shape[0] - 1)]
     if kind == LEARNS:
-        learn_lanes(span, b, lane, now, step, sums, value, zero)
+        step, is_small = sound_step(span, lane, now, step, zero)
+        trace = trace_products(span, lane, step, trace_source(span.rule, span, lane, step, zero), zero)
+        update = lane_step(span.rule, span, lane, step, trace, zero)
+
+        added = Sums(d=update.delta * trace.phi_tp1, h=update.h * step.norm, q=update.q * step.overlap)
+        value = value + load(span.alpha, lane, zero) * changes(span.rule, added).theta
+        store(span.prediction, lane, value)
+        store_sums(span, lane, add_step(span.rule, sums, update, added, step.overlap))
+        fill_rings(span, places_of(span, b, lane), lane, now, step, trace, update, zero)
+        update_estimates(span, lane, value, trace, update, zero)
+        flag(span, lane, is_small, zero)
     else:
         rest_lanes(span, b, lane, now, kind, step, sums, value, zero)
 
@@ -301,42 +311,43 @@ def signals_of(
 
 
 @inlined_kernel
-def learn_lanes(
-    span: SpanArrays, b: int, lane: int, now: int, signals: LaneStep, sums: Sums, value: Lanes, zero: Lanes
+def fill_rings(
+    span: SpanArrays,
+    places: Places,
+    lane: int,
+    now: int,
+    step: LaneStep,
+    trace: Trace,
+    update: Update,
+    zero: Lanes,
 ) -> None:
-    """Learn: ask the rule what this step stores, fill the rings, update the estimates, flag divergence."""
-    step, is_small = sound_step(span, lane, now, signals, zero)
-    trace = trace_products(span, lane, step, trace_source(span.rule, span, lane, step, zero), zero)
-    update = lane_step(span.rule, span, lane, step, trace, zero)
-
-    added = Sums(d=update.delta * trace.phi_tp1, h=update.h * step.norm, q=update.q * step.overlap)
-    value = value + load(span.alpha, lane, zero) * changes(span.rule, added).theta
-    store(span.prediction, lane, value)
-    store_sums(span, lane, add_step(span.rule, sums, update, added, step.overlap))
-
-    places = places_of(span, b, lane)
+    """Store what a step in which the demons learned adds to the history, and its inner products of the trace."""
     ring = in_ring(places, now)
+    at = in_pending(places, now)
     store(span.c, ring, step.rho * (step.gamma * step.lam))
     if span.has_source:
         store(span.factor, ring, trace.source)
-    store(span.d, in_pending(places, now), step.rho * update.delta)
+    store(span.d, at, step.rho * update.delta)
     if span.has_h:
-        store(span.h, in_pending(places, now), update.h)
-    store_decay(span, lane, ring, in_pending(places, now), update, zero)
-
+        store(span.h, at, update.h)
+    store_decay(span, lane, ring, at, update, zero)
     store(span.e_phi, lane, trace.phi_tp1)
     store(span.e_w, lane, update.e_w)
     store(span.e_e, lane, trace.squared)
     store(span.e_sum, lane, trace.total)
-    largest = load(span.max_trace, lane, zero)
-    store(span.max_trace, lane, choose(trace.total > largest, trace.total, largest))
     store(span.gamma_t, lane, step.gamma)
     store(span.lam_t, lane, step.lam)
+
+
+@inlined_kernel
+def update_estimates(span: SpanArrays, lane: int, value: Lanes, trace: Trace, update: Update, zero: Lanes) -> None:
+    """Update the largest trace and the scalar MSPBE estimate, and flag numbers that are not finite."""
+    largest = load(span.max_trace, lane, zero)
+    store(span.max_trace, lane, choose(trace.total > largest, trace.total, largest))
     estimate = load(span.mspbe, lane, zero)
     if span.has_w:
         estimate = estimate + span.one_over_tau * (update.delta * trace.w - estimate)
     store(span.mspbe, lane, estimate)
-    flag(span, lane, is_small, zero)
     flag(span, lane, absolute(value + estimate + update.e_w) <= span.max_finite, zero)
 
 

@@ -205,30 +205,22 @@ advance_all_lanes = over_block(advance_lanes)
 
 
 @inner_kernel
-def advance(span: SpanArrays, b: int, n_steps: int, thread: int) -> None:
-    """Process the last `n_steps` steps of a block."""
+def move_bases(span: SpanArrays, b: int, n_steps: int) -> None:
+    """Update base and base_w of a block to what its next `n_steps` steps begin with.
+
+    For one step base is that of the state reached, and base_w, if the step needs it, that of the state left.
+    """
     now = span.clock[NOW] - n_steps
-    if n_steps == 1:
-        move_bases(span, b, now)
-    elif span.has_w and span.w_at[b] != now:
-        sum_base(span, b, (span.w, span.active[now % span.active.shape[0]], span.base_w))
-    advance_all_lanes(span, b, (n_steps, thread))
-    if n_steps > 1:
-        span.w_at[b] = now + n_steps
-    write_predictions(span, b)
-
-
-@inner_kernel
-def move_bases(span: SpanArrays, b: int, now: int) -> None:
-    """Update a block's base to `now` + 1, and base_w, if the step needs it, to `now`."""
+    active = span.active[now % span.active.shape[0]]
     kind = span.kind[span.flush_group[b], now & (span.bits.shape[0] - 1)]
-    if span.has_w and kind != IDLE and span.w_at[b] != now:
-        if span.w_at[b] == now - 1:
+    if span.has_w and span.w_at[b] != now and (n_steps > 1 or kind != IDLE):
+        if n_steps == 1 and span.w_at[b] == now - 1:
             move_base(span, b, (span.w, now, span.base_w))
         else:
-            sum_base(span, b, (span.w, span.active[now % span.active.shape[0]], span.base_w))
+            sum_base(span, b, (span.w, active, span.base_w))
         span.w_at[b] = now
-    move_base(span, b, (span.theta, now + 1, span.base))
+    if n_steps == 1:
+        move_base(span, b, (span.theta, now + 1, span.base))
 
 
 @inner_kernel
@@ -265,7 +257,11 @@ def do_task(span: SpanArrays, thread: int, task: int) -> int:
             begin_block(span, b)
     elif task > 0:
         for b in range(thread, span.flush_group.shape[0], span.n_threads):
-            advance(span, b, task, thread)
+            move_bases(span, b, task)
+            advance_all_lanes(span, b, (task, thread))
+            if task > 1:
+                span.w_at[b] = span.clock[NOW]
+            write_predictions(span, b)
     else:
         g = -1 - task
         for b in range(span.first_block[g] + thread, span.first_block[g + 1], span.n_threads):
