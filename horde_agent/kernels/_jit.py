@@ -182,6 +182,12 @@ class _PartLibrary(JITCodeLibrary):
     Numba would translate it to machine code all the same, which takes a quarter of the time of compiling.
     """
 
+    def _optimize_functions(self, ll_module: Any) -> None:
+        """Leave the code as it is: the kernels that contain it are optimised as a whole."""
+
+    def _optimize_final_module(self) -> None:
+        """Do nothing, as above."""
+
     def _finalize_final_module(self) -> None:
         self._finalized = True
 
