@@ -4,6 +4,11 @@ from __future__ import annotations
 
 import importlib.util
 import logging
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import numba
@@ -11,6 +16,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+import horde_agent
 from horde_agent import GVF, ConstantAction
 from horde_agent.kernels import rules
 from horde_agent.learning import LearnerConfig, PlainEngine, Signals, SpanEngine
@@ -293,6 +299,55 @@ def test_a_restored_engine_continues_to_the_bit(name: str, kind: str) -> None:
     stream.begin()
     for one, other in zip(learned.weights(), restored.weights(), strict=True):
         np.testing.assert_array_equal(one, other)
+
+
+# ---- a rule's file is what runs --------------------------------------------------------------------------------------
+
+# Learn a walk by a Horde with the default engine, interpreted, and by the loops of examples/gtd_in_one_file.py.
+COMPARED = """
+import runpy, sys
+import numpy as np
+from horde_agent import GVF, Channel, ConstantAction, Horde, LearnerConfig
+
+example = runpy.run_path(sys.argv[1])
+walk = example["random_walk"](150, np.random.default_rng(1))
+config = LearnerConfig(step_size=0.1, secondary_ratio=0.1, dtype="float64")
+question = GVF("light ahead", ConstantAction(1, 2), Channel(0), continuation=0.9, lam=0.9)
+horde = Horde([question], n_features=example["N_FEATURES"], n_active=example["N_TILINGS"], config=config)
+state = lambda x: (np.array([example["light"](x)]), np.array(example["active_tiles"](x)))
+horde.begin(*state(walk[0].position))
+for step in walk:
+    horde.learn(step.action, 0.5, *state(step.next_position))
+differences = [np.abs(got[0] - want).max() for got, want in zip(horde.weights(), example["learn"](walk))]
+print(max(differences) < 1e-12)
+"""
+MISTAKES = {
+    "none": ("", ""),
+    "a step's h": ("h=step.gamma * (1.0 - step.lam) * trace.w", "h=step.gamma * trace.w"),
+    "a step's q": ("q = by_w_rule(span, step.rho, step.w_phi)", "q = zero"),
+    "the sum of past steps": ("d=multiply_add(pending.d, u, sums.d)", "d=sums.d"),
+    "the written weights": ("theta_next=-1.0 * pending.h", "theta_next=pending.h"),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_a_mistake_in_the_file_of_gtd_is_one_of_the_default_engine(mistake: str, tmp_path: Path) -> None:
+    """In a copy of the package: what a reader finds in `gtd.py` is what runs."""
+    package = Path(horde_agent.__file__).parent
+    shutil.copytree(package, tmp_path / "horde_agent", ignore=shutil.ignore_patterns("__pycache__"))
+    file = tmp_path / "horde_agent" / "kernels" / "rules" / "gtd.py"
+    right, wrong = MISTAKES[mistake]
+    text = file.read_text(encoding="utf-8")
+    assert right in text
+    file.write_text(text.replace(right, wrong), encoding="utf-8")
+
+    example = package.parent / "examples" / "gtd_in_one_file.py"
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path), "NUMBA_DISABLE_JIT": "1"}
+    words = [sys.executable, "-c", COMPARED, str(example)]
+    done = subprocess.run(
+        words, env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.stdout.strip() == str(mistake == "none"), done.stderr
 
 
 # ---- identities and fixed points ------------------------------------------------------------------------------------
