@@ -113,7 +113,9 @@ def constant_ratios(of: SignalArrays, action: int, probability: float) -> None:
         if of.action[i] == ON_POLICY:
             of.rho[i] = 1.0
         elif of.action[i] >= 0:
-            of.rho[i] = 1.0 / probability if of.action[i] == action else 0.0
+            of.rho[i] = 0.0
+            if of.action[i] == action:
+                of.rho[i] = 1.0 / probability
 
 
 def bound(largest: Any, longest: Any, max_finite: float) -> Any:
@@ -132,7 +134,9 @@ def raise_bounds(of: SignalArrays, observation: Floats) -> None:
         if np.isfinite(of.gamma[g]) and of.gamma[g] > of.longest[g]:
             of.longest[g] = of.gamma[g]
     for i in range(of.largest.shape[0]):
-        c = observation[of.channel[i]] if of.channel[i] != NO_CHANNEL else of.c[i]
+        c = of.c[i]
+        if of.channel[i] != NO_CHANNEL:
+            c = observation[of.channel[i]]
         for value in (abs(c), abs(of.z[i])):
             if of.largest[i] < value <= of.max_finite:
                 of.largest[i] = value
@@ -185,7 +189,9 @@ def check_signals(of: SignalArrays) -> int:
 def add_up(of: SignalArrays) -> None:
     """Add the ratios to the totals, except those that are not finite."""
     for p in range(of.rho.shape[0]):
-        ratio = of.rho[p] if of.rho[p] <= of.max_finite else 0.0
+        ratio = 0.0
+        if of.rho[p] <= of.max_finite:
+            ratio = of.rho[p]
         of.totals[N_POSITIVE, p] += ratio > 0
         of.totals[SUM, p] += ratio
         of.totals[SQUARES, p] += ratio * ratio
@@ -200,12 +206,12 @@ def finish_signals(of: SignalArrays, observation: Floats, tiles: Integers, actio
     if first_wrong(observation, tiles, of.seen) != -1:
         return STATE_WRONG
     constant_ratios(of, action, probability)
-    found = read_channels(of, observation)
+    findings = read_channels(of, observation)
     if not (of.is_fixed and of.is_known[0]):
-        found_there = check_signals(of)
-        of.is_known[0] = not found_there & BROKEN
-        found |= found_there
-    if found & BOUND_RISES:
+        signal_findings = check_signals(of)
+        of.is_known[0] = not signal_findings & BROKEN
+        findings |= signal_findings
+    if findings & BOUND_RISES:
         raise_bounds(of, observation)
     add_up(of)
-    return int(found)
+    return int(findings)

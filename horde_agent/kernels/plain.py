@@ -106,7 +106,9 @@ def scale(weights: Reals, factor: float) -> None:
     zero = weights.dtype.type(0.0)
     for k in range(weights.shape[0]):
         x = factor * weights[k]
-        weights[k] = x if abs(x) >= least else zero
+        weights[k] = zero
+        if abs(x) >= least:
+            weights[k] = x
 
 
 @inner_kernel
@@ -253,7 +255,9 @@ def follow(numbers: Floats, i: int, decay: float, value: float) -> float:
     """
     numbers[0, i] = decay * numbers[0, i] + (1.0 - decay) * value
     numbers[1, i] = decay * numbers[1, i] + (1.0 - decay)
-    return float(numbers[0, i] / numbers[1, i]) if numbers[1, i] > 0.0 else 0.0
+    if numbers[1, i] > 0.0:
+        return float(numbers[0, i] / numbers[1, i])
+    return 0.0
 
 
 # ---- all demons -----------------------------------------------------------------------------------------------------

@@ -79,7 +79,9 @@ class MixedEngine:
         of: dict[str, Any] = {"policy": mapping.policy, "cumulant": mapping.cumulant}
         args = (mapping.group, self._n_features, mapping.alpha, mapping.alpha_w, config)
         if is_long or config.needs_plain_engine or algorithm in self.made_plain:
-            n_actions = mapping.n_actions if rule(config.algorithm).FINDS_POLICY else 1
+            n_actions = 1
+            if rule(config.algorithm).FINDS_POLICY:
+                n_actions = mapping.n_actions
             return PlainEngine(*args, **of, n_actions=n_actions)
         return SpanEngine(*args, **of, largest_decay=decay, batch=self._batch, share=layout)
 
@@ -94,17 +96,19 @@ class MixedEngine:
         stream = self.stream
         names = np.array(mapping.algorithm)
         engines = dict[str, Engine]()
-        cumulant = np.arange(names.size) if mapping.cumulant is None else mapping.cumulant
+        cumulant = mapping.cumulant
+        if cumulant is None:
+            cumulant = np.arange(names.size)
         own_index = np.full(self.n_demons + 1, NEWCOMER)  # in its engine; the last is for NEWCOMER
         for demons in self._demons.values():
             own_index[demons] = np.arange(demons.size)
         for name in dict.fromkeys(mapping.algorithm):
-            here = np.flatnonzero(names == name)
+            members = np.flatnonzero(names == name)
             alpha, alpha_w = step_sizes_of(self.config, name, self._n_active)
             part = mapping._replace(
-                old_index=own_index[mapping.old_index[here]],
-                group=mapping.group[here],
-                cumulant=cumulant[here],
+                old_index=own_index[mapping.old_index[members]],
+                group=mapping.group[members],
+                cumulant=cumulant[members],
                 alpha=alpha,
                 alpha_w=alpha_w,
             )
@@ -120,7 +124,9 @@ class MixedEngine:
         self.engines = engines
         self.n_demons = names.size
         self._cumulant = cumulant
-        self._only = next(iter(engines.values())) if len(engines) == 1 else None
+        self._only = None
+        if len(engines) == 1:
+            self._only = next(iter(engines.values()))
         self.direct = self._only or self
         self.algorithm = mapping.algorithm
         self._is_nested = self._is_nested or len(engines) > 1
@@ -208,8 +214,8 @@ class MixedEngine:
 
     def predict_one(self, demon: int, tiles: Tiles) -> float:
         """Return one demon's prediction at `tiles`, (n_active,)."""
-        engine, own = self._engine_of(demon)
-        return engine.predict_one(own, tiles)
+        engine, index = self._engine_of(demon)
+        return engine.predict_one(index, tiles)
 
     def _engine_of(self, demon: int) -> tuple[Engine, int]:
         """Return a demon's engine, and its index there."""
@@ -218,9 +224,9 @@ class MixedEngine:
 
     def action_values(self, demon: int, tiles: Tiles) -> Floats:
         """Return the action values of a demon that finds a policy, at `tiles`, (n_active,), shape (n_actions,)."""
-        engine, own = self._engine_of(demon)
+        engine, index = self._engine_of(demon)
         assert isinstance(engine, PlainEngine)
-        return engine.action_values(own, tiles)
+        return engine.action_values(index, tiles)
 
     def weights(self, demons: Integers | None = None) -> tuple[Reals, Reals]:
         """Return copies of theta and w, each (n, n_features), of demons (n,) or all.
@@ -230,7 +236,9 @@ class MixedEngine:
         """
         if self._only is not None:
             return self._only.weights(demons)
-        chosen = np.arange(self.n_demons) if demons is None else demons
+        chosen = np.arange(self.n_demons)
+        if demons is not None:
+            chosen = demons
         parts: list[tuple[Integers, tuple[Reals, Reals]]] = []
         for name, of_rule in self._demons.items():
             here = np.flatnonzero(np.isin(chosen, of_rule))
@@ -265,8 +273,8 @@ class MixedEngine:
 
     def freeze(self, demon: int) -> None:
         """Freeze one demon's weights at zero permanently."""
-        engine, own = self._engine_of(demon)
-        engine.freeze(own)
+        engine, index = self._engine_of(demon)
+        engine.freeze(index)
 
     def set_bounds(self, bound: Floats) -> None:
         """Set the |theta| above which a demon is flagged, shape (n_demons,)."""
@@ -283,7 +291,9 @@ class MixedEngine:
     def state(self) -> State:
         """Return copies of the complete state, by name."""
         states = {name: engine.state() for name, engine in self.engines.items()}
-        return nested(**states) if self._is_nested else next(iter(states.values()))
+        if self._is_nested:
+            return nested(**states)
+        return next(iter(states.values()))
 
     def restore(self, state: State) -> None:
         """Restore a state of engines with the same arguments and the same calls of `rearrange`."""

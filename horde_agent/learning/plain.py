@@ -37,18 +37,18 @@ _OWN_STATE = ("_n_steps", "_is_aside", "latest")
 
 def new_demons(config: LearnerConfig, n_demons: int, n_weights: int, n_actions: int = 1) -> Demons:
     """Return demons of the config's rule with zero weights, traces and step sizes; arrays in the config's dtype."""
-    of = rule(config.algorithm)
+    update_rule = rule(config.algorithm)
     dtype = np.dtype(config.dtype)
     return Demons(
         theta=np.zeros((n_demons, n_weights), dtype=dtype),
-        vectors=np.zeros((len(of.vectors), n_demons, n_weights), dtype=dtype),
-        numbers=np.zeros((len(of.numbers), n_demons)),
-        m=np.zeros((n_demons if config.vector_mspbe and "w" in of.vectors else 0, n_weights), dtype=dtype),
+        vectors=np.zeros((len(update_rule.vectors), n_demons, n_weights), dtype=dtype),
+        numbers=np.zeros((len(update_rule.numbers), n_demons)),
+        m=np.zeros((n_demons if config.vector_mspbe and "w" in update_rule.vectors else 0, n_weights), dtype=dtype),
         alive=np.zeros(n_demons, dtype=bool),
         **{name: np.zeros(n_demons) for name in _NUMBERS},
         flagged=np.zeros(n_demons, dtype=bool),
-        n_weights=len(of.WEIGHTS),
-        n_numbers=len(of.NUMBERS),
+        n_weights=len(update_rule.WEIGHTS),
+        n_numbers=len(update_rule.NUMBERS),
         n_actions=n_actions,
         cap=1.0 if config.trace_rule == "capped" else np.inf,
         every_step=config.w_rule == "every-step",
@@ -100,7 +100,8 @@ class PlainEngine:
         self.dtype = np.dtype(config.dtype)
         self._parameters = config.rule_parameters
         self._n_steps = 0
-        policy = np.arange(int(group.max()) + 1) if policy is None else policy
+        if policy is None:
+            policy = np.arange(int(group.max()) + 1)
         self._set_groups(group, policy, np.arange(group.size) if cumulant is None else cumulant)
         self._demons = self._allocate(self.n_demons)
         prefault(*(a.ravel() for a in (self._demons.theta, self._demons.vectors, self._demons.m)))
@@ -171,10 +172,10 @@ class PlainEngine:
         rho = signals.rho_t[self._policy[group]]
         lam = signals.lam_tp1[group]
         gamma = (0.0 if is_last else 1.0) * signals.gamma_tp1[group]
-        others = signals.c_tp1[self._cumulant], signals.z_tp1, np.broadcast_to(signals.interest_t, n).copy()
-        is_finite = np.logical_and.reduce([np.abs(x) <= self._demons.max_finite for x in (rho, gamma, lam, *others)])
+        values = signals.c_tp1[self._cumulant], signals.z_tp1, np.broadcast_to(signals.interest_t, n).copy()
+        is_finite = np.logical_and.reduce([np.abs(x) <= self._demons.max_finite for x in (rho, gamma, lam, *values)])
         skips = ~is_finite | self._is_aside
-        of_demons = (rho, gamma, next_lambda(self.config, lam, rho, b), *others)
+        of_demons = (rho, gamma, next_lambda(self.config, lam, rho, b), *values)
         parts = (int(signals.action_t[0]), b, *of_demons)
         learn_all(self._parameters, self._demons, self._phi, phi, skips, parts, n_threads=self._n_threads)
         self._check_some_demons()
@@ -188,9 +189,9 @@ class PlainEngine:
 
     def _check_some_demons(self) -> None:
         """Check the weights of n_demons / check_every demons, so that each is checked once in `check_every` steps."""
-        at = self._n_steps % self.config.check_every
-        every = self.config.check_every
-        first, last = (self.n_demons * k // every for k in (at, at + 1))
+        step = self._n_steps % self.config.check_every
+        n_steps = self.config.check_every
+        first, last = (self.n_demons * k // n_steps for k in (step, step + 1))
         plain.look_for_unbounded(self._demons, first, last, n_threads=self._n_threads)
         self._n_steps += 1
 
@@ -229,7 +230,9 @@ class PlainEngine:
     @property
     def mspbe_scalar(self) -> Floats:
         """Scalar MSPBE estimate, signed, shape (n_demons,); NaN for a rule without w."""
-        return self._demons.mspbe.copy() if "w" in self._rule.vectors else np.full(self.n_demons, np.nan)
+        if "w" in self._rule.vectors:
+            return self._demons.mspbe.copy()
+        return np.full(self.n_demons, np.nan)
 
     @property
     def max_trace(self) -> Floats:
@@ -251,8 +254,12 @@ class PlainEngine:
     def weights(self, demons: Integers | None = None) -> tuple[Reals, Reals]:
         """Return copies of theta and w, each (n, n_features), in the engine's dtype, of demons (n,) or all."""
         theta = self._demons.theta.copy()
-        w = self._vector("w") if "w" in self._rule.vectors else np.zeros_like(theta)
-        return (theta, w) if demons is None else (theta[demons], w[demons])
+        w = np.zeros_like(theta)
+        if "w" in self._rule.vectors:
+            w = self._vector("w")
+        if demons is None:
+            return (theta, w)
+        return (theta[demons], w[demons])
 
     def step_sizes(self) -> Reals:
         """Return a copy of every weight's step size, (n_demons, n_features); raise ValueError if the rule has none."""
@@ -273,30 +280,32 @@ class PlainEngine:
 
     def pop_flagged(self) -> dict[int, str]:
         """Return the demons flagged since the last call, with the reason: not finite, or above a bound."""
-        of = self._demons
-        found = dict[int, str]()
-        for i in np.flatnonzero(of.flagged & ~self._is_aside).tolist():
-            numbers = (float(a[i]) for a in (of.prediction, of.mspbe, of.td_error, of.bound))
-            found[i] = fault(of.theta[i], of.vectors[:, i].ravel(), of.m[i] if of.m.size else of.m, *numbers)
-        of.flagged[:] = False
-        return found
+        arrays = self._demons
+        reasons = dict[int, str]()
+        for i in np.flatnonzero(arrays.flagged & ~self._is_aside).tolist():
+            numbers = (float(a[i]) for a in (arrays.prediction, arrays.mspbe, arrays.td_error, arrays.bound))
+            reasons[i] = fault(
+                arrays.theta[i], arrays.vectors[:, i].ravel(), arrays.m[i] if arrays.m.size else arrays.m, *numbers
+            )
+        arrays.flagged[:] = False
+        return reasons
 
     def freeze(self, demon: int) -> None:
         """Freeze one demon's weights at zero permanently; other demons do not change."""
-        of = self._demons
-        of.theta[demon] = 0
-        of.vectors[:, demon] = 0
-        of.numbers[:, demon] = 0
-        if of.m.size:
-            of.m[demon] = 0
-        for numbers in (of.prediction, of.td_error, of.mspbe, of.alpha, of.alpha_w):
+        arrays = self._demons
+        arrays.theta[demon] = 0
+        arrays.vectors[:, demon] = 0
+        arrays.numbers[:, demon] = 0
+        if arrays.m.size:
+            arrays.m[demon] = 0
+        for numbers in (arrays.prediction, arrays.td_error, arrays.mspbe, arrays.alpha, arrays.alpha_w):
             numbers[demon] = 0.0
         for of_stream in self._streams.values():
             of_stream["vectors"][:, demon] = 0
             of_stream["numbers"][:, demon] = 0
             of_stream["alive"][demon] = False
         self._is_aside[demon] = True
-        of.alive[demon] = False
+        arrays.alive[demon] = False
         self.latest[demon] = 0.0
 
     def set_bounds(self, bound: Floats) -> None:
@@ -327,20 +336,22 @@ class PlainEngine:
         """
         if stream == self.stream:
             return
-        own = self._of_stream()
-        self._streams[self.stream] = {name: a.copy() for name, a in (own | self._phi._asdict()).items()}
+        arrays = self._of_stream()
+        self._streams[self.stream] = {name: a.copy() for name, a in (arrays | self._phi._asdict()).items()}
         selected = self._streams.pop(stream, None)
-        for name, array in own.items():
-            array[...] = selected[name] if selected else 0
+        for name, array in arrays.items():
+            array[...] = 0
+            if selected:
+                array[...] = selected[name]
         self.stream = stream
         nothing = self._features(np.zeros(0, dtype=np.int64))
         self._move_to(Phi(selected["feature"], selected["value"]) if selected else nothing)
 
     def _of_stream(self) -> State:
         """Return views of the arrays that belong to the selected stream."""
-        of = self._demons
-        own = {"vectors": of.vectors[of.n_weights :], "numbers": of.numbers[of.n_numbers :]}
-        return own | {"gamma_t": of.gamma_t, "lam_t": of.lam_t, "alive": of.alive}
+        demons = self._demons
+        arrays = {"vectors": demons.vectors[demons.n_weights :], "numbers": demons.numbers[demons.n_numbers :]}
+        return arrays | {"gamma_t": demons.gamma_t, "lam_t": demons.lam_t, "alive": demons.alive}
 
     def merge(self, others: Sequence[PlainEngine]) -> None:
         """Average theta, the rule's other weights and the MSPBE estimates over all engines, in place.
@@ -362,8 +373,14 @@ class PlainEngine:
 
     def _learned(self) -> list[NDArray[Any]]:
         """Return views of weights and MSPBE estimates."""
-        of = self._demons
-        return [of.theta, of.m, of.mspbe, *of.vectors[: of.n_weights], *of.numbers[: of.n_numbers]]
+        demons = self._demons
+        return [
+            demons.theta,
+            demons.m,
+            demons.mspbe,
+            *demons.vectors[: demons.n_weights],
+            *demons.numbers[: demons.n_numbers],
+        ]
 
     # ---- adding and removing demons ---------------------------------------------------------------------------------
 
@@ -372,24 +389,29 @@ class PlainEngine:
 
         New demons start at the current state with zero weights and traces.
         """
-        before = self._demons
+        old_demons = self._demons
         old_index = mapping.old_index[~mapping.is_new]
         is_new = mapping.is_new
-        cumulant = np.arange(mapping.group.size) if mapping.cumulant is None else mapping.cumulant
+        if mapping.cumulant is None:
+            cumulant = np.arange(mapping.group.size)
+        else:
+            cumulant = mapping.cumulant
         self._set_groups(mapping.group, mapping.policy, cumulant)
-        self._demons = after = self._allocate(self.n_demons)
+        self._demons = enlarged = self._allocate(self.n_demons)
         for name in ("vectors", "numbers"):
-            getattr(after, name)[:, ~is_new] = getattr(before, name)[:, old_index]
+            getattr(enlarged, name)[:, ~is_new] = getattr(old_demons, name)[:, old_index]
         for name in ("theta", "m", "alive", "flagged", *_NUMBERS):
-            if getattr(after, name).size:
-                getattr(after, name)[~is_new] = getattr(before, name)[old_index]
-        after.alpha[is_new] = mapping.alpha
-        after.alpha_w[is_new] = mapping.alpha_w
-        after.bound[is_new] = max_finite(self.dtype)
+            if getattr(enlarged, name).size:
+                getattr(enlarged, name)[~is_new] = getattr(old_demons, name)[old_index]
+        enlarged.alpha[is_new] = mapping.alpha
+        enlarged.alpha_w[is_new] = mapping.alpha_w
+        enlarged.bound[is_new] = max_finite(self.dtype)
         self._is_aside = ~is_new & self._is_aside[mapping.old_index]
         for of_stream in self._streams.values():
             for name in self._of_stream():
-                axis = -2 if name == "vectors" else -1
+                axis = -1
+                if name == "vectors":
+                    axis = -2
                 of_stream[name] = moved = np.take(of_stream[name], mapping.old_index, axis)
                 np.moveaxis(moved, axis, 0)[is_new] = 0
         self.latest = np.where(is_new, 0.0, self.latest[mapping.old_index])
@@ -425,11 +447,14 @@ class PlainEngine:
 
     def take_over(self, learned: dict[str, Reals], is_aside: NDArray[np.bool_], tiles: Integers) -> None:
         """Continue at `tiles`, (n_active,), from another engine's arrays, by name: `SpanEngine.to_plain`."""
-        of = self._demons
+        demons = self._demons
         names = self._rule.vectors
         for name, numbers in learned.items():
-            into = of.vectors[names.index(name)] if name in names else getattr(of, name)
-            if into.size:
-                into[:] = numbers
-        of.alive[:] = learned["e"].any(axis=1)
-        self._is_aside[:], self._phi, self.latest = is_aside, self._features(tiles), of.prediction.copy()
+            if name in names:
+                array = demons.vectors[names.index(name)]
+            else:
+                array = getattr(demons, name)
+            if array.size:
+                array[:] = numbers
+        demons.alive[:] = learned["e"].any(axis=1)
+        self._is_aside[:], self._phi, self.latest = is_aside, self._features(tiles), demons.prediction.copy()

@@ -69,13 +69,14 @@ class SpanEngine:
         share: ShardLayout | None = None,
     ) -> None:
         if config.trace_rule == "capped" or rule(config.algorithm).SPAN is None:
-            what = f"algorithm {config.algorithm!r} with trace rule {config.trace_rule!r}"
-            raise ValueError(f"SpanEngine does not support {what}: use PlainEngine")
+            setting = f"algorithm {config.algorithm!r} with trace rule {config.trace_rule!r}"
+            raise ValueError(f"SpanEngine does not support {setting}: use PlainEngine")
         self.config = config
         self.n_features = n_features
         self.n_demons = len(group)
         self.dtype = np.dtype(config.dtype)
-        policy = np.arange(int(np.max(group)) + 1) if policy is None else policy
+        if policy is None:
+            policy = np.arange(int(np.max(group)) + 1)
         demons = np.asarray(group, dtype=np.int64), policy, np.arange(len(group)) if cumulant is None else cumulant
         self.memory = SpanMemory(demons, n_features, config, largest_decay, batch, period, widest, share)
         self.memory.set_step_sizes(self.layout.lane, alpha, alpha_w)
@@ -137,22 +138,24 @@ class SpanEngine:
         memory.prefault_ahead(tiles.size)
         self._m_scale *= self._m_decay
         self.n_waiting += 1
-        n_steps = self.n_waiting if self.n_waiting >= memory.batch else 0
+        n_steps = 0
+        if self.n_waiting >= memory.batch:
+            n_steps = self.n_waiting
         m_step = 1.0 / (self.config.mspbe_tau * self._m_scale)
         arguments = (np.ascontiguousarray(tiles, dtype=np.int64), m_step, is_last, n_steps)
         native = memory.native
         if self._step is None or native is not self._step_of:
             self._step_of = native
             self._step = bind(transition.step, native, memory.entry, hold(signals), like=arguments)
-        found = self._step(*arguments)
+        findings = self._step(*arguments)
         if n_steps:
-            self._finish_steps(found)
+            self._finish_steps(findings)
         return self.latest
 
     def _check_shapes(self, signals: Signals) -> None:
         """Raise ValueError if signals have the wrong shape; the kernels do not check bounds."""
-        of = self.arrays
-        arrays = (of.signal_rho, of.signal_gamma, of.signal_lam, of.signal_c, of.signal_z)
+        span = self.arrays
+        arrays = (span.signal_rho, span.signal_gamma, span.signal_lam, span.signal_c, span.signal_z)
         for name, numbers in zip(("rho_t", "gamma_tp1", "lam_tp1", "c_tp1", "z_tp1"), arrays, strict=True):
             shape = np.shape(getattr(signals, name))
             expected = (numbers.shape[1] - 1,)
@@ -211,9 +214,9 @@ class SpanEngine:
         self.catch_up()
         bits = np.zeros(self.arrays.bits.shape[1], dtype=np.uint64)
         rows = np.zeros(tiles.size, dtype=np.int64)
-        of = self.memory.allocation
-        overlap = of.zeros(of.n_times)
-        sums = of.zeros(self.layout.n_lanes)
+        allocation = self.memory.allocation
+        overlap = allocation.zeros(allocation.n_times)
+        sums = allocation.zeros(self.layout.n_lanes)
         transition.predict(self.memory.native, tiles, np.array([first, last]), bits, rows, overlap, sums)
         return sums
 
@@ -231,7 +234,9 @@ class SpanEngine:
     def mspbe_scalar(self) -> Floats:
         """Scalar MSPBE estimate, signed, shape (n_demons,); NaN for a rule without w."""
         self.catch_up()
-        return self._of_demons(self.arrays.mspbe) if self.arrays.has_w else np.full(self.n_demons, np.nan)
+        if self.arrays.has_w:
+            return self._of_demons(self.arrays.mspbe)
+        return np.full(self.n_demons, np.nan)
 
     @property
     def max_trace(self) -> Floats:
@@ -268,17 +273,19 @@ class SpanEngine:
 
     def _by_feature(self, names: tuple[str, ...], demons: Integers | None = None) -> Reals:
         """Return theta, w or m of demons, (n,), or all: (names, n, n_features); read only their blocks."""
-        chosen = np.arange(self.n_demons) if demons is None else demons
+        chosen = np.arange(self.n_demons)
+        if demons is not None:
+            chosen = demons
         out = np.zeros((len(names), chosen.size, self.n_features), dtype=self.dtype)
         features = self.memory.features
         lanes = self.layout.lane[chosen]
         of_block = np.searchsorted(self.layout.start, lanes, side="right") - 1
         for b, rows in self._read(np.unique(of_block)):
-            here = np.flatnonzero(of_block == b)
+            places = np.flatnonzero(of_block == b)
             for of_name, name in zip(out, names, strict=True):
-                of_kind = rows[ROWS.index(name)][:, lanes[here] - self.layout.start[b]]
+                of_kind = rows[ROWS.index(name)][:, lanes[places] - self.layout.start[b]]
                 if of_kind.size:  # a rule may have no w
-                    of_name[np.ix_(here, features)] = of_kind.T
+                    of_name[np.ix_(places, features)] = of_kind.T
         return out
 
     def _read(self, blocks: Integers | None = None) -> Iterator[tuple[int, tuple[Reals, Reals, Reals]]]:
@@ -308,7 +315,10 @@ class SpanEngine:
         (theta, w) = self.weights()
         span = self.arrays
         numbers = {name: self._of_demons(getattr(self.arrays, name)) for name in _IN_FULL}
-        m = self.mspbe_trace() if self.arrays.m.size else np.zeros((0, 0), dtype=self.dtype)
+        if self.arrays.m.size:
+            m = self.mspbe_trace()
+        else:
+            m = np.zeros((0, 0), dtype=self.dtype)
         learned = {"theta": theta, "w": w, "m": m, **numbers, "e": self._trace()}
         if not self.arrays.has_w:
             del learned["w"]
@@ -362,15 +372,15 @@ class SpanEngine:
         is_new = (self.arrays.is_flagged != 0) & ~self.memory.is_aside & (self.layout.demon >= 0)
         span = self.arrays
         lanes = np.flatnonzero(is_new)
-        found = dict[int, str]()
+        reasons = dict[int, str]()
         span.is_flagged[:] = 0
         of_block = np.searchsorted(self.layout.start, lanes, side="right") - 1
         for b, rows in self._read(np.unique(of_block)):
             for lane in lanes[of_block == b].tolist():
                 numbers = (float(a[lane]) for a in (span.prediction, span.mspbe, span.td_error, span.bound))
                 theta, w, m = (of_kind[:, lane - self.layout.start[b]] for of_kind in rows)
-                found[int(self.layout.demon[lane])] = fault(theta, w, m, *numbers)
-        return dict(sorted(found.items()))
+                reasons[int(self.layout.demon[lane])] = fault(theta, w, m, *numbers)
+        return dict(sorted(reasons.items()))
 
     def freeze(self, demon: int) -> None:
         """Freeze one demon's weights at zero permanently; other demons do not change."""
@@ -396,10 +406,10 @@ class SpanEngine:
             demon = self.layout.demon[start:stop]
             rows = self.memory.rows("theta", b)
             learns = (demon >= 0) & ~self.memory.is_aside[start:stop]
-            into = np.zeros((rows.size // (stop - start), stop - start))
+            values = np.zeros((rows.size // (stop - start), stop - start))
             if theta is not None:
-                into[: features.size, learns] = theta[np.ix_(demon[learns], features)].T
-            rows[:] = into.reshape(rows.shape)
+                values[: features.size, learns] = theta[np.ix_(demon[learns], features)].T
+            rows[:] = values.reshape(rows.shape)
         self._sum_bases()
 
     def _sum_bases(self) -> None:

@@ -164,7 +164,9 @@ class Seating(NamedTuple):
 
 def widest(n_demons: int, *, is_deferred: bool) -> int:
     """Return the largest number of lanes of a block."""
-    return _WIDEST_OF_MANY if n_demons >= _MANY and not is_deferred else WIDEST
+    if n_demons >= _MANY and not is_deferred:
+        return _WIDEST_OF_MANY
+    return WIDEST
 
 
 def assign_lanes(group: Integers, policy: Integers, widest: int) -> Seating:
@@ -184,14 +186,14 @@ def assign_lanes(group: Integers, policy: Integers, widest: int) -> Seating:
     blocks: list[Integers] = []
     sizes_of_groups: list[int] = []
     for p in np.unique(policy_of[~is_small]):
-        own = _split_evenly(order[policy_of[order] == p], widest)
-        blocks = blocks + own
-        sizes_of_groups = [*sizes_of_groups, len(own)]
+        policy_blocks = _split_evenly(order[policy_of[order] == p], widest)
+        blocks = blocks + policy_blocks
+        sizes_of_groups = [*sizes_of_groups, len(policy_blocks)]
     n_alone = len(sizes_of_groups)
-    others = _split_evenly(order[is_small[order]], widest)
-    n_groups = min(_MOST_GROUPS, -(-len(others) * widest // LANES_OF_A_GROUP))
-    shares = [len(share) for share in np.array_split(np.arange(len(others)), max(n_groups, 1)) if share.size]
-    blocks = blocks + others
+    shared_blocks = _split_evenly(order[is_small[order]], widest)
+    n_groups = min(_MOST_GROUPS, -(-len(shared_blocks) * widest // LANES_OF_A_GROUP))
+    shares = [len(share) for share in np.array_split(np.arange(len(shared_blocks)), max(n_groups, 1)) if share.size]
+    blocks = blocks + shared_blocks
     sizes_of_groups = sizes_of_groups + shares
     sizes_of_blocks = np.array([members.size for members in blocks], dtype=np.int64)
     has_one_policy = np.arange(len(sizes_of_groups)) < n_alone
@@ -268,7 +270,9 @@ class Layout:
 
 
 def _split_evenly(members: Integers, widest: int) -> list[Integers]:
-    return np.array_split(members, -(-members.size // widest)) if members.size else []
+    if members.size:
+        return np.array_split(members, -(-members.size // widest))
+    return []
 
 
 # ---- moves between layouts ------------------------------------------------------------------------------------------
@@ -281,15 +285,17 @@ Move = tuple[int, Integers, int, Integers]
 def moves(old: Layout, new: Layout, old_index: Integers) -> list[Move]:
     """Return each lane's old and new position in its block; `old_index`, shape (n_demons,), as in `DemonMapping`."""
     staying = np.flatnonzero(old_index != NEWCOMER)
-    to = new.lane[staying]
-    came_from = old.lane[old_index[staying]]
-    block = np.searchsorted(new.start, to, side="right") - 1
-    source = np.searchsorted(old.start, came_from, side="right") - 1
-    here = to - new.start[block]
-    there = came_from - old.start[source]
+    new_lanes = new.lane[staying]
+    old_lanes = old.lane[old_index[staying]]
+    block = np.searchsorted(new.start, new_lanes, side="right") - 1
+    source = np.searchsorted(old.start, old_lanes, side="right") - 1
+    new_places = new_lanes - new.start[block]
+    old_places = old_lanes - old.start[source]
     order = np.lexsort((source, block))
     cuts = np.flatnonzero(np.diff(block[order]) | np.diff(source[order])) + 1
-    return [(int(block[p[0]]), here[p], int(source[p[0]]), there[p]) for p in np.split(order, cuts) if p.size]
+    return [
+        (int(block[p[0]]), new_places[p], int(source[p[0]]), old_places[p]) for p in np.split(order, cuts) if p.size
+    ]
 
 
 def rows_of(numbers: Reals, layout: Layout, block: int, n: int) -> Reals:
@@ -364,9 +370,14 @@ class Allocation:
         self.period = max(period or _PERIODS[batch > 1], batch)
         self.n_times = _power_of_two(tail + _WAIT * self.period + batch + 2)
         # Pending updates are written after these steps in any case; later if a group can be idle.
-        may_idle = share.may_idle if share else (self.layout.only_policy >= 0).any()
+        if share:
+            may_idle = share.may_idle
+        else:
+            may_idle = bool((self.layout.only_policy >= 0).any())
         w_decays = self._has_w and config.w_rule == "every-step"  # where rho = 0
-        self._places = _WAIT * self.period if may_idle and not w_decays else self.period
+        self._places = self.period
+        if may_idle and not w_decays:
+            self._places = _WAIT * self.period
 
     def arrays(self, n_active: int, **lasting: Any) -> SpanArrays:
         """Return the arrays for `n_active` active features, with `row_of`, `feature_of` and `clock` as given."""
@@ -411,7 +422,10 @@ class Allocation:
         places = self._places * self.layout.n_lanes
         n_groups = layout.only_policy.size
         ring = _power_of_two(self._tail + self._places) * layout.n_lanes
-        groups, n_groups_of_all = (share.groups, share.n_groups) if share else (np.arange(n_groups), n_groups)
+        if share:
+            groups, n_groups_of_all = (share.groups, share.n_groups)
+        else:
+            groups, n_groups_of_all = (np.arange(n_groups), n_groups)
         turns = 1 + groups * self.period // n_groups_of_all
         stored = self._rule.SPAN
         return {
@@ -558,7 +572,10 @@ class SpanMemory:
     def native(self) -> Any:
         """The arrays in native form, for one thread if the work is small or the process was forked; sets `entry`."""
         n_read = self.layout.n_lanes * self.span.n_active * self.batch  # numbers read per call, approximately
-        n_threads = 1 if n_read < SMALLEST_SHARED_WORK else threads_here(self.n_threads)
+        if n_read < SMALLEST_SHARED_WORK:
+            n_threads = 1
+        else:
+            n_threads = threads_here(self.n_threads)
         if self._held is None or n_threads != self.span.n_threads:
             self.span = self.span._replace(n_threads=n_threads)
             self._held = hold(self.span)
@@ -574,7 +591,10 @@ class SpanMemory:
 
     def _tail_for(self, largest_decay: float) -> int:
         """Return the number of steps of traces to store, in addition to pending ones."""
-        decay = 1.0 if self.config.trace_rule == "abtd" else largest_decay  # the questions' lambda is not used
+        # the questions' lambda is not used
+        decay = largest_decay
+        if self.config.trace_rule == "abtd":
+            decay = 1.0
         return min(LARGEST_TAIL, trace_length(self.config, decay))
 
     def _lay_out(self, demons: tuple[Integers, Integers, Integers], n_active: int) -> None:
@@ -661,14 +681,14 @@ class SpanMemory:
         span = self.span
         layout = self.layout
         b = layout.block_of(lane)
-        here = lane - layout.start[b]
+        place = lane - layout.start[b]
         for name in ROWS:
-            self.rows(name, b)[..., here] = 0
-        own = {name: getattr(span, name) for name in (*_OF_STEPS, *OF_LANES, "numbers")}
-        for arrays in (own, *self.others.values()):
+            self.rows(name, b)[..., place] = 0
+        selected = {name: getattr(span, name) for name in (*_OF_STEPS, *OF_LANES, "numbers")}
+        for arrays in (selected, *self.others.values()):
             for name in arrays.keys() & set(_OF_STEPS):
                 if arrays[name].size:
-                    self.ring(arrays[name], b)[:, here] = 0
+                    self.ring(arrays[name], b)[:, place] = 0
             for name in arrays.keys() & set(OF_LANES) - {"bound", "max_trace"}:
                 arrays[name][lane] = 0
             arrays["numbers"][lane :: layout.n_lanes] = 0
@@ -683,18 +703,21 @@ class SpanMemory:
 
     def select_stream(self, stream: int) -> None:
         """Exchange the selected stream's arrays for those of another one; no update is pending."""
-        own = self._of_stream()
-        self.others[self.stream] = {name: array.copy() for name, array in own.items()}
+        arrays = self._of_stream()
+        self.others[self.stream] = {name: array.copy() for name, array in arrays.items()}
         selected = self.others.pop(stream, None)
-        for name, array in own.items():
-            array[...] = selected[name] if selected else -(name == "now")
+        for name, array in arrays.items():
+            if selected:
+                array[...] = selected[name]
+            else:
+                array[...] = -(name == "now")
         self.stream = stream
 
     def _of_stream(self) -> State:
         """Return views of the arrays that belong to the selected stream; no update is pending."""
-        kept = self.span.n_numbers * self.layout.n_lanes  # numbers that a gap keeps belong to all streams
-        own = {name: getattr(self.span, name) for name in _OF_STREAM}
-        return own | {"numbers": self.span.numbers[kept:], "now": self.clock[NOW : NOW + 1]}
+        n_kept = self.span.n_numbers * self.layout.n_lanes  # numbers that a gap keeps belong to all streams
+        arrays = {name: getattr(self.span, name) for name in _OF_STREAM}
+        return arrays | {"numbers": self.span.numbers[n_kept:], "now": self.clock[NOW : NOW + 1]}
 
     # ---- saved state ------------------------------------------------------------------------------------------------
 
@@ -706,8 +729,8 @@ class SpanMemory:
         arrays = {name: a for name, a in self.span._asdict().items() if isinstance(a, np.ndarray)}
         saved = {name: a.copy() for name, a in arrays.items() if ARRAYS[name].is_saved}
         rows = {name: arrays[name][: self._n_in_use].copy() for name in ROWS}
-        own = {"n_active": np.array(self.span.n_active), "_is_aside": self.is_aside.copy()}
-        return {**saved, **rows, **own, "tail": np.array(self._tail), **streams_state(self.stream, self.others)}
+        settings = {"n_active": np.array(self.span.n_active), "_is_aside": self.is_aside.copy()}
+        return {**saved, **rows, **settings, "tail": np.array(self._tail), **streams_state(self.stream, self.others)}
 
     def restore(self, state: State) -> None:
         """Restore a state of the same demons; rows that are not in the state become zero."""
@@ -735,24 +758,27 @@ class SpanMemory:
         New demons have zero weights and traces. theta, w and m are copied one after another to limit peak memory.
         """
         old = self.layout
-        before = self.span
+        old_span = self.span
         was_aside = self.is_aside
         streams = {**self.others, self.stream: self._of_stream()}
         self._share, self._tail = None, max(self._tail, self._tail_for(mapping.largest_decay))
-        cumulant = np.arange(mapping.group.size) if mapping.cumulant is None else mapping.cumulant
-        self._lay_out((mapping.group, mapping.policy, cumulant), before.n_active)
+        if mapping.cumulant is None:
+            cumulant = np.arange(mapping.group.size)
+        else:
+            cumulant = mapping.cumulant
+        self._lay_out((mapping.group, mapping.policy, cumulant), old_span.n_active)
         moved = moves(old, self.layout, mapping.old_index)
         self.others = {k: self._rearranged(of_stream, mapping, old, moved) for k, of_stream in streams.items()}
-        own = self.others.pop(self.stream)
+        selected = self.others.pop(self.stream)
         for name, array in self._of_stream().items():
-            array[...] = own[name]
-        rows = {name: getattr(before, name) for name in ROWS}
+            array[...] = selected[name]
+        rows = {name: getattr(old_span, name) for name in ROWS}
         nothing: Any = np.zeros(0, dtype=self.dtype)
-        before = before._replace(**dict.fromkeys(rows, nothing))
+        old_span = old_span._replace(**dict.fromkeys(rows, nothing))
         for name in ROWS:
             self._copy_rows(rows.pop(name), old, getattr(self.span, name), moved)
         for name in (*OF_LANES, "numbers"):
-            self._copy_lanes(getattr(before, name), old, getattr(self.span, name), mapping)
+            self._copy_lanes(getattr(old_span, name), old, getattr(self.span, name), mapping)
         self._copy_lanes(was_aside, old, self.is_aside, mapping)
         self._disconnect()
         self.set_step_sizes(self.layout.lane[mapping.is_new], mapping.alpha, mapping.alpha_w)
@@ -760,42 +786,47 @@ class SpanMemory:
 
     def _copy_lanes(self, numbers: NDArray[Any], old: Layout, into: NDArray[Any], mapping: DemonMapping) -> None:
         """Copy remaining demons' numbers, one or more for each lane."""
-        to = self.layout.lane[~mapping.is_new]
-        came_from = old.lane[mapping.old_index[~mapping.is_new]]
-        into.reshape(-1, self.layout.n_lanes)[:, to] = numbers.reshape(-1, old.n_lanes)[:, came_from]
+        new_lanes = self.layout.lane[~mapping.is_new]
+        old_lanes = old.lane[mapping.old_index[~mapping.is_new]]
+        into.reshape(-1, self.layout.n_lanes)[:, new_lanes] = numbers.reshape(-1, old.n_lanes)[:, old_lanes]
 
     def _copy_rows(self, numbers: Reals, old: Layout, into: Reals, moved: list[Move]) -> None:
-        n = self._n_in_use // self.layout.n_lanes if into.size else 0
+        if into.size:
+            n = self._n_in_use // self.layout.n_lanes
+        else:
+            n = 0
         for block, here, source, there in moved if n else ():
-            came_from = rows_of(numbers[: n * old.n_lanes], old, source, CHUNK)
-            to = rows_of(into[: n * self.layout.n_lanes], self.layout, block, CHUNK)
-            to[..., here] = came_from[..., there]
+            old_rows = rows_of(numbers[: n * old.n_lanes], old, source, CHUNK)
+            new_rows = rows_of(into[: n * self.layout.n_lanes], self.layout, block, CHUNK)
+            new_rows[..., here] = old_rows[..., there]
 
     def _rearranged(self, before: State, mapping: DemonMapping, old: Layout, moved: list[Move]) -> State:
         """Return a stream's arrays for the new demons; a flush group gets the length of its longest tail."""
-        after = {name: np.zeros_like(array) for name, array in self._of_stream().items()}
-        after |= {name: before[name].copy() for name in ("active", "changed", "n_changed", "now")}
-        now = max(int(before["now"][0]), 0)
+        arrays = {name: np.zeros_like(array) for name, array in self._of_stream().items()}
+        arrays |= {name: before[name].copy() for name in ("active", "changed", "n_changed", "now")}
+        time = max(int(before["now"][0]), 0)
         bits = before["bits"]
-        times = now - np.arange(min(now + 1, len(bits)))
-        after["bits"][times % len(after["bits"])] = bits[times % len(bits)]
-        after["flushed_at"][:] = now
-        after["tail_from"][:] = now
+        times = time - np.arange(min(time + 1, len(bits)))
+        arrays["bits"][times % len(arrays["bits"])] = bits[times % len(bits)]
+        arrays["flushed_at"][:] = time
+        arrays["tail_from"][:] = time
         for block, here, source, there in moved:
             first = int(before["tail_from"][old.flush_group[source]])
             g = self.layout.flush_group[block]
-            after["tail_from"][g] = min(int(after["tail_from"][g]), first)
+            arrays["tail_from"][g] = min(int(arrays["tail_from"][g]), first)
             for name in arrays_per(RING, of_stream=True):
-                if after[name].size:
-                    (came_from,) = rows_of(before[name], old, source, before[name].size // old.n_lanes)
-                    into = self.ring(after[name], block)
-                    times = np.arange(first, now)
-                    into[np.ix_(times % len(into), here)] = came_from[np.ix_(times % len(came_from), there)]
+                if arrays[name].size:
+                    (old_ring,) = rows_of(before[name], old, source, before[name].size // old.n_lanes)
+                    new_ring = self.ring(arrays[name], block)
+                    times = np.arange(first, time)
+                    new_ring[np.ix_(times % len(new_ring), here)] = old_ring[np.ix_(times % len(old_ring), there)]
         for name in (*arrays_per(LANE, of_stream=True), "numbers"):
-            self._copy_lanes(before[name], old, after[name], mapping)
-        return after
+            self._copy_lanes(before[name], old, arrays[name], mapping)
+        return arrays
 
     def set_step_sizes(self, lanes: Integers, alpha: Any, alpha_w: Any) -> None:
         """Set the step sizes of lanes, (n,): a number, or one each."""
-        self.span.alpha[lanes] = 1.0 if self.rule.IGNORES_STEP_SIZE else alpha
+        self.span.alpha[lanes] = alpha
+        if self.rule.IGNORES_STEP_SIZE:
+            self.span.alpha[lanes] = 1.0
         self.span.alpha_w[lanes] = alpha_w

@@ -58,7 +58,7 @@ def learn(rule: SwiftTD, i: int, demons: Demons, step: Step) -> None:
     u = demons.vectors[7, i]
     delta = plain.td_error(i, demons, step)
     dv = demons.numbers[0, i]
-    before = plain.dot(theta, step.phi_tp1)
+    previous_value = plain.dot(theta, step.phi_tp1)
     n = theta.shape[0]
     n_active = phi.feature.shape[0]
     total = delta + dv
@@ -68,8 +68,10 @@ def learn(rule: SwiftTD, i: int, demons: Demons, step: Step) -> None:
     for k in range(n_active):
         a[k] = rho * alpha * np.exp(beta[phi.feature[k]]) * phi.value[k]
         rate += a[k] * phi.value[k]
-    share = min(1.0, rule.eta / rate) if rate > 0.0 else 1.0
-    left = 1.0 - plain.dot(e, phi)
+    share = 1.0
+    if rate > 0.0:
+        share = min(1.0, rule.eta / rate)
+    unexplained = 1.0 - plain.dot(e, phi)
     for k in range(n_active):
         f = phi.feature[k]
         x = phi.value[k]
@@ -79,9 +81,9 @@ def learn(rule: SwiftTD, i: int, demons: Demons, step: Step) -> None:
             zb[f] = 0.0
             beta[f] += x * x * np.log(rule.decay)
         a[k] *= share
-        e[f] += a[k] * left
+        e[f] += a[k] * unexplained
         p[f] += rho * h_old[f] * x
-        zb[f] += a[k] * (left - zb[f] * x)
+        zb[f] += a[k] * (unexplained - zb[f] * x)
         u[k] = -h_old[f] * x * (e[f] - a[k]) - h[f] * a[k] * x
     for k in range(n):
         h_old[k] = h[k]
@@ -93,8 +95,10 @@ def learn(rule: SwiftTD, i: int, demons: Demons, step: Step) -> None:
     highest = np.log(rule.eta / alpha)
     lowest = np.log(1e-10 / alpha)
     for k in range(n):
-        raised = rule.meta / (alpha * np.exp(beta[k])) * delta * p[k] if p[k] != 0.0 else 0.0
+        raised = 0.0
+        if p[k] != 0.0:
+            raised = rule.meta / (alpha * np.exp(beta[k])) * delta * p[k]
         beta[k] = max(min(beta[k] + raised, highest), lowest)
-    demons.numbers[0, i] = plain.dot(theta, step.phi_tp1) - before
+    demons.numbers[0, i] = plain.dot(theta, step.phi_tp1) - previous_value
     demons.alive[i] = True
     plain.update_estimates(i, demons, step, delta, e, 0.0)

@@ -45,7 +45,7 @@ def learn(_: TrueOnlineGTD, i: int, demons: Demons, step: Step) -> None:
     delta = plain.td_error(i, demons, step)
     q = plain.dot(w, step.phi_t)
     f_w = 0.0
-    before = plain.dot(theta, step.phi_tp1)
+    previous_value = plain.dot(theta, step.phi_tp1)
     decay = demons.numbers[1, i] * plain.decay_of(i, demons)
     kappa = 1.0 - alpha_w * decay * plain.dot(h, step.phi_t)
     plain.scale(h, decay)
@@ -57,7 +57,7 @@ def learn(_: TrueOnlineGTD, i: int, demons: Demons, step: Step) -> None:
     plain.add(theta, -demons.alpha[i] * step.gamma[i] * (1.0 - step.lam[i]) * f_w, step.phi_tp1)
     plain.add_vector(w, alpha_w * rho * delta, h)
     plain.add(w, -alpha_w * q * (1.0 if demons.every_step else rho), step.phi_t)
-    demons.numbers[0, i] = plain.dot(theta, step.phi_tp1) - before
+    demons.numbers[0, i] = plain.dot(theta, step.phi_tp1) - previous_value
     demons.numbers[1, i] = rho
     plain.flag_w(i, demons, q)
     plain.update_estimates(i, demons, step, delta, f, f_w)

@@ -66,15 +66,15 @@ def list_changes(span: SpanArrays, time: int) -> None:
     """List the rows that switched on and off at a time."""
     mask = span.bits.shape[0] - 1
     slot = time & 1
-    now = span.bits[time & mask]
-    before = span.bits[(time - 1) & mask]
+    words = span.bits[time & mask]
+    previous_words = span.bits[(time - 1) & mask]
     gained = span.changed[slot, 0]
     lost = span.changed[slot, 1]
     n_gained = 0
     n_lost = 0
     for word in range(words_in_use(span)):
-        on = now[word] & ~before[word]
-        off = before[word] & ~now[word]
+        on = words[word] & ~previous_words[word]
+        off = previous_words[word] & ~words[word]
         while on != 0:
             gained[n_gained] = 64 * word + lowest_bit(on)
             n_gained += 1
@@ -150,16 +150,16 @@ def list_runs(span: SpanArrays, which: int, n_places: int) -> None:
                 end[row] += 1
                 turned &= turned - _ONE
     for row in range(n_rows):
-        since = begin[row]
-        until = end[row]
-        if (until - since) % 2 == 1:  # still active
-            ends[until] = n_places
-            until += 1
-        if until > since:
+        first_end = begin[row]
+        last_end = end[row]
+        if (last_end - first_end) % 2 == 1:  # still active
+            ends[last_end] = n_places
+            last_end += 1
+        if last_end > first_end:
             # n_listed <= row: no entry is lost
             row_of[n_listed] = row
-            begin[n_listed] = since
-            end[n_listed] = until
+            begin[n_listed] = first_end
+            end[n_listed] = last_end
             n_listed += 1
     span.n_runs[which] = n_listed
 
@@ -168,7 +168,10 @@ def list_runs(span: SpanArrays, which: int, n_places: int) -> None:
 def bits_at(span: SpanArrays, which: int, place: int, word: int) -> np.uint64:
     """Return a word of the feature vector at a place in a list, 0 before the first."""
     mask = span.bits.shape[0] - 1
-    return span.bits[span.run_time[which, place] & mask, word] if place >= 0 else np.uint64(0)
+    if place >= 0:
+        word_of_place: np.uint64 = span.bits[span.run_time[which, place] & mask, word]
+        return word_of_place
+    return np.uint64(0)
 
 
 @inner_kernel

@@ -437,8 +437,8 @@ def tail_needed(span: SpanArrays, b: int, lane: int, now: int, top: Reals, zero:
     n = lanes_of(zero)
     places = places_of(span, b, lane)
     first = now
-    since = places.flushed_at
-    while first > span.tail_from[g] and (first <= since or span.kind[g, (first - 1) & mask] == LEARNS):
+    flushed_at = places.flushed_at
+    while first > span.tail_from[g] and (first <= flushed_at or span.kind[g, (first - 1) & mask] == LEARNS):
         first -= 1
     reach = zero
     for k in range(first, now):

@@ -77,11 +77,11 @@ def enqueue_states(span: SpanArrays, signals: Signals, slot: int, is_last: bool)
         n_outcomes += signals.z_tp1[i] != 0
     if span.has_interest:
         interest = span.signal_interest[slot]
-        before = span.signal_interest[latest]
+        latest_interest = span.signal_interest[latest]
         for i in range(signals.z_tp1.shape[0]):
             interest[i] = signals.interest_t[min(i, signals.interest_t.shape[0] - 1)]
-            n_changed += interest[i] != before[i]
-            before[i] = interest[i]
+            n_changed += interest[i] != latest_interest[i]
+            latest_interest[i] = interest[i]
     span.signal_changes[slot, 0] = n_changed > 0
     span.signal_changes[slot, 1] = n_outcomes > 0
     span.clock[IS_KNOWN] = n_outcomes == 0 and not is_last
@@ -108,7 +108,9 @@ def decide(span: SpanArrays, g: int, now: int, n_steps: int) -> bool:
         kind = LEARNS
         is_zero = policy >= 0 and not span.signal_rho[(now + 1 + k) % span.signal_rho.shape[0], policy] > 0
         if is_zero and span.rests:
-            kind = DECAYS if span.every_step and span.has_w else IDLE
+            kind = IDLE
+            if span.every_step and span.has_w:
+                kind = DECAYS
         span.kind[g, (now + k) & mask] = kind
     is_full = span.n_pending[g] + n_steps > span.limit[g]
     return not is_idle and (is_full or now + n_steps - span.flushed_at[g] > span.longest_wait)
@@ -172,7 +174,7 @@ def advance_lanes(span: SpanArrays, b: int, lane: int, how: tuple[int, int], zer
     n_steps, thread = how
     mask = span.bits.shape[0] - 1
     n = lanes_of(zero)
-    now = span.clock[NOW] - n_steps
+    first_time = span.clock[NOW] - n_steps
     g = span.flush_group[b]
     of_theta = span.foreseen[thread, 0]
     of_w = span.foreseen[thread, 1]
@@ -184,8 +186,8 @@ def advance_lanes(span: SpanArrays, b: int, lane: int, how: tuple[int, int], zer
             store(of_w, 0, load(span.base_w, lane, zero))
             foresee(span, span.w, b, lane, n_steps, of_w, zero)
     for k in range(n_steps):
-        load_signals(span, lane, lane + n, (now + k + 1) % span.signal_rho.shape[0])
-        if span.kind[g, (now + k) & mask] == IDLE and k + 1 < n_steps:
+        load_signals(span, lane, lane + n, (first_time + k + 1) % span.signal_rho.shape[0])
+        if span.kind[g, (first_time + k) & mask] == IDLE and k + 1 < n_steps:
             skip_step(span, lane, zero)
             is_behind = True
             continue
@@ -193,10 +195,10 @@ def advance_lanes(span: SpanArrays, b: int, lane: int, how: tuple[int, int], zer
             store(span.base, lane, load(of_theta, k * n, zero))
             store(span.base_w, lane, load(of_w, k * n, zero))
             if is_behind:
-                predict_lanes(span, b, lane, now + k, span.overlap[k], zero)
+                predict_lanes(span, b, lane, first_time + k, span.overlap[k], zero)
                 is_behind = False
             store(span.base, lane, load(of_theta, (k + 1) * n, zero))
-        learn(span, b, lane, now + k, span.overlap[k + 1], zero)
+        learn(span, b, lane, first_time + k, span.overlap[k + 1], zero)
     if n_steps > 1:
         store(span.base_w, lane, load(of_w, n_steps * n, zero))
 
@@ -210,17 +212,17 @@ def move_bases(span: SpanArrays, b: int, n_steps: int) -> None:
 
     For one step base is that of the state reached, and base_w, if the step needs it, that of the state left.
     """
-    now = span.clock[NOW] - n_steps
-    active = span.active[now % span.active.shape[0]]
-    kind = span.kind[span.flush_group[b], now & (span.bits.shape[0] - 1)]
-    if span.has_w and span.w_at[b] != now and (n_steps > 1 or kind != IDLE):
-        if n_steps == 1 and span.w_at[b] == now - 1:
-            move_base(span, b, (span.w, now, span.base_w))
+    first_time = span.clock[NOW] - n_steps
+    active = span.active[first_time % span.active.shape[0]]
+    kind = span.kind[span.flush_group[b], first_time & (span.bits.shape[0] - 1)]
+    if span.has_w and span.w_at[b] != first_time and (n_steps > 1 or kind != IDLE):
+        if n_steps == 1 and span.w_at[b] == first_time - 1:
+            move_base(span, b, (span.w, first_time, span.base_w))
         else:
             sum_base(span, b, (span.w, active, span.base_w))
-        span.w_at[b] = now
+        span.w_at[b] = first_time
     if n_steps == 1:
-        move_base(span, b, (span.theta, now + 1, span.base))
+        move_base(span, b, (span.theta, first_time + 1, span.base))
 
 
 @inner_kernel
@@ -244,9 +246,9 @@ begin_all_lanes = over_block(begin_lanes)
 @inner_kernel
 def begin_block(span: SpanArrays, b: int) -> None:
     """Predict at the current time and clear the traces of a block."""
-    now = span.clock[NOW]
-    move_base(span, b, (span.theta, now, span.base))
-    begin_all_lanes(span, b, now)
+    time = span.clock[NOW]
+    move_base(span, b, (span.theta, time, span.base))
+    begin_all_lanes(span, b, time)
     write_predictions(span, b)
 
 
@@ -291,14 +293,14 @@ def findings(span: SpanArrays, longest_tail: int) -> int:
 @inner_kernel
 def take_steps(span: SpanArrays, entry: Any, n_steps: int) -> int:
     """Process the last `n_steps` queued steps for all demons, and return flags."""
-    now = span.clock[NOW] - n_steps
+    first_time = span.clock[NOW] - n_steps
     longest = 0
     for g in range(span.flushed_at.shape[0]):
-        if decide(span, g, now, n_steps):
-            longest = max(longest, flush_group(span, entry, g, now))
-    prepare(span, now, n_steps)
+        if decide(span, g, first_time, n_steps):
+            longest = max(longest, flush_group(span, entry, g, first_time))
+    prepare(span, first_time, n_steps)
     on_threads(entry, span, span.n_threads, n_steps)
-    count_pending(span, now, n_steps)
+    count_pending(span, first_time, n_steps)
     return int(findings(span, longest))
 
 
@@ -321,7 +323,9 @@ def step(
 ) -> int:
     """Queue the step to `tiles_tp1`, (n_active,); process the last `n_steps`, if any, and return flags."""
     enqueue_signals(span, signals, tiles_tp1, m_step, is_last)
-    return int(take_steps(span, entry, n_steps)) if n_steps > 0 else 0
+    if n_steps > 0:
+        return int(take_steps(span, entry, n_steps))
+    return 0
 
 
 @kernel
@@ -354,12 +358,12 @@ def begin(span: SpanArrays, entry: Any, tiles: Integers) -> None:
         elif span.clock[NOW] + 1 - span.flushed_at[g] > span.longest_wait:
             flush_group(span, entry, g, span.clock[NOW])
     observe(span, tiles)
-    now = span.clock[NOW]
+    time = span.clock[NOW]
     mask = span.bits.shape[0] - 1
     for g in range(span.kind.shape[0]):
-        span.kind[g, (now - 1) & mask] = IDLE
-    find_oldest(span, now)
-    write_overlaps(span, now, span.bits[now & mask], span.overlap[1])
+        span.kind[g, (time - 1) & mask] = IDLE
+    find_oldest(span, time)
+    write_overlaps(span, time, span.bits[time & mask], span.overlap[1])
     on_threads(entry, span, span.n_threads, BEGIN)
 
 
@@ -405,15 +409,15 @@ def predict(
     bits (n / 64,), rows (n_active,) and overlap (T,) are scratch and must be zero.
     """
     n = 0
-    now = span.clock[NOW]
+    time = span.clock[NOW]
     for i in range(tiles.shape[0]):
         row = span.row_of[tiles[i]]
         if row >= 0:
             bits[row >> 6] |= np.uint64(1) << np.uint64(row & 63)
             rows[n] = row
             n += 1
-    find_oldest(span, now)
-    write_overlaps(span, now, bits, overlap)
+    find_oldest(span, time)
+    write_overlaps(span, time, bits, overlap)
     for b in range(blocks[0], blocks[1]):
         sum_base(span, b, (span.theta, rows[:n], out))
         add_all_pending(span, b, (overlap, out))

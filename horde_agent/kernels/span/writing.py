@@ -89,14 +89,14 @@ def move_lanes(span: SpanArrays, b: int, lane: int, how: tuple[Reals, int, Reals
     """
     rows, time, out = how
     slot = time & 1
-    now = time % span.active.shape[0]
+    place = time % span.active.shape[0]
     n_gained = span.n_changed[slot, 0]
     n_lost = span.n_changed[slot, 1]
     if n_gained + n_lost < span.n_active:
         total = add_rows(span, rows, b, lane, span.changed[slot, 0], n_gained, 1.0, load(out, lane, zero))
         total = add_rows(span, rows, b, lane, span.changed[slot, 1], n_lost, -1.0, total)
     else:
-        total = add_rows(span, rows, b, lane, span.active[now], span.n_active, 1.0, zero)
+        total = add_rows(span, rows, b, lane, span.active[place], span.n_active, 1.0, zero)
     store(out, lane, total)
 
 
@@ -129,13 +129,13 @@ def foresee(span: SpanArrays, rows: Reals, b: int, lane: int, n_steps: int, sums
     for k in range(1, n_steps + 1):
         store(sums, k * n, zero)
     for j in range(n_listed):
-        since = span.run_first[BATCH, j]
-        until = span.run_last[BATCH, j]
-        if until - since == 2 and ends[since] == 0 and ends[since + 1] > n_steps:
+        first_end = span.run_first[BATCH, j]
+        last_end = span.run_last[BATCH, j]
+        if last_end - first_end == 2 and ends[first_end] == 0 and ends[first_end + 1] > n_steps:
             continue  # active throughout
         prefetch(rows, row_at(listed[min(j + _AHEAD, n_listed - 1)], first, width, stride), zero)
         row = load(rows, row_at(listed[j], first, width, stride), zero)
-        for i in range(since, until, 2):
+        for i in range(first_end, last_end, 2):
             on = ends[i] * n
             off = ends[i + 1] * n
             if on > 0:
@@ -194,8 +194,8 @@ def tabulate(span: SpanArrays, b: int, lane: int, now: int, table: Reals, zero: 
         coefficients = flush_coefficients(span.rule, pending, later)
         later = Later(s=later.s, s_w=later.s_w, w_left=later.w_left * pending.w_factor)
         if is_pending and kind == LEARNS and span.has_h:
-            after = (place[time + 1 - first] + 1) * n
-            store(table, after, load(table, after, zero) + alpha * coefficients.theta_next)
+            next_row = (place[time + 1 - first] + 1) * n
+            store(table, next_row, load(table, next_row, zero) + alpha * coefficients.theta_next)
         if place[time + 1 - first] > place[time - first]:
             row = (place[time - first] + 1) * n
             store(table, row, load(table, row, zero) + alpha * coefficients.theta)
@@ -256,12 +256,12 @@ def write_runs(
 @inner_kernel
 def shrink_rows(span: SpanArrays, b: int, lane: int, rows: Reals, first: int, stride: int, zero: Any) -> None:
     """Multiply lanes' rows, shape (rows in use times lanes,), by the factors of pending steps; see `write_runs`."""
-    left = load(span.w_left, lane, zero)
+    factor = load(span.w_left, lane, zero)
     width = span.start[b + 1] - span.start[b]
-    if any_true(left < 1.0):
+    if any_true(factor < 1.0):
         for r in range(span.clock[N_ROWS]):
             at = row_at(r, first, width, stride)
-            store(rows, at, left * load(rows, at, zero))
+            store(rows, at, factor * load(rows, at, zero))
 
 
 @inner_kernel
@@ -333,16 +333,16 @@ sum_trace = over_block(sum_trace_lanes)
 @inner_kernel
 def flush_lanes(span: SpanArrays, b: int, lane: int, how: tuple[int, int], zero: Any) -> None:
     """Write pending updates of some lanes and reset their sums; `how`: the time, and the thread."""
-    now, thread = how
+    time, thread = how
     table = span.table[thread]
     weights = (span.theta, span.w, span.m)
-    tabulate(span, b, lane, now, table, zero)
+    tabulate(span, b, lane, time, table, zero)
     write_lanes(span, b, lane, table, weights, (CHUNK - 1) * span.start[b] + lane, stride_of(span), zero)
     store(span.d_sum, lane, zero)
     store(span.h_sum, lane, zero)
     store(span.q_sum, lane, zero)
     store(span.w_left, lane, zero + 1.0)
-    span.tail_needed[b] = max(span.tail_needed[b], tail_needed(span, b, lane, now, table, zero))
+    span.tail_needed[b] = max(span.tail_needed[b], tail_needed(span, b, lane, time, table, zero))
 
 
 flush_all_lanes = over_block(flush_lanes)
