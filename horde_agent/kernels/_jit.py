@@ -107,7 +107,10 @@ HAS_CACHE = choose_cache()
 OPTIONS: dict[str, Any] = {"nogil": True, "error_model": "numpy"}
 
 # Whether only documented features of numba are used: see `vectors.py`.
-IS_PORTABLE = bool(numba.config.DISABLE_JIT) or os.environ.get("HORDE_PLAIN_KERNELS", "0") not in ("", "0")  # type: ignore[attr-defined]
+IS_PORTABLE = bool(numba.config.DISABLE_JIT) or os.environ.get("HORDE_PLAIN_KERNELS", "0") not in (
+    "",
+    "0",
+)  # type: ignore[attr-defined]
 
 
 @functools.cache
@@ -132,7 +135,16 @@ def notice_sources(compiled: Any, function: Callable[..., Any]) -> None:
 
 # Errors when unpickling truncated or damaged bytes, or names that no longer exist.
 _UNREADABLE = (
-    *(AttributeError, ImportError, EOFError, IndexError, KeyError, TypeError, ValueError, pickle.UnpicklingError),
+    *(
+        AttributeError,
+        ImportError,
+        EOFError,
+        IndexError,
+        KeyError,
+        TypeError,
+        ValueError,
+        pickle.UnpicklingError,
+    ),
 )
 
 

@@ -9,7 +9,17 @@ from __future__ import annotations
 from numba import prange
 
 from horde_agent.kernels._jit import inlined, inner_kernel, kernel, outer_kernel
-from horde_agent.kernels.plain import Demons, Phi, Step, add, add_vector, checked_delta, decay_of, dot, scale
+from horde_agent.kernels.plain import (
+    Demons,
+    Phi,
+    Step,
+    add,
+    add_vector,
+    checked_delta,
+    decay_of,
+    dot,
+    scale,
+)
 from horde_agent.types import Floats, Reals
 
 

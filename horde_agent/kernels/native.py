@@ -65,7 +65,11 @@ _INT64 = ir.IntType(64)
 _BYTES = ir.IntType(8).as_pointer()
 _VOID = ir.VoidType()
 _LINE = 64  # bytes of a cache's line
-_IN_LLVM = {types.float32: ir.FloatType(), types.float64: ir.DoubleType(), types.boolean: ir.IntType(1)}
+_IN_LLVM = {
+    types.float32: ir.FloatType(),
+    types.float64: ir.DoubleType(),
+    types.boolean: ir.IntType(1),
+}
 
 # Numba's decorators and models have no hints.
 _intrinsic: Any = intrinsic

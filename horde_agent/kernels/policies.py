@@ -33,7 +33,15 @@ _AHEAD = 8  # features to prefetch
 
 # 2^r for |r| <= 1/2: polynomial of degree 5 with a relative error of at most 7.5e-8.
 _C0, _C1, _C2, _C3, _C4, _C5 = (
-    np.float32(c) for c in (1.000000072, 0.6931469671, 0.2402211973, 0.05550713288, 0.009675541239, 0.001327646713)
+    np.float32(c)
+    for c in (
+        1.000000072,
+        0.6931469671,
+        0.2402211973,
+        0.05550713288,
+        0.009675541239,
+        0.001327646713,
+    )
 )
 _LOG2E = np.float32(UNIT / np.log(2.0))
 _LOWEST = np.float32(-126.0)  # below 2^-126 a float32 is denormal

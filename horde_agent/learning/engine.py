@@ -94,7 +94,15 @@ def restored_streams(state: State) -> tuple[int, dict[int, State]]:
     return int(state.get("stream", 0)), states
 
 
-def fault(theta: Reals, w: Reals, m: Reals, prediction: float, estimate: float, td_error: float, bound: float) -> str:
+def fault(
+    theta: Reals,
+    w: Reals,
+    m: Reals,
+    prediction: float,
+    estimate: float,
+    td_error: float,
+    bound: float,
+) -> str:
     """Describe why a flagged demon diverged.
 
     Its theta and w have the shape (n_features,), m too, or (0,) without the vector MSPBE estimate. The prediction, the

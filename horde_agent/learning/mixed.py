@@ -17,7 +17,14 @@ from horde_agent.kernels.checks import TAIL_TOO_LONG, Signals
 from horde_agent.kernels.rules import rule
 from horde_agent.learning.engine import NEWCOMER, DemonMapping
 from horde_agent.learning.plain import PlainEngine
-from horde_agent.learning.rules import LARGEST_TAIL, LearnerConfig, config_of, is_too_long, step_sizes_of, trace_length
+from horde_agent.learning.rules import (
+    LARGEST_TAIL,
+    LearnerConfig,
+    config_of,
+    is_too_long,
+    step_sizes_of,
+    trace_length,
+)
 from horde_agent.learning.span import SpanEngine
 from horde_agent.learning.span_storage import ShardLayout
 from horde_agent.saving import State, inner, nested
@@ -159,7 +166,10 @@ class MixedEngine:
     def learn(self, tiles: Tiles, signals: Signals, *, is_last: bool = False) -> None:
         """Learn from the transition to `tiles`, (n_active,)."""
         if signals is not self._signals:
-            self._signals, self._parts = signals, {name: self._share(signals, name) for name in self.engines}
+            self._signals, self._parts = (
+                signals,
+                {name: self._share(signals, name) for name in self.engines},
+            )
         for name, engine in self.engines.items():
             part = self._parts[name]
             demons = self._demons[name]

@@ -31,7 +31,17 @@ from horde_agent.learning.span_storage import prefault
 from horde_agent.saving import State, attributes, inner, nested, put_back
 from horde_agent.types import Floats, Integers, Reals
 
-_NUMBERS = ["prediction", "td_error", "mspbe", "max_trace", "gamma_t", "lam_t", "alpha", "alpha_w", "bound"]  # of each
+_NUMBERS = [
+    "prediction",
+    "td_error",
+    "mspbe",
+    "max_trace",
+    "gamma_t",
+    "lam_t",
+    "alpha",
+    "alpha_w",
+    "bound",
+]  # of each
 _OWN_STATE = ("_n_steps", "_is_aside", "latest")
 
 
@@ -43,7 +53,10 @@ def new_demons(config: LearnerConfig, n_demons: int, n_weights: int, n_actions: 
         theta=np.zeros((n_demons, n_weights), dtype=dtype),
         vectors=np.zeros((len(update_rule.vectors), n_demons, n_weights), dtype=dtype),
         numbers=np.zeros((len(update_rule.numbers), n_demons)),
-        m=np.zeros((n_demons if config.vector_mspbe and "w" in update_rule.vectors else 0, n_weights), dtype=dtype),
+        m=np.zeros(
+            (n_demons if config.vector_mspbe and "w" in update_rule.vectors else 0, n_weights),
+            dtype=dtype,
+        ),
         alive=np.zeros(n_demons, dtype=bool),
         **{name: np.zeros(n_demons) for name in _NUMBERS},
         flagged=np.zeros(n_demons, dtype=bool),
@@ -172,7 +185,11 @@ class PlainEngine:
         rho = signals.rho_t[self._policy[group]]
         lam = signals.lam_tp1[group]
         gamma = (0.0 if is_last else 1.0) * signals.gamma_tp1[group]
-        values = signals.c_tp1[self._cumulant], signals.z_tp1, np.broadcast_to(signals.interest_t, n).copy()
+        values = (
+            signals.c_tp1[self._cumulant],
+            signals.z_tp1,
+            np.broadcast_to(signals.interest_t, n).copy(),
+        )
         is_finite = np.logical_and.reduce([np.abs(x) <= self._demons.max_finite for x in (rho, gamma, lam, *values)])
         skips = ~is_finite | self._is_aside
         of_demons = (rho, gamma, next_lambda(self.config, lam, rho, b), *values)
@@ -285,7 +302,10 @@ class PlainEngine:
         for i in np.flatnonzero(arrays.flagged & ~self._is_aside).tolist():
             numbers = (float(a[i]) for a in (arrays.prediction, arrays.mspbe, arrays.td_error, arrays.bound))
             reasons[i] = fault(
-                arrays.theta[i], arrays.vectors[:, i].ravel(), arrays.m[i] if arrays.m.size else arrays.m, *numbers
+                arrays.theta[i],
+                arrays.vectors[:, i].ravel(),
+                arrays.m[i] if arrays.m.size else arrays.m,
+                *numbers,
             )
         arrays.flagged[:] = False
         return reasons
@@ -298,7 +318,13 @@ class PlainEngine:
         arrays.numbers[:, demon] = 0
         if arrays.m.size:
             arrays.m[demon] = 0
-        for numbers in (arrays.prediction, arrays.td_error, arrays.mspbe, arrays.alpha, arrays.alpha_w):
+        for numbers in (
+            arrays.prediction,
+            arrays.td_error,
+            arrays.mspbe,
+            arrays.alpha,
+            arrays.alpha_w,
+        ):
             numbers[demon] = 0.0
         for of_stream in self._streams.values():
             of_stream["vectors"][:, demon] = 0
@@ -350,7 +376,10 @@ class PlainEngine:
     def _of_stream(self) -> State:
         """Return views of the arrays that belong to the selected stream."""
         demons = self._demons
-        arrays = {"vectors": demons.vectors[demons.n_weights :], "numbers": demons.numbers[demons.n_numbers :]}
+        arrays = {
+            "vectors": demons.vectors[demons.n_weights :],
+            "numbers": demons.numbers[demons.n_numbers :],
+        }
         return arrays | {"gamma_t": demons.gamma_t, "lam_t": demons.lam_t, "alive": demons.alive}
 
     def merge(self, others: Sequence[PlainEngine]) -> None:
@@ -457,4 +486,8 @@ class PlainEngine:
             if array.size:
                 array[:] = numbers
         demons.alive[:] = learned["e"].any(axis=1)
-        self._is_aside[:], self._phi, self.latest = is_aside, self._features(tiles), demons.prediction.copy()
+        self._is_aside[:], self._phi, self.latest = (
+            is_aside,
+            self._features(tiles),
+            demons.prediction.copy(),
+        )

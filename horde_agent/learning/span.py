@@ -19,7 +19,13 @@ from horde_agent.kernels.rules import rule
 from horde_agent.kernels.span import transition
 from horde_agent.kernels.span.arrays import IS_KNOWN, NOW, SpanArrays
 from horde_agent.kernels.vectors import bind, hold
-from horde_agent.learning.engine import SMALLEST_SCALE, DemonMapping, check_weights, fault, max_finite
+from horde_agent.learning.engine import (
+    SMALLEST_SCALE,
+    DemonMapping,
+    check_weights,
+    fault,
+    max_finite,
+)
 from horde_agent.learning.plain import PlainEngine
 from horde_agent.learning.rules import PAPER_CONFIG, LearnerConfig
 from horde_agent.learning.span_storage import ROWS, Layout, ShardLayout, SpanMemory
@@ -77,7 +83,11 @@ class SpanEngine:
         self.dtype = np.dtype(config.dtype)
         if policy is None:
             policy = np.arange(int(np.max(group)) + 1)
-        demons = np.asarray(group, dtype=np.int64), policy, np.arange(len(group)) if cumulant is None else cumulant
+        demons = (
+            np.asarray(group, dtype=np.int64),
+            policy,
+            np.arange(len(group)) if cumulant is None else cumulant,
+        )
         self.memory = SpanMemory(demons, n_features, config, largest_decay, batch, period, widest, share)
         self.memory.set_step_sizes(self.layout.lane, alpha, alpha_w)
         self._m_scale = 1.0

@@ -100,7 +100,10 @@ class Array(NamedTuple):
 
 ARRAYS: dict[str, Array] = {
     **dict.fromkeys(("policy", "trace_group", "cumulant", "outcome"), Array(LAYOUT)),
-    **dict.fromkeys(("demon", "start", "flush_group", "first_block", "only_policy"), Array(LAYOUT, is_saved=False)),
+    **dict.fromkeys(
+        ("demon", "start", "flush_group", "first_block", "only_policy"),
+        Array(LAYOUT, is_saved=False),
+    ),
     **dict.fromkeys(("theta", "w", "m"), Array(ROW, is_saved=False)),
     **dict.fromkeys(("c", "factor"), Array(RING, of_stream=True)),
     **dict.fromkeys(("d", "h", "q"), Array(PENDING)),
@@ -197,7 +200,12 @@ def assign_lanes(group: Integers, policy: Integers, widest: int) -> Seating:
     sizes_of_groups = sizes_of_groups + shares
     sizes_of_blocks = np.array([members.size for members in blocks], dtype=np.int64)
     has_one_policy = np.arange(len(sizes_of_groups)) < n_alone
-    return Seating(np.concatenate(blocks), sizes_of_blocks, np.array(sizes_of_groups, dtype=np.int64), has_one_policy)
+    return Seating(
+        np.concatenate(blocks),
+        sizes_of_blocks,
+        np.array(sizes_of_groups, dtype=np.int64),
+        has_one_policy,
+    )
 
 
 class ShardLayout(NamedTuple):
@@ -600,7 +608,15 @@ class SpanMemory:
     def _lay_out(self, demons: tuple[Integers, Integers, Integers], n_active: int) -> None:
         """Assign lanes and allocate the arrays, for `n_active` active features."""
         self.demons = demons
-        sizes = (self.n_features, self.config, self.batch, self._period, self._widest, self._share, self._tail)
+        sizes = (
+            self.n_features,
+            self.config,
+            self.batch,
+            self._period,
+            self._widest,
+            self._share,
+            self._tail,
+        )
         self.allocation = of = Allocation(demons, *sizes)
         self.layout = of.layout
         self.is_aside = np.zeros(self.layout.n_lanes, dtype=bool)
@@ -730,7 +746,13 @@ class SpanMemory:
         saved = {name: a.copy() for name, a in arrays.items() if ARRAYS[name].is_saved}
         rows = {name: arrays[name][: self._n_in_use].copy() for name in ROWS}
         settings = {"n_active": np.array(self.span.n_active), "_is_aside": self.is_aside.copy()}
-        return {**saved, **rows, **settings, "tail": np.array(self._tail), **streams_state(self.stream, self.others)}
+        return {
+            **saved,
+            **rows,
+            **settings,
+            "tail": np.array(self._tail),
+            **streams_state(self.stream, self.others),
+        }
 
     def restore(self, state: State) -> None:
         """Restore a state of the same demons; rows that are not in the state become zero."""

@@ -54,7 +54,9 @@ class OneDemon:
     """
 
     def __init__(self, entry: str, parameters: dict[str, float], n: int) -> None:
-        self.entry, self.n, self.is_first = entry, n, True
+        self.entry = entry
+        self.n = n
+        self.is_first = True
         given = {key: value for key, value in parameters.items() if key not in ("alpha", "alpha_w")}
         given |= {"realised": 1.0} if entry == "intentional_td_realised" else {}
         algorithm = VARIANTS.get(entry, entry)
@@ -71,7 +73,9 @@ class OneDemon:
         """Take a step; a trace rule changes lambda_{t+1} as the setting already did."""
         if self.is_first:
             self.engine.begin(self.phi(step.tiles_t))
-            self.engine._demons.gamma_t[:], self.engine._demons.lam_t[:] = step.gamma_t, step.lam_t  # of running means
+            # of running means
+            self.engine._demons.gamma_t[:] = step.gamma_t
+            self.engine._demons.lam_t[:] = step.lam_t
             self.is_first = False
         interest = step.interest_t if self.entry == "etd_interest" else 1.0
         numbers = (step.rho, step.gamma_tp1, step.lam_tp1, step.c_tp1, step.z_tp1, step.b)
@@ -119,9 +123,14 @@ class Stream:
     """Random signals and events for engines of the same demons: gaps, ends, resets, demons added and removed."""
 
     def __init__(self, seed: int, engines: list[Any], n_streams: int = 1, group: Any = GROUP) -> None:
-        self.stream, self.n_streams, self.tiles_of = 0, n_streams, dict[int, Any]()
-        self.rng, self.engines, self.group = np.random.default_rng(seed), engines, group.copy()
-        self.is_followed, self.tiles = np.ones(3, dtype=bool), np.arange(5)
+        self.stream = 0
+        self.n_streams = n_streams
+        self.tiles_of = dict[int, Any]()
+        self.rng = np.random.default_rng(seed)
+        self.engines = engines
+        self.group = group.copy()
+        self.is_followed = np.ones(3, dtype=bool)
+        self.tiles = np.arange(5)
         self.begin()
 
     def move(self) -> None:
@@ -147,11 +156,16 @@ class Stream:
 
     def learn(self, *, is_last: bool = False) -> None:
         """Learn from a transition; a few signals are not finite, and ratios are 0 for several steps in a row."""
-        rng, n, n_groups = self.rng, self.group.size, int(self.group.max()) + 1
+        rng = self.rng
+        n = self.group.size
+        n_groups = int(self.group.max()) + 1
         self.is_followed ^= rng.random(3) < 0.3
         rho = rng.choice([0.3, 1.0, 1.6, 5.0], 3) * self.is_followed
-        gamma, lam = rng.choice([0.0, 0.5, 0.9], n_groups), rng.choice([0.0, 0.4, 0.9], n_groups)
-        c, z, interest = rng.normal(size=n), rng.normal(size=n), rng.choice([0.0, 0.5, 2.0], n)
+        gamma = rng.choice([0.0, 0.5, 0.9], n_groups)
+        lam = rng.choice([0.0, 0.4, 0.9], n_groups)
+        c = rng.normal(size=n)
+        z = rng.normal(size=n)
+        interest = rng.choice([0.0, 0.5, 2.0], n)
         for values in (rho, gamma, lam, c, z):
             values[rng.random(values.size) < 0.01] = rng.choice([np.nan, np.inf])
         self.move()
@@ -269,7 +283,8 @@ def test_the_span_engine_learns_from_several_streams_what_the_plain_engine_does(
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")  # interpreted, NumPy warns of inf - inf
 def test_the_plain_engine_takes_over_every_trace(name: str) -> None:
     """After random events, among them gaps and changes of the stream, it continues from what the other learned."""
-    group, config = np.array([0] * 3 + [1] * 3 + [2] * 2), config_of(name)
+    group = np.array([0] * 3 + [1] * 3 + [2] * 2)
+    config = config_of(name)
     plain, span = (new_engine(kind, config, 3, group) for kind in ("plain", "span"))
     stream = Stream(5, [plain, span], 2, group)
     stream.take(60)
@@ -352,7 +367,9 @@ def test_a_mistake_in_the_file_of_gtd_is_one_of_the_default_engine(mistake: str,
 
 # ---- identities and fixed points ------------------------------------------------------------------------------------
 
-ON_POLICY, LAMBDA_0, LAMBDA_1 = {"rho": 1.0}, {"lam": 0.0}, {"lam": 1.0}
+ON_POLICY = {"rho": 1.0}
+LAMBDA_0 = {"lam": 0.0}
+LAMBDA_1 = {"lam": 1.0}
 NO_W = {"alpha_w": 0.0}
 IDENTITIES: list[tuple[str, dict[str, Any], str, dict[str, Any], dict[str, float]]] = [
     ("td", {"trace_rule": "clipped"}, "vtrace", {}, {}),
@@ -387,13 +404,16 @@ def test_rules_are_equal_where_the_algebra_says_so(
         own = own if rules.rule(name).TRACE_RULE else {"trace_rule": "plain"} | own
         return PlainEngine(ONE, N, 0.02, where.get("alpha_w", 0.03), config_of(name, **{"parameters": {}} | own))
 
-    engines, rng = [made(one, settings), made(other, other_settings)], np.random.default_rng(4)
+    engines = [made(one, settings), made(other, other_settings)]
+    rng = np.random.default_rng(4)
     for engine in engines:
         engine.begin(np.arange(5))
     for _ in range(150):
-        b, tiles = rng.uniform(0.1, 0.9), rng.choice(N, 5, replace=False)
+        b = rng.uniform(0.1, 0.9)
+        tiles = rng.choice(N, 5, replace=False)
         pi = where.get("pi", rng.uniform()) if rng.random() < 0.7 else 0.0
-        rho, lam = where.get("rho", pi / b), where.get("lam", rng.choice([0.0, 0.4, 0.9]))
+        rho = where.get("rho", pi / b)
+        lam = where.get("lam", rng.choice([0.0, 0.4, 0.9]))
         numbers = (rho, rng.choice([0.0, 0.5, 0.9]), lam, rng.normal(), rng.normal(), b)
         for engine in engines:
             engine.learn(tiles, Signals(*(np.full(1, x) for x in numbers)))
@@ -409,13 +429,15 @@ class SmallMDP:
         self.reference = golden()
         with np.load(self.reference.FILE) as file:
             self.m = {key.split("/", 2)[2]: file[key] for key in file.files if key.startswith(f"mdp/{mdp}/")}
-        self.n, self.has_w = self.m["Phi"].shape[1], "w" in rules.rule(config.algorithm).vectors
+        self.n = self.m["Phi"].shape[1]
+        self.has_w = "w" in rules.rule(config.algorithm).vectors
         self.engine = PlainEngine(ONE, self.n, alpha, alpha_w, config)
         self.e = rules.rule(config.algorithm).vectors.index("e")
 
     def expect_traces(self, backup: str, lam: float) -> Any:
         """Return M_t phi_t and E[z_t | s_t] in each state by the matrices of the reference, each (n_states, n)."""
-        m, d = self.m, self.m["d_b"]
+        m = self.m
+        d = self.m["d_b"]
         weight, cut, _ = self.reference.shares(m, backup, lam)
         under = lambda share: np.einsum("sa,ast->st", m["b"] * share, m["P"])  # noqa: E731
         emphasis = np.ones(d.size)
@@ -430,18 +452,23 @@ class SmallMDP:
 
         `traces` are those of `expect_traces`; the trace from before the step is then such that they result.
         """
-        m, engine, total = self.m, self.engine, [np.zeros(self.n), np.zeros(self.n)]
+        m = self.m
+        engine = self.engine
+        total = [np.zeros(self.n), np.zeros(self.n)]
         later = np.zeros(m["Phi"].shape)
         for a, s, s1 in np.argwhere((m["P"] > 0) & (m["b"].T[:, :, None] > 0)):
             engine.reset_weights(theta[None])
             if self.has_w:
                 engine._demons.vectors[0] = w
             engine.begin(m["Phi"][s].astype(float))
-            rho, of = m["pi"][s, a] / m["b"][s, a], engine._demons
+            rho = m["pi"][s, a] / m["b"][s, a]
+            of = engine._demons
             if traces is not None:
                 emphasis, source, z = traces
                 of.vectors[self.e, 0] = (z[s] - source[s]) / lam
-                of.alive[:], of.gamma_t[:], of.lam_t[:] = True, 1.0, lam
+                of.alive[:] = True
+                of.gamma_t[:] = 1.0
+                of.lam_t[:] = lam
                 if engine.config.algorithm == "etd":  # F_t is 1 and what rho gamma F adds
                     of.numbers[:, 0] = (emphasis[s] - lam) / (1 - lam) - 1.0, 1.0
             numbers = (rho, m["gamma"][s1], lam, m["R"][a, s, s1], m["z"][s1], m["b"][s, a])
@@ -460,10 +487,12 @@ def test_expected_updates_are_those_of_the_matrices(name: str, mdp: str) -> None
     alpha, alpha_w, beta = golden().EXPECTED[name]
     config = config_of(name, trace_rule="plain", parameters={"beta": beta} if name == "tdrc" else {})
     small = SmallMDP(mdp, config, alpha, alpha_w)
-    theta, w = small.m["theta_0"].astype(float), np.zeros(small.n)
+    theta = small.m["theta_0"].astype(float)
+    w = np.zeros(small.n)
     for k in range(10):
         change = small.change(theta, w)
-        theta, w = theta + change[0], w + change[1]
+        theta = theta + change[0]
+        w = w + change[1]
         if k in (0, 9):
             np.testing.assert_allclose(theta, small.m[f"expected/{name}"][1 if k == 0 else 2], rtol=1e-9)
 
@@ -480,7 +509,8 @@ def test_expected_updates_are_those_of_the_matrices(name: str, mdp: str) -> None
 def test_fixed_points_with_traces(name: str, settings: dict[str, Any], entry: str, lam: float) -> None:
     """The rule's trace keeps its expectation, and at the fixed point neither theta nor w moves, if w = 0."""
     small = SmallMDP("five", config_of(name, **{"parameters": {}} | settings), 0.01, 0.01)
-    theta, zero = small.m[f"{entry}/{lam}/theta"], np.zeros(small.n)
+    theta = small.m[f"{entry}/{lam}/theta"]
+    zero = np.zeros(small.n)
     traces = small.expect_traces(entry, lam)
     of_theta, of_w, later = small.change(theta, zero, lam, traces)
     _, source, z = traces
@@ -565,7 +595,8 @@ def asked(algorithms: list[str | None], **settings: Any) -> list[GVF]:
 def test_each_question_learns_by_its_own_rule(mode: Any) -> None:
     """Demons of four rules learn what they learn in Hordes of one rule each."""
     algorithms = [None, "tdrc", "tdrc:beta=0.5", "tidbd", "tdrc", None]
-    mixed, alone = make(asked(algorithms), "auto", mode), [make(asked([name]), "auto", mode) for name in algorithms]
+    mixed = make(asked(algorithms), "auto", mode)
+    alone = [make(asked([name]), "auto", mode) for name in algorithms]
     RandomLife(mixed, *alone).run(90)
     for i, horde in enumerate(alone):
         np.testing.assert_allclose(mixed.weights()[0][i], horde.weights()[0][0], rtol=0, atol=1e-12)
@@ -624,7 +655,8 @@ def test_a_question_with_a_longer_trace_lengthens_the_history_of_the_span_engine
 def test_the_last_demon_of_a_mixed_horde_keeps_its_interest() -> None:
     """With interest 2 followed by 1 the emphasis, and with it the first step, would be half as large."""
     interested = asked(["etd"], interest=2.0)
-    mixed, alone = make([ask("other", algorithm="tdrc"), *interested], "plain"), make(interested, "plain")
+    mixed = make([ask("other", algorithm="tdrc"), *interested], "plain")
+    alone = make(interested, "plain")
     mixed.remove(["other"])
     RandomLife(mixed, alone).run(40)
     np.testing.assert_allclose(mixed.weights()[0], alone.weights()[0], rtol=0, atol=1e-12)

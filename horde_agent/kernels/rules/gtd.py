@@ -88,7 +88,11 @@ def scan_decay(_: GTD, sums: Sums, q: Lanes, _w_factor: Lanes, overlap: float) -
 @inlined_kernel
 def scan_term(_: GTD, sums: Sums, pending: Pending, u: Lanes, next_overlap: float) -> Sums:
     """Add a past step's d u and h G(k+1, j)."""
-    return Sums(d=multiply_add(pending.d, u, sums.d), h=multiply_add(pending.h, next_overlap, sums.h), q=sums.q)
+    return Sums(
+        d=multiply_add(pending.d, u, sums.d),
+        h=multiply_add(pending.h, next_overlap, sums.h),
+        q=sums.q,
+    )
 
 
 @inlined_kernel

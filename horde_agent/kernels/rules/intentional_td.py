@@ -25,7 +25,12 @@ from horde_agent.kernels.plain import Demons, Step
 from horde_agent.kernels.vectors import choose, load, square_root
 
 RANGES = {"eta": "(0, 1]", "clip": "(0, inf)", "clip_decay": "[0, 1)", "realised": "[0, 1]"}
-WARNS = {"realised": ("[0, 0]", "cancels rho if the target policy is stochastic, and learns another value: omit it")}
+WARNS = {
+    "realised": (
+        "[0, 0]",
+        "cancels rho if the target policy is stochastic, and learns another value: omit it",
+    )
+}
 TIMES_RHO = "eta"
 NUMBERS = ("sigma", "n_sigma", "delta2", "n_delta2")
 SIGMA = 0

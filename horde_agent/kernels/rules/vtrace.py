@@ -29,7 +29,10 @@ from horde_agent.kernels.vectors import choose
 TRACE_RULE = "clipped"
 RANGES = {"c_bar": "(0, inf)", "rho_bar": "(0, inf]"}
 WARNS = {
-    "rho_bar": ("[inf, inf]", "evaluates the policy proportional to min(rho_bar b, pi), not the target policy: omit it")
+    "rho_bar": (
+        "[inf, inf]",
+        "evaluates the policy proportional to min(rho_bar b, pi), not the target policy: omit it",
+    )
 }
 SPAN = ()
 

@@ -15,7 +15,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from horde_agent.kernels._jit import inner_kernel
-from horde_agent.kernels.span.arrays import FLUSH, IDLE, LEARNS, N_PLACES, N_ROWS, NOW, OLDEST, Places, SpanArrays
+from horde_agent.kernels.span.arrays import (
+    FLUSH,
+    IDLE,
+    LEARNS,
+    N_PLACES,
+    N_ROWS,
+    NOW,
+    OLDEST,
+    Places,
+    SpanArrays,
+)
 from horde_agent.types import Integers, Reals
 
 _ONE = np.uint64(1)

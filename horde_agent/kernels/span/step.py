@@ -28,10 +28,44 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from horde_agent.kernels._jit import inlined_kernel, inner_kernel
-from horde_agent.kernels.lanes import Lanes, LaneStep, Mask, Pending, Sums, Trace, Update, trace_products
-from horde_agent.kernels.rules import add_step, changes, decay_factor, lane_step, scan_decay, scan_term, trace_source
-from horde_agent.kernels.span.arrays import ABTD, CLIPPED, DECAYS, IDLE, LEARNS, OLDEST, TREE_BACKUP, SpanArrays
-from horde_agent.kernels.vectors import absolute, any_true, choose, lanes_of, load, multiply_add, store
+from horde_agent.kernels.lanes import (
+    Lanes,
+    LaneStep,
+    Mask,
+    Pending,
+    Sums,
+    Trace,
+    Update,
+    trace_products,
+)
+from horde_agent.kernels.rules import (
+    add_step,
+    changes,
+    decay_factor,
+    lane_step,
+    scan_decay,
+    scan_term,
+    trace_source,
+)
+from horde_agent.kernels.span.arrays import (
+    ABTD,
+    CLIPPED,
+    DECAYS,
+    IDLE,
+    LEARNS,
+    OLDEST,
+    TREE_BACKUP,
+    SpanArrays,
+)
+from horde_agent.kernels.vectors import (
+    absolute,
+    any_true,
+    choose,
+    lanes_of,
+    load,
+    multiply_add,
+    store,
+)
 from horde_agent.types import Reals
 
 
@@ -168,7 +202,11 @@ def w_value_of(span: SpanArrays, lane: int, sums: Sums, zero: Lanes) -> Lanes:
 @inlined_kernel
 def load_sums(span: SpanArrays, lane: int, zero: Lanes) -> Sums:
     """Return the sums against phi_t."""
-    return Sums(d=load(span.d_sum, lane, zero), h=load(span.h_sum, lane, zero), q=load(span.q_sum, lane, zero))
+    return Sums(
+        d=load(span.d_sum, lane, zero),
+        h=load(span.h_sum, lane, zero),
+        q=load(span.q_sum, lane, zero),
+    )
 
 
 @inlined_kernel
@@ -283,7 +321,13 @@ def learn(span: SpanArrays, b: int, lane: int, now: int, overlap: Reals, zero: L
 
 @inlined_kernel
 def signals_of(
-    span: SpanArrays, lane: int, value: Lanes, w_phi: Lanes, past_trace: Lanes, overlap: float, zero: Lanes
+    span: SpanArrays,
+    lane: int,
+    value: Lanes,
+    w_phi: Lanes,
+    past_trace: Lanes,
+    overlap: float,
+    zero: Lanes,
 ) -> LaneStep:
     """Return a step's signals and its TD error, given theta_t.phi_{t+1} and w_t.phi_t; lambda is the question's."""
     rho = load(span.rho, lane, zero)

@@ -27,8 +27,23 @@ from horde_agent.kernels.span.arrays import (
     over_block,
 )
 from horde_agent.kernels.span.overlaps import list_history, list_runs, observe, write_overlaps
-from horde_agent.kernels.span.step import end_trace, learn, load_signals, predict_lanes, scan, skip_step
-from horde_agent.kernels.span.writing import flush_block, foresee, move_base, sum_base, sum_trace, tabulate, write_lanes
+from horde_agent.kernels.span.step import (
+    end_trace,
+    learn,
+    load_signals,
+    predict_lanes,
+    scan,
+    skip_step,
+)
+from horde_agent.kernels.span.writing import (
+    flush_block,
+    foresee,
+    move_base,
+    sum_base,
+    sum_trace,
+    tabulate,
+    write_lanes,
+)
 from horde_agent.kernels.vectors import lanes_of, load, multiply_add, on_threads, store
 from horde_agent.types import Floats, Integers, Reals
 
@@ -319,7 +334,13 @@ def prepare(span: SpanArrays, now: int, n_steps: int) -> None:
 
 @kernel
 def step(
-    span: SpanArrays, entry: Any, signals: Signals, tiles_tp1: Integers, m_step: float, is_last: bool, n_steps: int
+    span: SpanArrays,
+    entry: Any,
+    signals: Signals,
+    tiles_tp1: Integers,
+    m_step: float,
+    is_last: bool,
+    n_steps: int,
 ) -> int:
     """Queue the step to `tiles_tp1`, (n_active,); process the last `n_steps`, if any, and return flags."""
     enqueue_signals(span, signals, tiles_tp1, m_step, is_last)
@@ -402,7 +423,13 @@ add_all_pending = over_block(add_pending)
 
 @kernel
 def predict(
-    span: SpanArrays, tiles: Integers, blocks: Integers, bits: Any, rows: Integers, overlap: Reals, out: Reals
+    span: SpanArrays,
+    tiles: Integers,
+    blocks: Integers,
+    bits: Any,
+    rows: Integers,
+    overlap: Reals,
+    out: Reals,
 ) -> None:
     """Write theta.phi at tiles, (n_active,), for the lanes of blocks[0]..blocks[1] - 1, into out, shape (L,).
 

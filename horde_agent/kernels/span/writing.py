@@ -69,7 +69,14 @@ def stride_of(span: SpanArrays) -> int:
 
 @inner_kernel
 def add_rows(
-    span: SpanArrays, rows: Reals, b: int, lane: int, chosen: Integers, n: int, sign: float, total: Any
+    span: SpanArrays,
+    rows: Reals,
+    b: int,
+    lane: int,
+    chosen: Integers,
+    n: int,
+    sign: float,
+    total: Any,
 ) -> Any:
     """Return `total` with the first n of `chosen`, (n_active,), rows added, times `sign`."""
     start = span.start[b]
@@ -226,7 +233,14 @@ def pending_decay(span: SpanArrays, at: int, ring: int, zero: Any) -> Pending:
 
 @inner_kernel
 def write_runs(
-    span: SpanArrays, b: int, lane: int, table: Reals, rows: Reals, first: int, stride: int, zero: Any
+    span: SpanArrays,
+    b: int,
+    lane: int,
+    table: Reals,
+    rows: Reals,
+    first: int,
+    stride: int,
+    zero: Any,
 ) -> Any:
     """Add differences of a table, shape (places, lanes), over runs to lanes' rows; return 0 in lanes above their bound.
 
