@@ -39,7 +39,8 @@ class Signals(NamedTuple):
 
     Attributes:
         rho_t: Importance sampling ratios pi(a_t)/b(a_t), (n_policies,).
-        gamma_tp1, lam_tp1: Continuation and trace decay at the state reached, the latter before any clipping by rho,
+        gamma_tp1, lam_tp1: Continuation and trace decay at the state reached, the latter before any
+            clipping by rho,
             (n_groups,).
         c_tp1: Cumulants, (n_cumulants,).
         z_tp1: Outcomes, (n_demons,).
@@ -89,8 +90,8 @@ class SignalArrays(NamedTuple):
 def first_wrong(observation: Floats, tiles: Integers, seen: Integers) -> int:
     """Return the place of the first error in an observation, (n_channels,), and its tiles, (n_active,); -1 if none.
 
-    It is k if value k is not finite, -2 - k if tile k is out of range, -2 - n_active - k if tile k is a duplicate.
-    `seen` is as in `SignalArrays`, shape (n_features + 1,).
+    It is k if value k is not finite, -2 - k if tile k is out of range, -2 - n_active - k if tile k
+    is a duplicate. `seen` is as in `SignalArrays`, shape (n_features + 1,).
     """
     for i in range(observation.shape[0]):
         if not np.isfinite(observation[i]):

@@ -1,6 +1,7 @@
 """What the generic span step and the update rules tell one another; every field is a vector of lanes.
 
-A rule of the span engine has these kernels in its file, found by the type of its parameters (`kernels/rules`):
+A rule of the span engine has these kernels in its file, found by the type of its parameters
+(`kernels/rules`):
 
     scan_decay(rule, sums, q, w_factor, overlap)             what w's decay in a past step adds to the sums
     scan_term(rule, sums, pending, u, next_overlap)          what learning in a past step adds to them
@@ -11,8 +12,8 @@ A rule of the span engine has these kernels in its file, found by the type of it
     add_step(rule, sums, update, added, overlap)             what this step adds to the sums
     flush_coefficients(rule, pending, later)                 the factors of phi_k and phi_{k+1} in the weights
 
-TD(lambda) has the default of each (`rules/td.py`). `rule` is the NamedTuple of the rule's parameters, `zero` a vector
-of zeros, `overlap` phi_k.phi_j as a number.
+TD(lambda) has the default of each (`rules/td.py`). `rule` is the NamedTuple of the rule's
+parameters, `zero` a vector of zeros, `overlap` phi_k.phi_j as a number.
 """
 
 from __future__ import annotations
@@ -104,7 +105,7 @@ class Coefficients(NamedTuple):
     w: Lanes  # of phi_k in w, over alpha_w
 
 
-# ---- for the rules --------------------------------------------------------------------------------------------------
+# ---- for the rules ------------------------------------------------------------------------------
 
 
 @inlined_kernel
@@ -140,7 +141,7 @@ def follow_lanes(span: Any, number: int, lane: int, decay: Lanes, value: Lanes, 
     return choose(weight > 0.0, total / choose(weight > 0.0, weight, zero + 1.0), zero)
 
 
-# ---- for the generic step -------------------------------------------------------------------------------------------
+# ---- for the generic step -----------------------------------------------------------------------
 
 
 @inlined_kernel

@@ -15,8 +15,8 @@ receive its address and read `held.theta` as from the tuple, without reference c
 kernels, which receives the kernel's address. This relies on `CFunc`, and on threads being started before a cached
 parallel loop is called (`numba.get_num_threads`).
 
-Tested with numba 0.62.1 to 0.68.1 (tests/agent/test_vectors.py). If another version fails, HORDE_PLAIN_KERNELS=1
-compiles `portable.py` instead: slower, and equal except for rounding.
+Tested with numba 0.62.1 to 0.68.1 (tests/agent/test_vectors.py). If another version fails,
+HORDE_PLAIN_KERNELS=1 compiles `portable.py` instead: slower, and equal except for rounding.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ _function: Any = cgutils.get_or_insert_function
 _OPTIONS_OF_PARTS: Any = INNER_OPTIONS
 
 
-# ---- vectors --------------------------------------------------------------------------------------------------------
+# ---- vectors ------------------------------------------------------------------------------------
 
 
 class Vector(types.Type):
@@ -294,7 +294,7 @@ def any_true(typing_context: Any, mask: Any) -> Any:  # noqa: ARG001, D103
     return types.boolean(mask), generate
 
 
-# ---- held arrays ----------------------------------------------------------------------------------------------------
+# ---- held arrays --------------------------------------------------------------------------------
 
 
 class HeldType(types.Type):
@@ -411,7 +411,7 @@ def _read_item(context: Any, builder: Any, held: Any, table: Any, name: str) -> 
     return array._getvalue()
 
 
-# ---- entries --------------------------------------------------------------------------------------------------------
+# ---- entries ------------------------------------------------------------------------------------
 
 _entries: dict[tuple[Any, HeldType], CFunc] = {}
 

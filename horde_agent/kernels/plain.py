@@ -1,7 +1,7 @@
 """Building blocks of the plain engine's update rules: full vectors, one demon at a time.
 
-A feature vector is sparse: `feature` lists the features that are not 0, `value` their values. A trace, like weights, is
-an array over all features.
+A feature vector is sparse: `feature` lists the features that are not 0, `value` their values. A
+trace, like weights, is an array over all features.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class Demons(NamedTuple):
     max_finite: float  # largest finite number of the engine's dtype
 
 
-# ---- vectors --------------------------------------------------------------------------------------------------------
+# ---- vectors ------------------------------------------------------------------------------------
 
 
 @inner_kernel
@@ -129,7 +129,7 @@ def inner(a: Reals, b: Reals) -> float:
     return (t0 + t1) + (t2 + t3)
 
 
-# ---- a demon's trace and estimates ----------------------------------------------------------------------------------
+# ---- a demon's trace and estimates --------------------------------------------------------------
 
 
 @inner_kernel
@@ -194,7 +194,8 @@ def clear_trace(i: int, demons: Demons, e: Reals) -> None:
 def update_estimates(i: int, demons: Demons, step: Step, delta: float, e: Reals, e_w: float) -> None:
     """Update the MSPBE estimates: s += (delta e.w - s) / tau and m += (delta e - m) / tau; m.w is the vector estimate.
 
-    The trace e and m have the shape (n,). gamma_{t+1} and lambda_{t+1} become those of the next step.
+    The trace e and m have the shape (n,). gamma_{t+1} and lambda_{t+1} become those of the next
+    step.
     Source: White, Modayil & Sutton (2012), equation 9, with w from before the step.
     """
     estimate(i, demons, delta, e, e_w)
@@ -260,7 +261,7 @@ def follow(numbers: Floats, i: int, decay: float, value: float) -> float:
     return 0.0
 
 
-# ---- all demons -----------------------------------------------------------------------------------------------------
+# ---- all demons ---------------------------------------------------------------------------------
 
 
 @outer_kernel
@@ -274,7 +275,8 @@ def look_for_unbounded(demons: Demons, first: int, last: int) -> None:
 def flag_unbounded(i: int, demons: Demons) -> None:
     """Flag a demon if it diverged.
 
-    This is a separate kernel because in a parallel loop numba drops a write to an array of a tuple as unused.
+    This is a separate kernel because in a parallel loop numba drops a write to an array of a tuple
+    as unused.
     """
     is_sound = abs(demons.prediction[i] + demons.mspbe[i]) <= demons.max_finite
     for k in range(demons.theta.shape[1]):

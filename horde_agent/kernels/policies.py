@@ -2,10 +2,11 @@
 
     pi_u(a) = exp(-u_a.phi) / sum_a' exp(-u_a'.phi)
 
-A policy has few nonzero parameters (60 of 30,325 in the paper), and few features switch between two steps. The sums
-u_a.phi, the *logits*, are therefore updated: entries of features that became active are added, entries of features that
-became inactive subtracted, about 2.7 of 60 per policy. Integer multiples of 2^-24 make this exact: there is no drift,
-the order is free, and the logits depend only on the current tiles.
+A policy has few nonzero parameters (60 of 30,325 in the paper), and few features switch between two
+steps. The sums u_a.phi, the *logits*, are therefore updated: entries of features that became active
+are added, entries of features that became inactive subtracted, about 2.7 of 60 per policy. Integer
+multiples of 2^-24 make this exact: there is no drift, the order is free, and the logits depend only
+on the current tiles.
 
 Policies are stored in blocks of at most 4,096, so that a block's logits fit into a core's L2 cache.
 """
@@ -67,7 +68,7 @@ class GibbsArrays(NamedTuple):
     n_threads: int
 
 
-# ---- one policy -----------------------------------------------------------------------------------------------------
+# ---- one policy ---------------------------------------------------------------------------------
 
 
 @kernel
@@ -95,7 +96,7 @@ def gibbs_probabilities(feature: Integers, action: Integers, value: Floats, tile
         out[a] /= total
 
 
-# ---- logits of a block ----------------------------------------------------------------------------------------------
+# ---- logits of a block --------------------------------------------------------------------------
 
 
 @inner_kernel
@@ -144,7 +145,7 @@ def move_logits(b: int, of: GibbsArrays) -> None:
         sum_logits(b, of)
 
 
-# ---- from logits to ratios ------------------------------------------------------------------------------------------
+# ---- from logits to ratios ----------------------------------------------------------------------
 
 
 @inner_kernel

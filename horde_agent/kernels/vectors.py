@@ -1,6 +1,7 @@
 """Vector operations for kernels: LLVM's (`native.py`), or vectors of one lane (`portable.py`).
 
-HORDE_PLAIN_KERNELS=1 chooses the latter, if a new version of numba breaks the former; so does NUMBA_DISABLE_JIT=1.
+HORDE_PLAIN_KERNELS=1 chooses the latter, if a new version of numba breaks the former; so does
+NUMBA_DISABLE_JIT=1.
 """
 
 from __future__ import annotations

@@ -45,11 +45,13 @@ class MixedEngine:
         batch: Steps that the span engine queues before it processes them.
         mapping: The demons, all of them new.
         layouts: Layout of the demons of each rule as in the whole Horde, if they are a shard of it.
-        made_plain: Rules that changed to the plain engine, because a trace became too long for the fast one.
+        made_plain: Rules that changed to the plain engine, because a trace became too long for the
+            fast one.
 
     Attributes:
         engines: The engine of each rule: the fast one if it is wanted and able.
-        direct: What takes a step and has its results: the engine of the only rule, or else this object.
+        direct: What takes a step and has its results: the engine of the only rule, or else this
+            object.
     """
 
     direct: Engine | MixedEngine
@@ -151,7 +153,7 @@ class MixedEngine:
                 self._only = self._only and self.engines[name]
                 self.direct = self._only or self
 
-    # ---- the stream -------------------------------------------------------------------------------------------------
+    # ---- the stream -----------------------------------------------------------------------------
 
     def begin(self, tiles: Tiles) -> None:
         """Begin a stream at `tiles`, (n_active,)."""
@@ -204,7 +206,7 @@ class MixedEngine:
         """Number of queued steps."""
         return max(engine.n_waiting for engine in self.engines.values())
 
-    # ---- reading ----------------------------------------------------------------------------------------------------
+    # ---- reading --------------------------------------------------------------------------------
 
     def read(self, read: Callable[[Engine], Floats]) -> Floats:
         """Return what `read` returns of each engine, (n, ...), in the order of the demons."""
@@ -267,7 +269,7 @@ class MixedEngine:
         changes = [i for i in range(1, self.n_demons) if self.algorithm[i] != self.algorithm[i - 1]]
         return np.split(np.arange(self.n_demons), changes)
 
-    # ---- diverged demons, weights -----------------------------------------------------------------------------------
+    # ---- diverged demons, weights ---------------------------------------------------------------
 
     @property
     def flags(self) -> int:
@@ -296,7 +298,7 @@ class MixedEngine:
         for name, engine in self.engines.items():
             engine.reset_weights(None if theta is None else theta[self._demons[name]])
 
-    # ---- state ------------------------------------------------------------------------------------------------------
+    # ---- state ----------------------------------------------------------------------------------
 
     def state(self) -> State:
         """Return copies of the complete state, by name."""

@@ -1,7 +1,7 @@
 """PlainEngine: the textbook algorithm. Every demon stores full weights and a full trace and updates them on each step.
 
-It is the reference for tests of the span engine, and replaces it for the trace rule "capped", for very long traces, and
-for other update rules (`kernels/rules`).
+It is the reference for tests of the span engine, and replaces it for the trace rule "capped", for
+very long traces, and for other update rules (`kernels/rules`).
 """
 
 from __future__ import annotations
@@ -75,14 +75,18 @@ class PlainEngine:
     """The plain engine: demons learn independently from one stream of features.
 
     Args:
-        group: Trace group of each demon, shape (n_demons,), numbered from 0: the index of its gamma and lambda.
+        group: Trace group of each demon, shape (n_demons,), numbered from 0: the index of its gamma
+            and lambda.
         n_features: Length n of the weight vectors.
-        alpha, alpha_w: Primary and secondary step sizes, already divided by the number of active tiles: a number, or
+        alpha, alpha_w: Primary and secondary step sizes, already divided by the number of active
+            tiles: a number, or
             one per demon.
         config: The update rule and its options. Its step sizes are ignored.
         policy: Policy of each trace group, shape (n_groups,); by default one each.
-        cumulant: Index of each demon's cumulant in the signals, shape (n_demons,); by default one each.
-        n_actions: Number of actions if the rule finds policies: a demon then has n_actions n weights, and predicts the
+        cumulant: Index of each demon's cumulant in the signals, shape (n_demons,); by default one
+            each.
+        n_actions: Number of actions if the rule finds policies: a demon then has n_actions n
+            weights, and predicts the
             highest action value.
 
     Attributes:
@@ -152,13 +156,14 @@ class PlainEngine:
             return Phi(np.array(tiles, dtype=np.int64), np.ones(tiles.size))
         return Phi(np.arange(self.n_features), np.array(tiles, dtype=np.float64))
 
-    # ---- the stream -------------------------------------------------------------------------------------------------
+    # ---- the stream -----------------------------------------------------------------------------
 
     def begin(self, tiles: NDArray[Any]) -> Floats:
         """Begin a stream: clear all traces, keep the weights, and return the predictions.
 
         Args:
-            tiles: Active features, all different, int64, shape (n_active,), with a fixed n_active; or all feature
+            tiles: Active features, all different, int64, shape (n_active,), with a fixed n_active;
+                or all feature
                 values, float, shape (n_features,).
         """
         demons = self._demons
@@ -170,8 +175,9 @@ class PlainEngine:
     def learn(self, tiles: NDArray[Any], signals: Signals, *, is_last: bool = False) -> Floats:
         """Learn from a transition, and return the predictions theta_{t+1}.phi_{t+1} at the latest completed step.
 
-        A demon with a signal that is not finite, or exceeds the engine's dtype, skips the step: its trace is cleared,
-        theta and w do not change, its estimates decay as if rho = 0, and its TD error is 0.
+        A demon with a signal that is not finite, or exceeds the engine's dtype, skips the step: its
+        trace is cleared, theta and w do not change, its estimates decay as if rho = 0, and its TD
+        error is 0.
 
         Args:
             tiles: The state reached, as in `begin`, shape (n_active,).
@@ -215,7 +221,7 @@ class PlainEngine:
     def catch_up(self) -> None:
         """Do nothing: the plain engine queues no steps."""
 
-    # ---- reading: nothing here changes what is learned --------------------------------------------------------------
+    # ---- reading: nothing here changes what is learned ------------------------------------------
 
     def predict(self, tiles: NDArray[Any]) -> Floats:
         """Return theta.phi of all demons at `tiles`, float64, shape (n_demons,)."""
@@ -288,7 +294,7 @@ class PlainEngine:
             raise ValueError(f"algorithm {self.config.algorithm!r} has no vector {name!r}")
         return np.asarray(self._demons.vectors[self._rule.vectors.index(name)]).copy()
 
-    # ---- diverged demons --------------------------------------------------------------------------------------------
+    # ---- diverged demons ------------------------------------------------------------------------
 
     @property
     def flags(self) -> int:
@@ -352,13 +358,14 @@ class PlainEngine:
             self._demons.theta[:] = np.where(self._is_aside[:, None], 0.0, theta)
         self._move_to(self._phi)
 
-    # ---- several streams ----------------------------------------------------------------------------------------
+    # ---- several streams ------------------------------------------------------------------------
 
     def select_stream(self, stream: int) -> None:
         """Learn from another stream from now on, by its number from 0; at its first selection it has not begun.
 
-        Each stream has its own traces and current state. Weights, MSPBE estimates, and numbers of the rule that a gap
-        keeps belong to all: learning continues from the weights that the other streams have left.
+        Each stream has its own traces and current state. Weights, MSPBE estimates, and numbers of
+        the rule that a gap keeps belong to all: learning continues from the weights that the other
+        streams have left.
         """
         if stream == self.stream:
             return
@@ -411,7 +418,7 @@ class PlainEngine:
             *demons.numbers[: demons.n_numbers],
         ]
 
-    # ---- adding and removing demons ---------------------------------------------------------------------------------
+    # ---- adding and removing demons -------------------------------------------------------------
 
     def rearrange(self, mapping: DemonMapping) -> None:
         """Add and remove demons. Remaining demons keep their weights, traces and estimates.
@@ -445,7 +452,7 @@ class PlainEngine:
                 np.moveaxis(moved, axis, 0)[is_new] = 0
         self.latest = np.where(is_new, 0.0, self.latest[mapping.old_index])
 
-    # ---- state ------------------------------------------------------------------------------------------------------
+    # ---- state ----------------------------------------------------------------------------------
 
     def state(self) -> State:
         """Return copies of the engine's complete state, by name."""
@@ -460,7 +467,8 @@ class PlainEngine:
         """Restore a state from an engine with the same arguments and the same calls of `rearrange`.
 
         Raises:
-            ValueError: If it is the span engine's, as of earlier versions for "htd" and "true_online_gtd".
+            ValueError: If it is the span engine's, as of earlier versions for "htd" and
+                "true_online_gtd".
         """
         if "_demons/theta" not in state:
             raise ValueError(

@@ -1,9 +1,10 @@
 """SpanEngine: the fast engine. It computes the same as `PlainEngine` without stored traces and without dense passes.
 
-Each step stores four numbers per demon instead of updating its weights; pending updates are written every K steps, one
-flush group at a time. If `batch` exceeds one, steps are queued and processed together when the batch is full or a
-result is read: the same results, later and with less work. The algebra is in `kernels/span/step.py`. It does not cover
-the trace rule "capped" and traces longer than LARGEST_TAIL steps; use `PlainEngine` for these.
+Each step stores four numbers per demon instead of updating its weights; pending updates are written
+every K steps, one flush group at a time. If `batch` exceeds one, steps are queued and processed
+together when the batch is full or a result is read: the same results, later and with less work. The
+algebra is in `kernels/span/step.py`. It does not cover the trace rule "capped" and traces longer
+than LARGEST_TAIL steps; use `PlainEngine` for these.
 """
 
 from __future__ import annotations
@@ -40,7 +41,8 @@ class SpanEngine:
     """The fast engine: GTD(lambda) for many demons that share one stream of tiles. Methods are those of `PlainEngine`.
 
     Args:
-        group, n_features, alpha, alpha_w, config, policy, cumulant: As of `PlainEngine`. Groups of one policy have the
+        group, n_features, alpha, alpha_w, config, policy, cumulant: As of `PlainEngine`. Groups of
+            one policy have the
             same rho on every step and adjacent lanes.
         largest_decay: Upper bound of gamma lambda; it determines the largest trace length.
         batch: Steps that are queued before they are processed; 1: each at once.
@@ -52,7 +54,8 @@ class SpanEngine:
         latest: Predictions at the latest completed step, float64, shape (n_demons,).
         n_waiting: Number of queued steps.
         stream: Number of the selected stream.
-        flags: Bits: DEMON_FLAGGED if a demon is flagged (`pop_flagged`), TAIL_TOO_LONG if a trace is too long.
+        flags: Bits: DEMON_FLAGGED if a demon is flagged (`pop_flagged`), TAIL_TOO_LONG if a trace
+            is too long.
 
     Raises:
         ValueError: If it does not support the algorithm or the trace rule.
@@ -126,7 +129,7 @@ class SpanEngine:
         """Rows of the current state's features, shape (n_active,)."""
         return np.asarray(self.arrays.active[self._now % (self.memory.batch + 1)])
 
-    # ---- the stream -------------------------------------------------------------------------------------------------
+    # ---- the stream -----------------------------------------------------------------------------
 
     def begin(self, tiles: Integers) -> Floats:
         """Begin a stream at `tiles`, (n_active,), with all traces at zero: `PlainEngine.begin`."""
@@ -192,7 +195,7 @@ class SpanEngine:
         if self._now >= 0:
             self.flags |= int(transition.flush(self.memory.native, self.memory.entry))
 
-    # ---- several streams --------------------------------------------------------------------------------------------
+    # ---- several streams ------------------------------------------------------------------------
 
     def select_stream(self, stream: int) -> None:
         """Learn from another stream from now on: `PlainEngine.select_stream`.
@@ -207,7 +210,7 @@ class SpanEngine:
             transition.sum_traces(self.memory.native, self.memory.entry_of(transition.sum_trace_task))
         self._sum_bases()
 
-    # ---- reading: nothing here changes what is learned --------------------------------------------------------------
+    # ---- reading: nothing here changes what is learned ------------------------------------------
 
     def predict(self, tiles: Integers) -> Floats:
         """Return theta.phi of all demons at `tiles`, float64, shape (n_demons,), without learning."""
@@ -369,7 +372,7 @@ class SpanEngine:
             e[np.ix_(demon[demon >= 0], self.memory.features)] = of_rows
         return e
 
-    # ---- diverged demons --------------------------------------------------------------------------------------------
+    # ---- diverged demons ------------------------------------------------------------------------
 
     def pop_flagged(self) -> dict[int, str]:
         """Return the demons flagged since the last call, with the reason: not finite, or above a bound.
@@ -431,7 +434,7 @@ class SpanEngine:
         self.arrays.predictions[:] = self._of_demons(self.arrays.prediction)
         self.latest = self.arrays.predictions.copy()
 
-    # ---- state ------------------------------------------------------------------------------------------------------
+    # ---- state ----------------------------------------------------------------------------------
 
     def state(self) -> State:
         """Return copies of the engine's complete state, by name; queued steps stay queued."""
@@ -441,7 +444,8 @@ class SpanEngine:
         """Restore a state from an engine with the same arguments and the same calls of `rearrange`.
 
         Raises:
-            ValueError: If the state was copied over several steps, as in version 0.1.0 for large Hordes.
+            ValueError: If the state was copied over several steps, as in version 0.1.0 for large
+                Hordes.
         """
         if "put_in_at" in state:
             raise ValueError(
@@ -455,8 +459,8 @@ class SpanEngine:
     def rearrange(self, mapping: DemonMapping) -> None:
         """Add and remove demons. Remaining demons keep their weights, traces and estimates.
 
-        Pending updates are flushed, so that remaining demons change only by rounding. New demons start at the current
-        state with zero weights and traces.
+        Pending updates are flushed, so that remaining demons change only by rounding. New demons
+        start at the current state with zero weights and traces.
         """
         self._flush()
         self.memory.rearrange(mapping)

@@ -1,9 +1,10 @@
 """SpanMemory: what a span engine stores: lanes, rows of weights, history, streams, and their saved state.
 
-A demon has a *lane*; lanes of one policy are adjacent and form blocks, whose rows of weights are contiguous. `ARRAYS`
-says of each array what it has numbers for; allocation, saving, streams and moves to another layout follow from it. If
-demons are added and removed, remaining demons' weights and numbers are copied to their new lanes. Nothing is
-recomputed, so that their results change only by the rounding of sums that are flushed at another time.
+A demon has a *lane*; lanes of one policy are adjacent and form blocks, whose rows of weights are
+contiguous. `ARRAYS` says of each array what it has numbers for; allocation, saving, streams and
+moves to another layout follow from it. If demons are added and removed, remaining demons' weights
+and numbers are copied to their new lanes. Nothing is recomputed, so that their results change only
+by the rounding of sums that are flushed at another time.
 """
 
 from __future__ import annotations
@@ -68,7 +69,7 @@ _PARTS = 128  # steps over which a chunk is pre-faulted
 _LEAST_TOUCHED = 1 << 19  # least numbers per step
 
 
-# ---- the arrays -----------------------------------------------------------------------------------------------------
+# ---- the arrays ---------------------------------------------------------------------------------
 
 # What an array has a number for.
 LANE = "lane"
@@ -90,7 +91,8 @@ class Array(NamedTuple):
     Attributes:
         per: What it has a number for: one of the constants above.
         of_stream: True if each stream of experience has its own.
-        is_saved: False if it follows from the demons, is saved in part (rows in use), or is scratch.
+        is_saved: False if it follows from the demons, is saved in part (rows in use), or is
+            scratch.
     """
 
     per: str
@@ -141,7 +143,7 @@ _SIGNALS_OF_LANE = ("policy", "trace_group", "cumulant", "outcome")
 _OF_STREAM = arrays_per(*{array.per for array in ARRAYS.values()}, of_stream=True)
 
 
-# ---- lanes ----------------------------------------------------------------------------------------------------------
+# ---- lanes --------------------------------------------------------------------------------------
 
 
 class Seating(NamedTuple):
@@ -151,7 +153,8 @@ class Seating(NamedTuple):
         order: The demons, block by block, shape (n_demons,).
         sizes: Number of demons in each block, shape (n_blocks,).
         n_blocks: Number of blocks in each flush group, shape (n_flush_groups,).
-        has_one_policy: True for a flush group with one policy, which can be idle, shape (n_flush_groups,).
+        has_one_policy: True for a flush group with one policy, which can be idle, shape
+            (n_flush_groups,).
     """
 
     order: Integers
@@ -175,7 +178,8 @@ def widest(n_demons: int, *, is_deferred: bool) -> int:
 def assign_lanes(group: Integers, policy: Integers, widest: int) -> Seating:
     """Assign the demons of a policy to adjacent lanes, in blocks of even width.
 
-    A policy with many demons gets its own flush group, because a group whose ratios are all 0 can skip the step.
+    A policy with many demons gets its own flush group, because a group whose ratios are all 0 can
+    skip the step.
 
     Args:
         group: Trace group of each demon, shape (n_demons,), numbered from 0.
@@ -211,11 +215,13 @@ def assign_lanes(group: Integers, policy: Integers, widest: int) -> Seating:
 class ShardLayout(NamedTuple):
     """Layout of a shard's demons of one update rule, as in the whole Horde.
 
-    No sum crosses a lane, so that a demon depends on other demons only through the composition and time of its flushes.
+    No sum crosses a lane, so that a demon depends on other demons only through the composition and
+    time of its flushes.
 
     Attributes:
         seating: Lane assignment of these demons.
-        groups: Index of each of their flush groups among those of the rule in the whole Horde, (n_flush_groups,).
+        groups: Index of each of their flush groups among those of the rule in the whole Horde,
+            (n_flush_groups,).
         n_groups: Number of the rule's flush groups in the whole Horde.
         may_idle: True if one of these has only one policy.
     """
@@ -231,7 +237,8 @@ class ShardContext(NamedTuple):
 
     Attributes:
         layouts: Layout of the shard's demons of each update rule of the whole Horde.
-        predicted: Update rules with a demon whose prediction is a cumulant: they process queued steps on each step.
+        predicted: Update rules with a demon whose prediction is a cumulant: they process queued
+            steps on each step.
         largest_decay: Largest product of a continuation and a trace decay in the whole Horde.
         n_gibbs: Number of Gibbs policies of the whole Horde.
     """
@@ -254,7 +261,8 @@ class Layout:
         demon: Demon of each lane, -1 for an empty lane, shape (n_lanes,).
         start: Block b is the lanes start[b]..start[b + 1], shape (n_blocks + 1,).
         flush_group: Flush group of each block, shape (n_blocks,).
-        first_block: Flush group g is the blocks first_block[g]..first_block[g + 1], shape (n_flush_groups + 1,).
+        first_block: Flush group g is the blocks first_block[g]..first_block[g + 1], shape
+            (n_flush_groups + 1,).
         only_policy: Policy of each flush group, or -1 if it has several, shape (n_flush_groups,).
     """
 
@@ -283,7 +291,7 @@ def _split_evenly(members: Integers, widest: int) -> list[Integers]:
     return []
 
 
-# ---- moves between layouts ------------------------------------------------------------------------------------------
+# ---- moves between layouts ----------------------------------------------------------------------
 
 
 Move = tuple[int, Integers, int, Integers]
@@ -313,7 +321,7 @@ def rows_of(numbers: Reals, layout: Layout, block: int, n: int) -> Reals:
     return numbers.reshape(-1, n * layout.n_lanes)[:, n * start : n * stop].reshape(-1, n, stop - start)
 
 
-# ---- allocation -----------------------------------------------------------------------------------------------------
+# ---- allocation ---------------------------------------------------------------------------------
 
 
 def aligned_zeros(shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
@@ -327,8 +335,8 @@ def aligned_zeros(shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
 def prefault(*arrays: NDArray[Any], n_threads: int = 1) -> None:
     """Pre-fault the memory of flat arrays, without changing their content.
 
-    The first write to a page takes 0.3 to 0.8 ms per 2 MB: without this, a robot's step that first used rows of 50,000
-    demons took 0.4 s.
+    The first write to a page takes 0.3 to 0.8 ms per 2 MB: without this, a robot's step that first
+    used rows of 50,000 demons took 0.4 s.
     """
     parts = [a[i : i + _PART // a.itemsize] for a in arrays for i in range(0, a.size, _PART // a.itemsize)]
     with ThreadPoolExecutor(n_threads) as threads:
@@ -520,7 +528,7 @@ def _power_of_two(n: int) -> int:
     return 1 << max(n - 1, 1).bit_length()
 
 
-# ---- what an engine stores ------------------------------------------------------------------------------------------
+# ---- what an engine stores ----------------------------------------------------------------------
 
 
 class SpanMemory:
@@ -635,7 +643,7 @@ class SpanMemory:
         elif n_active != self.span.n_active:
             raise ValueError(f"tiles must be {self.span.n_active} as in the first state, not {n_active}")
 
-    # ---- pre-faulting -----------------------------------------------------------------------------------------------
+    # ---- pre-faulting ---------------------------------------------------------------------------
 
     @property
     def _n_ready(self) -> int:
@@ -662,7 +670,7 @@ class SpanMemory:
         elif self._n_ready < min(self.n_features, needed + CHUNK):
             self._prefault(min(max(_LEAST_TOUCHED, chunk // _PARTS), chunk - self._n_touched % chunk))
 
-    # ---- rows, lanes, streams ---------------------------------------------------------------------------------------
+    # ---- rows, lanes, streams -------------------------------------------------------------------
 
     @property
     def features(self) -> Integers:
@@ -735,7 +743,7 @@ class SpanMemory:
         arrays = {name: getattr(self.span, name) for name in _OF_STREAM}
         return arrays | {"numbers": self.span.numbers[n_kept:], "now": self.clock[NOW : NOW + 1]}
 
-    # ---- saved state ------------------------------------------------------------------------------------------------
+    # ---- saved state ----------------------------------------------------------------------------
 
     def state(self) -> State:
         """Return copies of all arrays but scratch, by name, and of the rows in use.
@@ -772,12 +780,13 @@ class SpanMemory:
         self.stream, self.others = restored_streams(state)
         self._prefault_rows(int(self.clock[N_ROWS]))
 
-    # ---- adding and removing demons ---------------------------------------------------------------------------------
+    # ---- adding and removing demons -------------------------------------------------------------
 
     def rearrange(self, mapping: DemonMapping) -> None:
         """Move remaining demons to the layout of other demons; no update is pending.
 
-        New demons have zero weights and traces. theta, w and m are copied one after another to limit peak memory.
+        New demons have zero weights and traces. theta, w and m are copied one after another to
+        limit peak memory.
         """
         old = self.layout
         old_span = self.span

@@ -48,7 +48,7 @@ def learn(_: ETD, i: int, demons: Demons, step: Step) -> None:
     plain.update_estimates(i, demons, step, delta, e, 0.0)
 
 
-# ---- span engine: `td`, with the emphasis M_k as the factor with which phi_k enters the trace -----------------------
+# ---- span engine: `td`, with the emphasis M_k as the factor with which phi_k enters the trace ---
 
 
 @inlined_kernel

@@ -45,7 +45,7 @@ SPAN = ("h", "q")
 GTD = namedtuple("GTD", ())  # no parameters
 
 
-# ---- plain engine: full vectors -------------------------------------------------------------------------------------
+# ---- plain engine: full vectors -----------------------------------------------------------------
 
 
 @inner_kernel
@@ -72,7 +72,7 @@ def learn(_: GTD, i: int, demons: Demons, step: Step) -> None:
     plain.update_estimates(i, demons, step, delta, e, e_w)
 
 
-# ---- span engine: the same as sums over the steps since the weights were written ------------------------------------
+# ---- span engine: the same as sums over the steps since the weights were written ----------------
 #
 #     theta_t.phi_j = theta_0.phi_j + alpha   (sum_k d_k u_k - sum_k h_k G(k+1, j))     d_k = rho_k delta_k
 #     w_t.phi_j     = w_0.phi_j     + alpha_w (sum_k d_k u_k - sum_k q_k G(k, j))       q_k = w_k.phi_k

@@ -30,7 +30,7 @@ SPAN = gtd.SPAN
 GTD2 = namedtuple("GTD2", ())  # no parameters
 
 
-# ---- plain engine ---------------------------------------------------------------------------------------------------
+# ---- plain engine -------------------------------------------------------------------------------
 
 
 @inner_kernel
@@ -56,7 +56,7 @@ def learn(_: GTD2, i: int, demons: Demons, step: Step) -> None:
     plain.update_estimates(i, demons, step, delta, e, e_w)
 
 
-# ---- span engine: a step stores d, h and q of `gtd` -----------------------------------------------------------------
+# ---- span engine: a step stores d, h and q of `gtd` ---------------------------------------------
 #
 #     theta_t.phi_j = theta_0.phi_j + alpha   (sum_k q_k G(k, j) - sum_k h_k G(k+1, j))
 #     w_t.phi_j     = w_0.phi_j     + alpha_w (sum_k d_k u_k     - sum_k q_k G(k, j))

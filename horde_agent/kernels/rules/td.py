@@ -36,7 +36,7 @@ SPAN = ()
 TD = namedtuple("TD", ())  # no parameters
 
 
-# ---- plain engine: full vectors -------------------------------------------------------------------------------------
+# ---- plain engine: full vectors -----------------------------------------------------------------
 
 
 @inner_kernel
@@ -55,7 +55,7 @@ def learn(_: TD, i: int, demons: Demons, step: Step) -> None:
     move(i, demons, step, 1.0)
 
 
-# ---- span engine: the same as sums over the steps since the weights were written; the default of other rules --------
+# ---- span engine: the same as sums over the steps since the weights were written; the default of
 #
 #     theta_t.phi_j = theta_0.phi_j + alpha sum_k d_k u_k        d_k = rho_k delta_k,   u_k = e_k.phi_j / rho_k
 

@@ -48,7 +48,7 @@ class TDRC(NamedTuple):
     beta: float = 1.0
 
 
-# ---- plain engine ---------------------------------------------------------------------------------------------------
+# ---- plain engine -------------------------------------------------------------------------------
 
 
 @inner_kernel
@@ -78,7 +78,7 @@ def learn(rule: TDRC, i: int, demons: Demons, step: Step) -> None:
     plain.update_estimates(i, demons, step, delta, e, e_w)
 
 
-# ---- span engine: theta as in `gtd`; a step shrinks w by f_k = 1 - alpha_w beta -------------------------------------
+# ---- span engine: theta as in `gtd`; a step shrinks w by f_k = 1 - alpha_w beta -----------------
 #
 #     w_t.phi_j = f_0 ... f_{t-1} w_0.phi_j + alpha_w sum_k f_{k+1} ... f_{t-1} (d_k u_k - q_k G(k, j))
 

@@ -41,7 +41,7 @@ SPAN = ("source", "q")
 TrueOnlineTD = namedtuple("TrueOnlineTD", ())  # no parameters
 
 
-# ---- plain engine ---------------------------------------------------------------------------------------------------
+# ---- plain engine -------------------------------------------------------------------------------
 
 
 @inner_kernel
@@ -67,7 +67,7 @@ def learn(_: TrueOnlineTD, i: int, demons: Demons, step: Step) -> None:
     plain.update_estimates(i, demons, step, delta, e, 0.0)
 
 
-# ---- span engine: `td` with kappa_k in the trace, d_k = rho_k (delta_k + dv_k), and q_k = rho_k dv_k ----------------
+# ---- span engine: `td` with kappa_k in the trace, d_k = rho_k (delta_k + dv_k), and q_k = rho_k d
 #
 #     theta_t.phi_j = theta_0.phi_j + alpha (sum_k d_k u_k - sum_k q_k G(k, j))
 

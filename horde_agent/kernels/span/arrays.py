@@ -1,10 +1,12 @@
 """The arrays of the span engine.
 
-Each demon has a *lane*. Adjacent lanes form a *block*, whose rows of weights, one per feature, are contiguous. Blocks
-that learn at the same steps form a *flush group*: they write their pending updates at the same time.
+Each demon has a *lane*. Adjacent lanes form a *block*, whose rows of weights, one per feature, are
+contiguous. Blocks that learn at the same steps form a *flush group*: they write their pending
+updates at the same time.
 
-Time counts feature vectors, phi_0, phi_1, ...; their data are in a ring buffer of T times. Features are *rows*,
-numbered in the order in which they first become active, so that memory of unused rows is never touched.
+Time counts feature vectors, phi_0, phi_1, ...; their data are in a ring buffer of T times. Features
+are *rows*, numbered in the order in which they first become active, so that memory of unused rows
+is never touched.
 """
 
 from __future__ import annotations
@@ -39,11 +41,13 @@ CHUNK = 512  # rows of all blocks that are contiguous and pre-faulted together
 class SpanArrays(NamedTuple):
     """Arrays of L lanes in B blocks and G flush groups: n features, T times, K pending steps.
 
-    Arrays of reals are flat, so that a vector of lanes can start at any index. An array with r places for each block
-    stores block b from r * start[b] on, one row of its lanes per place; weights: see `row_at`.
+    Arrays of reals are flat, so that a vector of lanes can start at any index. An array with r
+    places for each block stores block b from r * start[b] on, one row of its lanes per place;
+    weights: see `row_at`.
     """
 
-    # Assignment of lanes. Signal arrays have a last entry of 0, index -1, for empty lanes and diverged demons.
+    # Assignment of lanes. Signal arrays have a last entry of 0, index -1, for empty lanes and
+    # diverged demons.
     policy: Integers  # (L,): index of the lane's ratio
     trace_group: Integers  # (L,): index of its gamma and lambda
     cumulant: Integers  # (L,): index of its cumulant
@@ -188,8 +192,8 @@ def row_at(r: int, first: int, width: int, stride: int) -> int:
 def over_block(work: Any, longest: Any = wide_zeros) -> Any:
     """Return a kernel (span, b, how) that calls `work(span, b, lane, how, zero)` for all lanes of block b.
 
-    `zero` sets the number of lanes from `lane` on: 64 or that of `longest`, or 80 if otherwise 16 would remain; 16 if
-    `span.most_lanes` is 16, so that `work` is compiled once, not three times.
+    `zero` sets the number of lanes from `lane` on: 64 or that of `longest`, or 80 if otherwise 16
+    would remain; 16 if `span.most_lanes` is 16, so that `work` is compiled once, not three times.
     """
 
     @inner_kernel

@@ -1,12 +1,14 @@
 """History shared by all demons: when each feature was active, and overlaps of feature vectors.
 
-A feature vector is a row of bits. The overlaps G(k, j) = phi_k.phi_j are counts of common bits: 95 words of 64 bits for
-6,065 features, so that computing those of a whole window of past steps takes 1 to 2 microseconds. The features that
-switched between two steps are the bits in which their rows differ.
+A feature vector is a row of bits. The overlaps G(k, j) = phi_k.phi_j are counts of common bits: 95
+words of 64 bits for 6,065 features, so that computing those of a whole window of past steps takes 1
+to 2 microseconds. The features that switched between two steps are the bits in which their rows
+differ.
 
-A row of weights changes by the sum of the coefficients over the times at which its feature was active: over its *runs*,
-by differences of a table of prefix sums (`writing.py`). Times without a coefficient have no place in the table, so that
-a policy that is followed once in five steps has a fifth of the runs.
+A row of weights changes by the sum of the coefficients over the times at which its feature was
+active: over its *runs*, by differences of a table of prefix sums (`writing.py`). Times without a
+coefficient have no place in the table, so that a policy that is followed once in five steps has a
+fifth of the runs.
 """
 
 from __future__ import annotations
@@ -121,8 +123,8 @@ def write_overlaps(span: SpanArrays, last: int, bits: NDArray[np.uint64], out: R
 def list_history(span: SpanArrays, g: int, last: int) -> None:
     """List the runs at the times up to `last` of a flush group that have a coefficient.
 
-    These are the steps of the tail, the steps in which the group learned or w decayed, and, because of h, the time
-    after a step in which it learned.
+    These are the steps of the tail, the steps in which the group learned or w decayed, and, because
+    of h, the time after a step in which it learned.
     """
     first = span.tail_from[g]
     mask = span.bits.shape[0] - 1

@@ -1,26 +1,29 @@
 """A step of one vector of lanes without stored traces and without dense passes, for any update rule.
 
-With e_t = rho_t (phi_t + g_t e_{t-1}), g_t = gamma_t lambda_t, the changes of the weights since they were written as
-theta_0 and w_0 are sums over the steps k since then. For GTD(lambda) a step stores
+With e_t = rho_t (phi_t + g_t e_{t-1}), g_t = gamma_t lambda_t, the changes of the weights since
+they were written as theta_0 and w_0 are sums over the steps k since then. For GTD(lambda) a step
+stores
 
     c_k = rho_k g_{k+1},   d_k = rho_k delta_k,   h_k = gamma_{k+1} (1 - lambda_{k+1}) e_k.w_k,   q_k = w_k.phi_k
 
-With the overlaps G(k, j) = phi_k.phi_j, shared by all demons, one scan over these steps gives all that a step to time
-j = t + 1 needs (`scan`):
+With the overlaps G(k, j) = phi_k.phi_j, shared by all demons, one scan over these steps gives all
+that a step to time j = t + 1 needs (`scan`):
 
     u_k = G(k, j) + v_{k-1} = e_k.phi_j / rho_k,    v_k = c_k u_k = g_{k+1} e_k.phi_j
     theta_t.phi_j = theta_0.phi_j + alpha   (sum_k d_k u_k - sum_k h_k G(k+1, j))
     w_t.phi_j     = w_0.phi_j     + alpha_w (sum_k d_k u_k - sum_k q_k G(k, j))
 
-theta_0.phi_j is updated by the rows of the features that switched on and off (`writing.py`). The remaining terms are
-inner products of the trace, which have recursions of their own (`lanes.trace_products`):
+theta_0.phi_j is updated by the rows of the features that switched on and off (`writing.py`). The
+remaining terms are inner products of the trace, which have recursions of their own
+(`lanes.trace_products`):
 
     e_t.w_t       = rho_t (q_t + g_t e_{t-1}.w_t)
     e_t.w_{t+1}   = e_t.w_t + alpha_w (delta_t |e_t|^2 - q_t e_t.phi_t)
     |e_t|^2       = rho_t^2 (|phi_t|^2 + 2 g_t e_{t-1}.phi_t + g_t^2 |e_{t-1}|^2)
     e_t.phi_{t+1} = rho_t (G(t, t+1) + g_t e_{t-1}.phi_{t+1})
 
-What d, h and q are, and how they move the weights, is the rule's: its file has the kernels listed in `lanes.py`.
+What d, h and q are, and how they move the weights, is the rule's: its file has the kernels listed
+in `lanes.py`.
 """
 
 from __future__ import annotations
@@ -151,7 +154,8 @@ def scan(span: SpanArrays, b: int, lane: int, now: int, overlap: Reals, zero: La
     """Sum the steps before `now` against a feature vector phi, given its overlaps from `clock[OLDEST]` on, shape (T,).
 
     Returns:
-        g e.phi of the trace, decayed to `now`, and the sums, for the lanes from `lane` on in block b.
+        g e.phi of the trace, decayed to `now`, and the sums, for the lanes from `lane` on in block
+        b.
     """
     g = span.flush_group[b]
     mask = span.bits.shape[0] - 1
@@ -288,15 +292,15 @@ def skip_step(span: SpanArrays, lane: int, zero: Lanes) -> None:
     store(span.mspbe, lane, estimate - span.one_over_tau * estimate)
 
 
-# ---- a step ---------------------------------------------------------------------------------------------------------
+# ---- a step -------------------------------------------------------------------------------------
 
 
 @inner_kernel
 def learn(span: SpanArrays, b: int, lane: int, now: int, overlap: Reals, zero: Lanes) -> None:
     """Learn from the transition from phi_t, t = `now`, to phi_{t+1}, given the latter's overlaps, shape (T,).
 
-    base and base_w are theta_0.phi_{t+1} and w_0.phi_t. A lane with a non-finite signal skips the step: its trace is
-    cleared, its weights do not change, and its TD error is 0.
+    base and base_w are theta_0.phi_{t+1} and w_0.phi_t. A lane with a non-finite signal skips the
+    step: its trace is cleared, its weights do not change, and its TD error is 0.
     """
     w_phi = w_value_of(span, lane, load_sums(span, lane, zero), zero)
     past_trace, sums = scan(span, b, lane, now, overlap, zero)
@@ -471,10 +475,10 @@ def flag(span: SpanArrays, lane: int, is_sound: Mask, zero: Lanes) -> None:
 def tail_needed(span: SpanArrays, b: int, lane: int, now: int, top: Reals, zero: Lanes) -> int:
     """Return the number of steps before `now` that still affect the lanes' traces; `top`, any shape, is scratch.
 
-    Compared with an active feature's 1, the steps before k weigh at most (product of c from k on) top_{k-1}, with
-    top_k = c_k (1 + top_{k-1}) the sum of the factors. Under "clipped", c <= gamma lambda: the weight can only shrink,
-    so that a dropped tail stays below `drop_below`. Under "plain" it may grow again, and only a tail of exactly 0 is
-    dropped.
+    Compared with an active feature's 1, the steps before k weigh at most (product of c from k on)
+    top_{k-1}, with top_k = c_k (1 + top_{k-1}) the sum of the factors. Under "clipped", c <= gamma
+    lambda: the weight can only shrink, so that a dropped tail stays below `drop_below`. Under
+    "plain" it may grow again, and only a tail of exactly 0 is dropped.
     """
     g = span.flush_group[b]
     mask = span.bits.shape[0] - 1

@@ -1,7 +1,8 @@
 """A step of all demons: queue the signals, update the shared history, then process blocks on all threads.
 
-Only shared work is serial: recording the feature vector, its overlaps with the past, and the runs of groups that are
-flushed. No sum crosses a lane, so that results are bit-identical for any number of threads.
+Only shared work is serial: recording the feature vector, its overlaps with the past, and the runs
+of groups that are flushed. No sum crosses a lane, so that results are bit-identical for any number
+of threads.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ from horde_agent.types import Floats, Integers, Reals
 BEGIN = np.int64(1 << 30)  # a thread's task: begin a stream
 
 
-# ---- signals --------------------------------------------------------------------------------------------------------
+# ---- signals ------------------------------------------------------------------------------------
 
 
 @inner_kernel
@@ -109,7 +110,7 @@ def copy(numbers: Floats, out: Reals) -> None:
         out[i] = numbers[i]
 
 
-# ---- shared history -------------------------------------------------------------------------------------------------
+# ---- shared history -----------------------------------------------------------------------------
 
 
 @inner_kernel
@@ -177,7 +178,7 @@ def count_pending(span: SpanArrays, now: int, n_steps: int) -> None:
             span.n_pending[g] += span.kind[g, (now + k) & mask] != IDLE
 
 
-# ---- work of each thread --------------------------------------------------------------------------------------------
+# ---- work of each thread ------------------------------------------------------------------------
 
 
 @inner_kernel
@@ -225,7 +226,8 @@ advance_all_lanes = over_block(advance_lanes)
 def move_bases(span: SpanArrays, b: int, n_steps: int) -> None:
     """Update base and base_w of a block to what its next `n_steps` steps begin with.
 
-    For one step base is that of the state reached, and base_w, if the step needs it, that of the state left.
+    For one step base is that of the state reached, and base_w, if the step needs it, that of the
+    state left.
     """
     first_time = span.clock[NOW] - n_steps
     active = span.active[first_time % span.active.shape[0]]
@@ -293,7 +295,7 @@ def sum_trace_task(span: SpanArrays, thread: int, task: int) -> int:
     return 0
 
 
-# ---- called from Python ---------------------------------------------------------------------------------------------
+# ---- called from Python -------------------------------------------------------------------------
 
 
 @inner_kernel
@@ -370,7 +372,8 @@ def flush(span: SpanArrays, entry: Any) -> int:
 def begin(span: SpanArrays, entry: Any, tiles: Integers) -> None:
     """Begin a stream at `tiles`, shape (n_active,): clear every trace and predict.
 
-    Groups whose pending updates are older than `longest_wait` are flushed, so that the ring of T times never overflows.
+    Groups whose pending updates are older than `longest_wait` are flushed, so that the ring of T
+    times never overflows.
     """
     for g in range(span.flushed_at.shape[0]):
         if span.n_pending[g] == 0:
@@ -406,7 +409,7 @@ def sum_bases(span: SpanArrays, active: Integers) -> None:
         span.w_at[b] = span.clock[NOW]
 
 
-# ---- reading without a change ---------------------------------------------------------------------------------------
+# ---- reading without a change -------------------------------------------------------------------
 
 
 @inner_kernel

@@ -1,16 +1,16 @@
 """Write pending updates to the weights when a flush group is due.
 
-A backward pass from the current time, with S = 0, gives the coefficient of each phi_k: S_k = d_k + c_k S_{k+1}, for
-GTD(lambda)
+A backward pass from the current time, with S = 0, gives the coefficient of each phi_k: S_k = d_k +
+c_k S_{k+1}, for GTD(lambda)
 
     theta += alpha   sum_k (S_k - h_{k-1}) phi_k          (of any rule: `flush_coefficients` in its file)
     w     += alpha_w sum_k (S_k - q_k) phi_k
     m     += sum_k M_k phi_k,   M_k = m_step_k d_k + c_k M_{k+1}
 
-A row changes by the sum of the coefficients over the runs of times during which its feature was active
-(`overlaps.py`), by differences of a table of prefix sums. Between flushes, theta.phi and w.phi from the weights as
-written are updated by the rows of the features that switched on and off; a batch computes them for all its steps at
-once and reads each row once.
+A row changes by the sum of the coefficients over the runs of times during which its feature was
+active (`overlaps.py`), by differences of a table of prefix sums. Between flushes, theta.phi and
+w.phi from the weights as written are updated by the rows of the features that switched on and off;
+a batch computes them for all its steps at once and reads each row once.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ from horde_agent.types import Integers, Reals
 
 _AHEAD = 20  # rows to prefetch
 
-# ---- sums of rows ---------------------------------------------------------------------------------------------------
+# ---- sums of rows -------------------------------------------------------------------------------
 
 
 @inner_kernel
@@ -122,8 +122,9 @@ sum_base = over_block(sum_lanes, row_zeros)
 def foresee(span: SpanArrays, rows: Reals, b: int, lane: int, n_steps: int, sums: Reals, zero: Any) -> None:
     """Write sums over lanes' active rows at each of the next steps, shape (n_steps + 1, lanes), given the first.
 
-    Each row is read once, in memory order, added at the steps at which its feature switches on and subtracted at those
-    at which it switches off. A prefix sum over these differences, which fit into a core's L1 cache, gives the result.
+    Each row is read once, in memory order, added at the steps at which its feature switches on and
+    subtracted at those at which it switches off. A prefix sum over these differences, which fit
+    into a core's L1 cache, gives the result.
     """
     start = span.start[b]
     n = lanes_of(zero)
@@ -155,7 +156,7 @@ def foresee(span: SpanArrays, rows: Reals, b: int, lane: int, n_steps: int, sums
         store(sums, k * n, total)
 
 
-# ---- pending updates ------------------------------------------------------------------------------------------------
+# ---- pending updates ----------------------------------------------------------------------------
 
 
 @inner_kernel
@@ -308,7 +309,8 @@ def write_lanes(
 def sum_trace_lanes(span: SpanArrays, b: int, lane: int, thread: int, zero: Any) -> None:
     """Compute e.w of some lanes from their tail; no update is pending.
 
-    g_t e_{t-1} = sum_k c_k ... c_{t-1} phi_k, times the factors of phi_k: its rows follow from runs as in `write_runs`.
+    g_t e_{t-1} = sum_k c_k ... c_{t-1} phi_k, times the factors of phi_k: its rows follow from runs
+    as in `write_runs`.
     """
     g = span.flush_group[b]
     n = lanes_of(zero)
