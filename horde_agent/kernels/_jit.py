@@ -109,10 +109,8 @@ HAS_CACHE = choose_cache()
 OPTIONS: dict[str, Any] = {"nogil": True, "error_model": "numpy"}
 
 # Whether only documented features of numba are used: see `vectors.py`.
-IS_PORTABLE = bool(numba.config.DISABLE_JIT) or os.environ.get("HORDE_PLAIN_KERNELS", "0") not in (
-    "",
-    "0",
-)  # type: ignore[attr-defined]
+_IS_INTERPRETED = bool(numba.config.DISABLE_JIT)  # type: ignore[attr-defined]
+IS_PORTABLE = _IS_INTERPRETED or os.environ.get("HORDE_PLAIN_KERNELS", "0") not in ("", "0")
 
 
 @functools.cache

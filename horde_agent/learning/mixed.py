@@ -168,10 +168,8 @@ class MixedEngine:
     def learn(self, tiles: Tiles, signals: Signals, *, is_last: bool = False) -> None:
         """Learn from the transition to `tiles`, (n_active,)."""
         if signals is not self._signals:
-            self._signals, self._parts = (
-                signals,
-                {name: self._share(signals, name) for name in self.engines},
-            )
+            self._signals = signals
+            self._parts = {name: self._share(signals, name) for name in self.engines}
         for name, engine in self.engines.items():
             part = self._parts[name]
             demons = self._demons[name]
@@ -186,7 +184,9 @@ class MixedEngine:
         demons = self._demons[name]
         if demons.size == self.n_demons:
             return signals
-        interest = np.ones(demons.size if signals.interest_t.size == self.n_demons else 1)
+        interest = np.ones(1)
+        if signals.interest_t.size == self.n_demons:
+            interest = np.ones(demons.size)
         c = signals.c_tp1[: self._cumulant[demons].max() + 1]
         return signals._replace(c_tp1=c, z_tp1=np.zeros(demons.size), interest_t=interest)
 

@@ -49,21 +49,22 @@ def new_demons(config: LearnerConfig, n_demons: int, n_weights: int, n_actions: 
     """Return demons of the config's rule with zero weights, traces and step sizes; arrays in the config's dtype."""
     update_rule = rule(config.algorithm)
     dtype = np.dtype(config.dtype)
+    has_m = config.vector_mspbe and "w" in update_rule.vectors
+    cap = np.inf
+    if config.trace_rule == "capped":
+        cap = 1.0
     return Demons(
         theta=np.zeros((n_demons, n_weights), dtype=dtype),
         vectors=np.zeros((len(update_rule.vectors), n_demons, n_weights), dtype=dtype),
         numbers=np.zeros((len(update_rule.numbers), n_demons)),
-        m=np.zeros(
-            (n_demons if config.vector_mspbe and "w" in update_rule.vectors else 0, n_weights),
-            dtype=dtype,
-        ),
+        m=np.zeros((n_demons * has_m, n_weights), dtype=dtype),
         alive=np.zeros(n_demons, dtype=bool),
         **{name: np.zeros(n_demons) for name in _NUMBERS},
         flagged=np.zeros(n_demons, dtype=bool),
         n_weights=len(update_rule.WEIGHTS),
         n_numbers=len(update_rule.NUMBERS),
         n_actions=n_actions,
-        cap=1.0 if config.trace_rule == "capped" else np.inf,
+        cap=cap,
         every_step=config.w_rule == "every-step",
         one_over_tau=1.0 / config.mspbe_tau,
         largest_step=LARGEST_STEP[config.dtype],
@@ -119,7 +120,9 @@ class PlainEngine:
         self._n_steps = 0
         if policy is None:
             policy = np.arange(int(group.max()) + 1)
-        self._set_groups(group, policy, np.arange(group.size) if cumulant is None else cumulant)
+        if cumulant is None:
+            cumulant = np.arange(group.size)
+        self._set_groups(group, policy, cumulant)
         self._demons = self._allocate(self.n_demons)
         prefault(*(a.ravel() for a in (self._demons.theta, self._demons.vectors, self._demons.m)))
         self._demons.alpha[:] = alpha
@@ -190,7 +193,7 @@ class PlainEngine:
         b = float(signals.b_t[0])
         rho = signals.rho_t[self._policy[group]]
         lam = signals.lam_tp1[group]
-        gamma = (0.0 if is_last else 1.0) * signals.gamma_tp1[group]
+        gamma = float(not is_last) * signals.gamma_tp1[group]
         values = (
             signals.c_tp1[self._cumulant],
             signals.z_tp1,
@@ -206,7 +209,8 @@ class PlainEngine:
 
     def _move_to(self, phi: Phi) -> Floats:
         """Make `phi` the current feature vector, and return the predictions."""
-        self._phi, self.latest = phi, self._values(phi)
+        self._phi = phi
+        self.latest = self._values(phi)
         self._demons.prediction[:] = self.latest
         return self.latest
 
@@ -307,12 +311,10 @@ class PlainEngine:
         reasons = dict[int, str]()
         for i in np.flatnonzero(arrays.flagged & ~self._is_aside).tolist():
             numbers = (float(a[i]) for a in (arrays.prediction, arrays.mspbe, arrays.td_error, arrays.bound))
-            reasons[i] = fault(
-                arrays.theta[i],
-                arrays.vectors[:, i].ravel(),
-                arrays.m[i] if arrays.m.size else arrays.m,
-                *numbers,
-            )
+            m = arrays.m
+            if arrays.m.size:
+                m = arrays.m[i]
+            reasons[i] = fault(arrays.theta[i], arrays.vectors[:, i].ravel(), m, *numbers)
         arrays.flagged[:] = False
         return reasons
 
@@ -377,8 +379,10 @@ class PlainEngine:
             if selected:
                 array[...] = selected[name]
         self.stream = stream
-        nothing = self._features(np.zeros(0, dtype=np.int64))
-        self._move_to(Phi(selected["feature"], selected["value"]) if selected else nothing)
+        phi = self._features(np.zeros(0, dtype=np.int64))
+        if selected:
+            phi = Phi(selected["feature"], selected["value"])
+        self._move_to(phi)
 
     def _of_stream(self) -> State:
         """Return views of the arrays that belong to the selected stream."""
@@ -494,8 +498,6 @@ class PlainEngine:
             if array.size:
                 array[:] = numbers
         demons.alive[:] = learned["e"].any(axis=1)
-        self._is_aside[:], self._phi, self.latest = (
-            is_aside,
-            self._features(tiles),
-            demons.prediction.copy(),
-        )
+        self._is_aside[:] = is_aside
+        self._phi = self._features(tiles)
+        self.latest = demons.prediction.copy()

@@ -86,11 +86,9 @@ class SpanEngine:
         self.dtype = np.dtype(config.dtype)
         if policy is None:
             policy = np.arange(int(np.max(group)) + 1)
-        demons = (
-            np.asarray(group, dtype=np.int64),
-            policy,
-            np.arange(len(group)) if cumulant is None else cumulant,
-        )
+        if cumulant is None:
+            cumulant = np.arange(len(group))
+        demons = (np.asarray(group, dtype=np.int64), policy, cumulant)
         self.memory = SpanMemory(demons, n_features, config, largest_decay, batch, period, widest, share)
         self.memory.set_step_sizes(self.layout.lane, alpha, alpha_w)
         self._m_scale = 1.0
@@ -307,7 +305,9 @@ class SpanEngine:
         n = self.memory.features.size
         flags = self.arrays.is_flagged.copy()
         listed = -1
-        for b in range(self.layout.n_blocks) if blocks is None else blocks.tolist():
+        if blocks is None:
+            blocks = np.arange(self.layout.n_blocks)
+        for b in blocks.tolist():
             width = int(np.diff(self.layout.start)[b])
             g = int(self.layout.flush_group[b])
             theta, w, m = (self.memory.rows(name, b).reshape(-1)[: n * width].copy() for name in ROWS)

@@ -379,10 +379,12 @@ class Allocation:
         self._batch = batch
         self._share = share
         self._tail = tail
-        self._rule = rule(config.algorithm)
         self._has_w = "w" in self._rule.WEIGHTS
         most_lanes = widest_block or widest(group.size, is_deferred=batch > 1)
-        self.layout = Layout(policy[group], share.seating if share else assign_lanes(group, policy, most_lanes))
+        seating = assign_lanes(group, policy, most_lanes)
+        if share:
+            seating = share.seating
+        self.layout = Layout(policy[group], seating)
         self.period = max(period or _PERIODS[batch > 1], batch)
         self.n_times = _power_of_two(tail + _WAIT * self.period + batch + 2)
         # Pending updates are written after these steps in any case; later if a group can be idle.
@@ -394,6 +396,11 @@ class Allocation:
         self._places = self.period
         if may_idle and not w_decays:
             self._places = _WAIT * self.period
+
+    @property
+    def _rule(self) -> Rule:
+        """The update rule; not an attribute, because modules cannot be copied."""
+        return rule(self._config.algorithm)
 
     def arrays(self, n_active: int, **lasting: Any) -> SpanArrays:
         """Return the arrays for `n_active` active features, with `row_of`, `feature_of` and `clock` as given."""
@@ -423,8 +430,8 @@ class Allocation:
             "first_block": layout.first_block,
             "only_policy": layout.only_policy,
             "theta": self.zeros(n_weights),
-            "w": self.zeros(n_weights if has_w else 0),
-            "m": self.zeros(n_weights if has_w and self._config.vector_mspbe else 0),
+            "w": self.zeros(n_weights * has_w),
+            "m": self.zeros(n_weights * (has_w and self._config.vector_mspbe)),
             "numbers": self.zeros(len(self._rule.numbers) * n_lanes),
             **{name: self.zeros(n_lanes) for name in OF_LANES},
             "w_left": np.ones(n_lanes, dtype=self._dtype),
@@ -438,22 +445,26 @@ class Allocation:
         places = self._places * self.layout.n_lanes
         n_groups = layout.only_policy.size
         ring = _power_of_two(self._tail + self._places) * layout.n_lanes
+        groups = np.arange(n_groups)
+        n_groups_of_all = n_groups
         if share:
-            groups, n_groups_of_all = (share.groups, share.n_groups)
-        else:
-            groups, n_groups_of_all = (np.arange(n_groups), n_groups)
-        turns = 1 + groups * self.period // n_groups_of_all
+            groups = share.groups
+            n_groups_of_all = share.n_groups
+        limits = np.full(n_groups, self.period)
+        if self._batch == 1:  # groups take turns
+            limits = 1 + groups * self.period // n_groups_of_all
         stored = self._rule.SPAN
+        has_factor = "source" in stored or "w_factor" in stored
         return {
             "c": self.zeros(ring),
-            "factor": self.zeros(ring if {"source", "w_factor"} & set(stored) else 0),
+            "factor": self.zeros(ring * has_factor),
             "d": self.zeros(places),
-            "h": self.zeros(places if "h" in stored else 0),
-            "q": self.zeros(places if "q" in stored else 0),
+            "h": self.zeros(places * ("h" in stored)),
+            "q": self.zeros(places * ("q" in stored)),
             "m_step": np.zeros(self.n_times),
             "kind": np.zeros((n_groups, self.n_times), dtype=np.uint8),
             **{name: np.zeros(n_groups, np.int64) for name in ("flushed_at", "tail_from", "n_pending")},
-            "limit": (turns if self._batch == 1 else np.full(n_groups, self.period)).astype(np.int64),
+            "limit": limits.astype(np.int64),
             **{name: np.zeros(layout.n_blocks, dtype=np.int64) for name in ("tail_needed", "w_at")},
         }
 
@@ -792,7 +803,8 @@ class SpanMemory:
         old_span = self.span
         was_aside = self.is_aside
         streams = {**self.others, self.stream: self._of_stream()}
-        self._share, self._tail = None, max(self._tail, self._tail_for(mapping.largest_decay))
+        self._share = None
+        self._tail = max(self._tail, self._tail_for(mapping.largest_decay))
         if mapping.cumulant is None:
             cumulant = np.arange(mapping.group.size)
         else:
@@ -822,14 +834,13 @@ class SpanMemory:
         into.reshape(-1, self.layout.n_lanes)[:, new_lanes] = numbers.reshape(-1, old.n_lanes)[:, old_lanes]
 
     def _copy_rows(self, numbers: Reals, old: Layout, into: Reals, moved: list[Move]) -> None:
-        if into.size:
-            n = self._n_in_use // self.layout.n_lanes
-        else:
-            n = 0
-        for block, here, source, there in moved if n else ():
+        n = self._n_in_use // self.layout.n_lanes
+        if not into.size or not n:
+            return
+        for block, new_places, source, old_places in moved:
             old_rows = rows_of(numbers[: n * old.n_lanes], old, source, CHUNK)
             new_rows = rows_of(into[: n * self.layout.n_lanes], self.layout, block, CHUNK)
-            new_rows[..., here] = old_rows[..., there]
+            new_rows[..., new_places] = old_rows[..., old_places]
 
     def _rearranged(self, before: State, mapping: DemonMapping, old: Layout, moved: list[Move]) -> State:
         """Return a stream's arrays for the new demons; a flush group gets the length of its longest tail."""
