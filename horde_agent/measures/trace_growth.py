@@ -51,7 +51,7 @@ def unsafe_rules(questions: Sequence[GVF], algorithm: str, trace_rule: str, beha
     for name, asked in by_rule.items():
         key, given = parse_algorithm(name)
         of = rule(key)
-        if "has_interest" in (of.SPAN or ()):  # emphases grow as traces of lambda 1
+        if of.HAS_INTEREST:  # emphases grow as traces of lambda 1
             heavy = heavy_traces([replace(question, lam=1.0) for question in asked], behaviour)
         else:
             heavy = heavy_traces(asked, behaviour) if trace_rule == "plain" else []
