@@ -114,7 +114,8 @@ class Horde(Demons):
         if self._engine.flags:
             self._handle_flags()
         self._state = state
-        return self._engine.direct.latest.copy()
+        self._maker.begin(*state)
+        return self._with_offsets(self._engine.direct.latest)
 
     def learn(
         self, action: int, probability: float, observation: NDArray[Any], tiles: Tiles, *, terminated: bool = False
@@ -157,7 +158,7 @@ class Horde(Demons):
         if soundness.somebody_skips:
             maker.clear_non_finite_ratios()
         self._state = None if terminated else state
-        return engine.latest.copy()
+        return self._with_offsets(engine.latest)
 
     def select_stream(self, stream: int) -> None:
         """Learn from another stream of experience from now on, such as another robot's: `begin` and `learn` go there.
@@ -198,10 +199,10 @@ class Horde(Demons):
             ValueError: If `tiles` has a wrong shape or type, or is out of range.
         """
         tiles = self._maker.states.tiles(tiles)
-        return self._read(lambda engine: engine.predict(tiles))
+        return self._with_offsets(self._read(lambda engine: engine.predict(tiles)))
 
     def reset_weights(self, theta: NDArray[Any] | None = None) -> None:
-        """Set theta, (n_demons, n_features), by default to zero; w, traces and estimates do not change.
+        """Set theta, (n_demons, n_features), by default to zero; offsets, w, traces and estimates do not change.
 
         Bounds of weights are raised as if a cumulant of the size of the largest given weight had been observed.
 
@@ -215,6 +216,22 @@ class Horde(Demons):
             self._maker.raise_bounds(np.abs(theta).max(axis=1))
             self._engine.set_bounds(self._maker.bound)
         self._engine.reset_weights(theta)
+
+    def set_offsets(self, offsets: Floats) -> None:
+        """Set the offsets of demons that estimate theirs; they stand still from now on.
+
+        Args:
+            offsets: Shape (n_demons,); NaN leaves a demon's offset as it is.
+
+        Raises:
+            ValueError: If the shape is another, a demon's offset is a given number, or demons with the same channel,
+                continuation and outcome that were added together would get different offsets; nothing has changed.
+        """
+        self.catch_up()
+        values = np.asarray(offsets, dtype=np.float64)
+        if values.shape != (self.n_demons,):
+            raise ValueError(f"offsets must have the shape ({self.n_demons},), not {values.shape}")
+        self._maker.set_offsets(values)
 
     # ---- adding and removing demons ----------------------------------------------------------------------------------
 
@@ -238,6 +255,8 @@ class Horde(Demons):
             unasked = ()
         old_index = np.r_[np.arange(self.n_demons), np.full(len(questions), NEWCOMER)]
         self._change(old_index, (*self.questions, *questions), unasked)
+        if self._state is not None:
+            self._maker.begin(*self._state)
 
     def remove(self, names: Sequence[str]) -> None:
         """Remove the demons with these names and free their memory; the others move up and continue as in `add`.
@@ -276,6 +295,8 @@ class Horde(Demons):
         )
         own, its = self._plain_engines([self, other])
         its.copy_weights_from(own)
+        if self._maker.offsets.is_on:
+            other._maker.copy_offsets_from(self._maker)
         self._share_divergence([other])
         return other
 

@@ -21,8 +21,8 @@ from horde_agent.types import generator, real_number, whole_number
 
 PAPER_GAMMAS = (0.0, 0.5, 0.8)
 PAPER_LAMBDA = 0.9
-_CONTROL_KEYS = ("name", "channel", "gamma", "lam", "tested", "algorithm")
-_FAMILY_KEYS = ("policies", "gammas", "channels", "groups", "lam", "tested", "algorithm")
+_CONTROL_KEYS = ("name", "channel", "gamma", "lam", "tested", "algorithm", "offset")
+_FAMILY_KEYS = ("policies", "gammas", "channels", "groups", "lam", "tested", "algorithm", "offset")
 
 
 def family(
@@ -94,9 +94,9 @@ def from_file(path: str | Path, interface: Interface) -> list[GVF]:
     """Return the questions of a TOML file.
 
     Each `[[family]]` table has `policies` (action names, "uniform", "behaviour", "greedy:NAME") and `gammas`, and may
-    have `channels`, `groups` (both: the union; neither: every sensor), `lam` (0.9) and `tested` (true). Each
-    `[[control]]` table is a question that finds a policy: `name`, `channel` and `gamma`, and it may have `lam`,
-    `tested` and `algorithm`. `feeding_back` reads its `[[feedback]]` tables; docs/questions.md describes every field.
+    have `channels`, `groups` (both: the union; neither: every sensor), `lam` (0.9), `tested` (true), `algorithm` and
+    `offset`. Each `[[control]]` table is a question that finds a policy: `name`, `channel` and `gamma`, and it may have
+    `lam`, `tested`, `algorithm` and `offset`. `feeding_back` reads its `[[feedback]]` tables; docs/questions.md describes every field.
 
     Raises:
         ValueError: If the file is missing or not TOML, has an unknown key, sensor, group or policy, or a number is out
@@ -196,7 +196,7 @@ def _options(entry: Mapping[str, Any]) -> dict[str, Any]:
     if not isinstance(tested, bool):
         raise ValueError(f"tested must be true or false, not {tested!r}")
     lam = real_number("lam", entry.get("lam", PAPER_LAMBDA))
-    return {"lam": lam, "tested": tested, "algorithm": entry.get("algorithm")}
+    return {"lam": lam, "tested": tested, "algorithm": entry.get("algorithm"), "offset": entry.get("offset")}
 
 
 def _chosen_channels(entry: Mapping[str, Any], where: str, interface: Interface) -> list[int]:

@@ -216,6 +216,8 @@ class Shard:
             horde.remove(argument)
         elif what == "reset":
             horde.reset_weights(argument)
+        elif what == "offsets":
+            horde.set_offsets(argument)
         else:
             self._save(folder_of(argument, self.number))
 

@@ -33,8 +33,8 @@ class Signals(NamedTuple):
         rho_t: Importance sampling ratios pi(a_t)/b(a_t), (n_policies,).
         gamma_tp1, lam_tp1: Continuation and trace decay at the state reached, the latter before any clipping by rho,
             (n_groups,).
-        c_tp1: Cumulants, (n_cumulants,).
-        z_tp1: Outcomes, (n_demons,).
+        c_tp1: Cumulants, less the reference of `learning.offsets`, (n_cumulants,).
+        z_tp1: Outcomes, as `learning.offsets` shifts them, (n_demons,).
         b_t, action_t: b(a_t) and a_t, each (1,); rules and trace rules that need them say so.
         interest_t: Interest of the state left, (n_demons,), or (1,) for all demons.
         is_fixed: True if only rho and c change from step to step.
@@ -61,11 +61,13 @@ class SignalArrays(NamedTuple):
     rho: Floats  # (p,)
     gamma: Floats  # (g,)
     lam: Floats  # (g,)
-    c: Floats  # (d,): cumulants, or the channels, (n_channels,)
-    z: Floats  # (d,)
+    c: Floats  # (n_cumulants,): cumulants less their reference: of each channel, or of each demon
+    z: Floats  # (d,): outcomes, shifted by the offsets
     group: Integers  # (d,): of each demon
-    channel: Integers  # (d,): channel that is each demon's cumulant; NO_CHANNEL for a function or a prediction
-    top: Floats  # (n_channels,): largest |value| of each channel so far
+    channel: Integers  # (n_cumulants,): channel that is each cumulant; NO_CHANNEL for a function or a prediction
+    reference: Floats  # (n_cumulants,): what is subtracted from each cumulant; 0 without an offset
+    cumulant: Integers  # (d,): index of each demon's cumulant in `c`
+    top: Floats  # (n_cumulants,): largest |c| so far, or (0,) unless all cumulants are channels
     largest: Floats  # (d,): largest |c| or |z| so far
     longest: Floats  # (g,): largest gamma so far
     bound: Floats  # (d,): largest plausible |theta|: BOUND_SCALE r_max min(1/(1 - gamma), LONGEST_HORIZON)
@@ -74,7 +76,7 @@ class SignalArrays(NamedTuple):
     is_known: Integers  # (1,): 1 once the constant signals passed the check
     max_finite: float  # largest finite number of the engine's dtype
     is_fixed: bool  # no user function and no other demon's prediction is evaluated on each step
-    is_by_channel: bool  # `c` holds the channels
+    is_by_channel: bool  # every cumulant is a channel
 
 
 @kernel
@@ -118,14 +120,13 @@ _bound = inlined(bound)
 
 
 @inner_kernel
-def raise_bounds(of: SignalArrays, observation: Floats) -> None:
-    """Update the running maxima and the bounds from an observation, shape (n_sensors,); NaN is ignored."""
+def raise_bounds(of: SignalArrays) -> None:
+    """Update the running maxima and the bounds from the signals; NaN is ignored."""
     for g in range(of.gamma.shape[0]):
         if np.isfinite(of.gamma[g]) and of.gamma[g] > of.longest[g]:
             of.longest[g] = of.gamma[g]
     for i in range(of.largest.shape[0]):
-        c = observation[of.channel[i]] if of.channel[i] != NO_CHANNEL else of.c[i]
-        for value in (abs(c), abs(of.z[i])):
+        for value in (abs(of.c[of.cumulant[i]]), abs(of.z[i])):
             if of.largest[i] < value <= of.max_finite:
                 of.largest[i] = value
         of.bound[i] = _bound(of.largest[i], of.longest[of.group[i]], of.max_finite)
@@ -133,20 +134,22 @@ def raise_bounds(of: SignalArrays, observation: Floats) -> None:
 
 @inner_kernel
 def read_channels(of: SignalArrays, observation: Floats) -> int:
-    """Write the channels of an observation, shape (n_sensors,), or each demon's, into `c`; return findings."""
+    """Write the channels of an observation, shape (n_sensors,), into `c`, subtract the references; return findings."""
     n_larger, n_broken = 0, 0
-    for k in range(of.top.shape[0]):
-        n_broken += abs(observation[k]) > of.max_finite
-        if of.top[k] < abs(observation[k]) <= of.max_finite:
-            of.top[k] = abs(observation[k])
-            n_larger += 1
     if of.is_by_channel:
         for k in range(of.c.shape[0]):
-            of.c[k] = observation[k]
+            reading = observation[of.channel[k]]
+            of.c[k] = reading - of.reference[k]
+            n_broken += abs(reading) > of.max_finite
+            if of.top[k] < abs(of.c[k]) <= of.max_finite:
+                of.top[k] = abs(of.c[k])
+                n_larger += 1
     else:
         for i in range(of.c.shape[0]):
             if of.channel[i] != NO_CHANNEL:
                 of.c[i] = observation[of.channel[i]]
+            n_broken += not abs(of.c[i]) <= of.max_finite
+            of.c[i] -= of.reference[i]
     return int(BROKEN * (n_broken > 0) | BOUND_RISES * (n_larger > 0))
 
 
@@ -195,6 +198,6 @@ def finish_signals(of: SignalArrays, observation: Floats, tiles: Integers, actio
         of.is_known[0] = not found_there & BROKEN
         found |= found_there
     if found & BOUND_RISES:
-        raise_bounds(of, observation)
+        raise_bounds(of)
     add_up(of)
     return int(found)

@@ -11,17 +11,19 @@ from typing import Any, Literal
 
 import numpy as np
 
-from horde_agent.gvf import GVF
+from horde_agent.gvf import GVF, MEAN
 from horde_agent.kernels import rules
-from horde_agent.learning.engine import DROP_BELOW
+from horde_agent.learning.engine import DROP_BELOW, max_finite
 from horde_agent.policies import Greedy
-from horde_agent.types import Floats, Tiles
+from horde_agent.types import Floats, Tiles, real_number
 
 TRACE_RULES = tuple(rules.TRACE_RULES)
 W_RULES = ("every-step", "importance-weighted")
 DTYPES = ("float32", "float64")
 ENGINES = ("auto", "span", "plain")
 LARGEST_TAIL = 1_000  # steps of a trace in addition to pending ones; longer traces need the plain engine
+STEP_SIZE_WITH_OFFSET = 0.5
+"""Factor of the default step size with an offset: what remains to be learned is small."""
 ActionValues = Callable[[str, Tiles], Floats]
 """`Horde.action_values`."""
 
@@ -33,7 +35,8 @@ class LearnerConfig:
     """Options of the learning algorithm.
 
     Attributes:
-        step_size: Primary step size; alpha = step_size / number of active tiles. By default the rule's, 0.1 for most.
+        step_size: Primary step size; alpha = step_size / number of active tiles. By default the rule's, 0.1 for most, and
+            half of it with an offset.
         secondary_ratio: alpha_w / alpha. By default the rule's, 0.001 for "gtd".
         trace_rule: lambda_{t+1}. "clipped": lambda min(1, 1/rho_t). "plain": lambda, as in the paper's pseudo-code; the
             trace may have infinite variance. "capped": as "plain", but entries of phi + gamma lambda e are at most 1,
@@ -50,6 +53,8 @@ class LearnerConfig:
         algorithm: The update rule: the name of its file in `kernels/rules`.
         parameters: Parameters of the update rule and of the trace rule (`c_bar`, `psi`) by name, such as
             {"beta": 0.5}; others have their defaults.
+        offset: What each demon adds to theta.phi, in the unit of its answer: a number, or "mean", the answer that would
+            be right if all states were alike, estimated from the first 500 transitions (`learning.offsets`). 0: none.
 
     Raises:
         ValueError: If a value is out of range; the message names it.
@@ -76,6 +81,7 @@ class LearnerConfig:
     engine: Literal["auto", "span", "plain"] = "auto"
     algorithm: str = "gtd"
     parameters: Mapping[str, float] = field(default_factory=dict, hash=False)
+    offset: float | Literal["mean"] = 0.0
 
     def __post_init__(self) -> None:
         for name, choices in (("trace_rule", TRACE_RULES), ("w_rule", W_RULES), ("dtype", DTYPES), ("engine", ENGINES)):
@@ -83,7 +89,9 @@ class LearnerConfig:
                 raise ValueError(f"{name} must be one of {', '.join(choices)}, not {getattr(self, name)!r}")
         rule = rules.rule(self.algorithm)
         object.__setattr__(self, "algorithm", rule.name)
-        for name, default in (("step_size", rule.STEP_SIZE), ("secondary_ratio", rule.SECONDARY_RATIO)):
+        check_offset(self.offset, self.dtype)
+        step_size = default_step_size(rule, self.offset)
+        for name, default in (("step_size", step_size), ("secondary_ratio", rule.SECONDARY_RATIO)):
             if math.isnan(getattr(self, name)):
                 object.__setattr__(self, name, default)
         for name, range_of, must in (
@@ -158,6 +166,27 @@ class LearnerConfig:
         return self.trace_rule in ("tree-backup", "abtd") or (self.trace_rule == "clipped" and self.trace_bound <= 1.0)
 
 
+def check_offset(offset: Any, dtype: str) -> None:
+    """Raise ValueError if an offset is neither "mean" nor a finite number that the dtype can hold."""
+    if offset == MEAN:
+        return
+    largest = max_finite(np.dtype(dtype))
+    must = f'offset must be "{MEAN}" or a number of at most {largest:.3g}, as much as {dtype} can hold, not {offset!r}'
+    try:
+        number = real_number("offset", offset)
+    except ValueError:
+        raise ValueError(must) from None
+    if not abs(number) <= largest:
+        raise ValueError(must)
+
+
+def default_step_size(rule: rules.Rule, offset: float | str) -> float:
+    """Return the primary step size that goes with an update rule and an offset."""
+    if offset == 0.0:
+        return float(rule.STEP_SIZE)
+    return float(rule.STEP_SIZE) * STEP_SIZE_WITH_OFFSET
+
+
 @functools.cache
 def _warn_once(text: str) -> None:
     """Log a warning; a Horde creates several copies of its options."""
@@ -200,7 +229,7 @@ def config_of(config: LearnerConfig, algorithm: str) -> LearnerConfig:
         config,
         algorithm=of.name,
         parameters=parameters,
-        step_size=of.STEP_SIZE,
+        step_size=default_step_size(of, config.offset),
         secondary_ratio=of.SECONDARY_RATIO,
         trace_rule=of.TRACE_RULE or ("clipped" if config.trace_rule == "capped" else config.trace_rule),
         w_rule=config.w_rule if of.CAN_WEIGHT else "every-step",
@@ -240,6 +269,8 @@ def _with_rule(q: GVF, found: Sequence[str], config: LearnerConfig, action_value
             algorithm = rules.FINDS_POLICIES
         q = replace(q, target_policy=replace(policy, values=action_values), algorithm=algorithm)
     try:
+        if q.offset is not None:
+            check_offset(q.offset, config.dtype)
         of = rules.rule((config if algorithm is None else config_of(config, algorithm)).algorithm)
     except ValueError as error:
         raise ValueError(f"question {q.name!r}: {error}") from None

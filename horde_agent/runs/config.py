@@ -14,12 +14,21 @@ from dataclasses import dataclass, replace
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated, Any, get_type_hints
+from typing import Annotated, Any, Literal, get_type_hints
 
+import numpy as np
 import tyro
 
+from horde_agent.gvf import MEAN
 from horde_agent.kernels.rules import rule
-from horde_agent.learning.rules import TRACE_RULES, W_RULES, parse_algorithm
+from horde_agent.learning.rules import (
+    PAPER_CONFIG,
+    TRACE_RULES,
+    W_RULES,
+    check_offset,
+    default_step_size,
+    parse_algorithm,
+)
 from horde_agent.life.bodies import ONE_AT_A_TIME, ROBOTS
 from horde_agent.runs.toml import typed
 
@@ -36,6 +45,9 @@ FAMILIES = ("excursions", "policies", "nexting")
 DEFAULT_STEPS = 60_000
 LOG_PASSES, DATA_PASSES = 30, 1
 MOST_ROBOTS = 1_000
+NO_OFFSET = "0"
+DTYPE = PAPER_CONFIG.dtype
+"""Of the weights of a run."""
 
 
 def _shown(metavar: str, default: str | None = None) -> Any:
@@ -118,6 +130,8 @@ class LearnConfig:
         w_rule: When the secondary weights decay: `every-step` or `importance-weighted`.
         algorithm: Update rule, with its parameters: `gtd`, `td`, `tdrc:beta=0.5` and others.
         step_size: Step size alpha of the primary weights, before the division by the number of active features.
+        offset: Zero point of the predictions: `mean`, for each demon from its first 500 transitions, or a number for all.
+        paper: Use the offset and the step size of White, Modayil & Sutton (2012): 0 and 0.1.
         secondary_ratio: Step size of the secondary weights, as a multiple of alpha.
         behaviour: What the robot does: `random`, or `greedy:NAME`, the policy that the control question NAME finds.
         epsilon: Probability of a random action with `--behaviour greedy:NAME`.
@@ -157,7 +171,9 @@ class LearnConfig:
     trace_rule: Annotated[str, _shown("NAME")] = "clipped"
     w_rule: Annotated[str, _shown("NAME")] = "every-step"
     algorithm: Annotated[str, _shown("NAME")] = "gtd"
-    step_size: Annotated[float | None, _shown("FLOAT", "(default: the rule's, 0.1 for most)")] = None
+    step_size: Annotated[float | None, _shown("FLOAT", "(default: the rule's, 0.05 for most)")] = None
+    offset: Annotated[str | None, _shown("mean|FLOAT", "(default: mean)")] = None
+    paper: bool = False
     secondary_ratio: Annotated[float | None, _shown("FLOAT", "(default: the rule's, 0.001 for gtd)")] = None
     behaviour: Annotated[str, _shown("random|greedy:NAME")] = "random"
     epsilon: float = 0.1
@@ -198,7 +214,17 @@ def resolve(config: LearnConfig) -> LearnConfig:
         physics = "planar" if config.robot == "create2" else default_physics()
     steps = DEFAULT_STEPS if config.steps is None and config.backend not in RECORDED else config.steps
     passes = config.passes or (DATA_PASSES if config.backend == "data" else LOG_PASSES)
-    return replace(_with_step_sizes(config), questions=questions, steps=steps, passes=passes, physics=physics)
+    config = _with_step_sizes(replace(config, offset=_offset(config)))
+    return replace(config, questions=questions, steps=steps, passes=passes, physics=physics)
+
+
+def _offset(config: LearnConfig) -> str:
+    """Return the offset, which config.toml then states."""
+    if config.offset is not None:
+        return config.offset
+    if config.paper:
+        return NO_OFFSET
+    return MEAN
 
 
 def _with_step_sizes(config: LearnConfig) -> LearnConfig:
@@ -207,9 +233,20 @@ def _with_step_sizes(config: LearnConfig) -> LearnConfig:
         of = rule(parse_algorithm(config.algorithm)[0])
     except ValueError as error:
         raise BadInput(str(error)) from error
-    step_size = of.STEP_SIZE if config.step_size is None else config.step_size
+    step_size = config.step_size
+    if step_size is None:
+        step_size = default_step_size(of, offset_of(config))
     ratio = of.SECONDARY_RATIO if config.secondary_ratio is None else config.secondary_ratio
     return replace(config, step_size=step_size, secondary_ratio=ratio)
+
+
+def offset_of(config: LearnConfig) -> float | Literal["mean"]:
+    """Return the offset as `LearnerConfig` takes it; 0 if it is not set, as in runs of version 0.1.0."""
+    if config.offset is None:
+        return 0.0
+    if config.offset == MEAN:
+        return MEAN
+    return float(config.offset)
 
 
 def default_physics() -> str:
@@ -233,6 +270,8 @@ def read_config(path: Path) -> LearnConfig:
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise BadInput(f"the config file {path} cannot be read: {error}") from error
     is_of_run = "versions" in table
+    if is_of_run:
+        table = {"offset": NO_OFFSET} | table  # runs of version 0.1.0 have none
     settings = {k: v for k, v in table.items() if not (is_of_run and (k == "out" or isinstance(v, dict)))}
     types = {name: kind for name, kind in get_type_hints(LearnConfig).items() if name != "config"}
     for name, value in settings.items():
@@ -350,6 +389,11 @@ def _rules(config: LearnConfig, questions: str) -> Iterator[tuple[bool, str]]:
         yield config.realtime, f"{several} --realtime"
         yield shards is not None, f"{several} --shards"
     # ---- learner, questions and output folder
+    yield _is_no_offset(config.offset)
+    yield (
+        config.paper and config.offset not in (None, NO_OFFSET),
+        f"--paper learns without an offset, and --offset {config.offset} is one: omit one of them",
+    )
     check_one_of("trace rule", config.trace_rule, TRACE_RULES)
     check_one_of("w rule", config.w_rule, W_RULES)
     is_own = questions.endswith(".toml")
@@ -364,6 +408,20 @@ def _rules(config: LearnConfig, questions: str) -> Iterator[tuple[bool, str]]:
         )
     if config.out is not None:
         yield _is_taken(config.out)
+
+
+def _is_no_offset(offset: str | None) -> tuple[bool, str]:
+    if offset is None:
+        return False, ""
+    try:
+        check_offset(offset if offset == MEAN else float(offset), DTYPE)
+    except ValueError:
+        largest = np.finfo(DTYPE).max
+        return (
+            True,
+            f"--offset must be {MEAN}, or a number of at most {largest:.3g}, as much as {DTYPE} can hold, got {offset}",
+        )
+    return False, ""
 
 
 def _is_utf8(value: object) -> bool:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import gymnasium
+import numpy as np
 from rich.console import Console
 
 from horde_agent.horde import Horde
@@ -215,11 +216,19 @@ class Robot(Job):
 
 
 def _learn_theta(life: Life, run: Run, names: set[str]) -> None:
-    """Learn theta of new questions off-policy from the recording, in a separate Horde: other weights do not change."""
+    """Learn theta and offsets of new questions off-policy from the recording, in a separate Horde.
+
+    Weights of other questions do not change.
+    """
     new = [question for question in life.horde.questions if question.name in names]
     horde, coder = life.horde, run.interface.coder
     alone = Horde(new, n_features=coder.n_features, n_active=coder.n_active, config=horde.config, mode="deferred")
     relearn(read_in_parts(run.folder.life), alone, run.interface)
+    added = [horde.names.index(question.name) for question in new]
     theta = horde.weights()[0]
-    theta[[horde.names.index(question.name) for question in new]] = alone.weights()[0]
+    theta[added] = alone.weights()[0]
     horde.reset_weights(theta)
+    if horde.offsets.any() or alone.offsets.any():
+        offsets = np.full(horde.n_demons, np.nan)
+        offsets[added] = alone.offsets
+        horde.set_offsets(offsets)

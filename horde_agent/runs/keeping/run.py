@@ -30,7 +30,7 @@ from horde_agent.life.robots import Robots
 from horde_agent.life.worker import InPlace
 from horde_agent.policies import Behaviour, BehaviourPolicy, EpsilonGreedy, Follow, StickyRandom
 from horde_agent.record import Recorder, row_dtype
-from horde_agent.runs.config import BadInput, LearnConfig
+from horde_agent.runs.config import BadInput, LearnConfig, offset_of
 from horde_agent.runs.keeping.folder import RunFolder, unwritable
 from horde_agent.saving import inner
 
@@ -108,6 +108,7 @@ def _make_horde(
         w_rule=config.w_rule,  # type: ignore[arg-type]
         algorithm=name,
         parameters=parameters,
+        offset=offset_of(config),
     )
     coder = interface.coder
     known: dict[str, Any] = {"n_features": coder.n_features, "n_active": coder.n_active, "config": learner}
