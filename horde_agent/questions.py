@@ -96,7 +96,8 @@ def from_file(path: str | Path, interface: Interface) -> list[GVF]:
     Each `[[family]]` table has `policies` (action names, "uniform", "behaviour", "greedy:NAME") and `gammas`, and may
     have `channels`, `groups` (both: the union; neither: every sensor), `lam` (0.9), `tested` (true), `algorithm` and
     `offset`. Each `[[control]]` table is a question that finds a policy: `name`, `channel` and `gamma`, and it may have
-    `lam`, `tested`, `algorithm` and `offset`. `feeding_back` reads its `[[feedback]]` tables; docs/questions.md describes every field.
+    `lam`, `tested`, `algorithm` and `offset`. `feeding_back` reads its `[[feedback]]` tables; docs/questions.md
+    describes every field.
 
     Raises:
         ValueError: If the file is missing or not TOML, has an unknown key, sensor, group or policy, or a number is out

@@ -339,7 +339,8 @@ class Demons:
     def _freeze(self, demon: int) -> None:
         """Freeze a demon: its weights are zero from now on, and so is its prediction."""
         self._engine.freeze(demon)
-        self._maker.offsets.freeze(demon)
+        if self._maker.offsets.is_on:
+            self._maker.offsets.freeze(demon)
 
     def _freeze_all(self, reasons: dict[int, str], step: int) -> None:
         """Freeze demons, and those about a policy that one of them finds; keep the first reason and step of each."""

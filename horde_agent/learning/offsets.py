@@ -212,8 +212,8 @@ class Offsets:
     def set(self, values: Floats, cumulant: Integers) -> None:
         """Set offsets, (n_demons,), which then stand still; NaN leaves a demon's as it is.
 
-        `cumulant` is that of each demon, as in `Slots`. Raise ValueError if demons with one cumulant would get different
-        ones.
+        `cumulant` is that of each demon, as in `Slots`. Raise ValueError if demons with one cumulant would get
+        different offsets.
         """
         is_set = np.isfinite(values)
         after = np.where(is_set, values, self.value)
@@ -224,8 +224,8 @@ class Offsets:
         np.maximum.at(highest, cumulant[centred], self._reference(after)[centred])
         if (lowest < highest).any() or (after != self.value)[~self._is_automatic].any():
             raise ValueError(
-                "offsets can be set only for demons with an automatic offset, and for all demons with the same channel, "
-                "continuation and outcome that were added together"
+                "offsets can be set only for demons with an automatic offset, and for all demons with the same "
+                "channel, continuation and outcome that were added together"
             )
         self.value[:] = after
         self.n_readings[is_set] = N_READINGS
@@ -244,8 +244,8 @@ class Offsets:
         if is_coarse.any():
             first = int(np.argmax(is_coarse))
             _log.warning(
-                "the cumulants of %d questions, the first %r, varied by %.3g around %.6g, which is less than %d steps of "
-                "float32: record them less a constant",
+                "the cumulants of %d questions, the first %r, varied by %.3g around %.6g, which is less than %d steps "
+                "of float32: record them less a constant",
                 int(is_coarse.sum()),
                 self._names[first],
                 spread[first],

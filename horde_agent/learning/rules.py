@@ -35,8 +35,8 @@ class LearnerConfig:
     """Options of the learning algorithm.
 
     Attributes:
-        step_size: Primary step size; alpha = step_size / number of active tiles. By default the rule's, 0.1 for most, and
-            half of it with an offset.
+        step_size: Primary step size; alpha = step_size / number of active tiles. By default the rule's, 0.1 for most,
+            and half of it with an offset.
         secondary_ratio: alpha_w / alpha. By default the rule's, 0.001 for "gtd".
         trace_rule: lambda_{t+1}. "clipped": lambda min(1, 1/rho_t). "plain": lambda, as in the paper's pseudo-code; the
             trace may have infinite variance. "capped": as "plain", but entries of phi + gamma lambda e are at most 1,

@@ -130,7 +130,8 @@ class LearnConfig:
         w_rule: When the secondary weights decay: `every-step` or `importance-weighted`.
         algorithm: Update rule, with its parameters: `gtd`, `td`, `tdrc:beta=0.5` and others.
         step_size: Step size alpha of the primary weights, before the division by the number of active features.
-        offset: Zero point of the predictions: `mean`, for each demon from its first 500 transitions, or a number for all.
+        offset: Zero point of the predictions: `mean`, estimated by each demon from its first 500 transitions, or a
+            number for all.
         paper: Use the offset and the step size of White, Modayil & Sutton (2012): 0 and 0.1.
         secondary_ratio: Step size of the secondary weights, as a multiple of alpha.
         behaviour: What the robot does: `random`, or `greedy:NAME`, the policy that the control question NAME finds.

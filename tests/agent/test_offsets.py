@@ -136,7 +136,7 @@ def test_the_automatic_offset_is_the_answer_if_all_states_were_alike(engine: Any
     rng = np.random.default_rng(3)
     rows: list[tuple[Any, bool]] = []
     for t in range(N_READINGS + 100):
-        observation = np.append(rng.random(3) + [5.0, 0.0, 5.0], t)
+        observation = np.append(rng.random(3) + np.array([5.0, 0.0, 5.0]), t)
         tiles = rng.choice(N, N_ACTIVE, replace=False)
         begins = t == 0 or rows[-1][1]
         is_last = t % 40 == 39

@@ -197,6 +197,8 @@ def _plain_trace(data: Data) -> Finding:
 
 
 REMARKS = [
+    'The paper has no offsets: they are 0, except in the row with offset "mean" and step size 0.05, the defaults of '
+    "`horde learn`.",
     "A life does not depend on what is learned from it, so every rule learns from the same lives.",
     "NMSRE is the trace of squared errors (10 excursions) over the variance of all returns of the question; "
     "questions set aside, because their weights passed every bound that an answer can need, are left out of means "

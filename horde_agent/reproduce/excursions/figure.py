@@ -114,7 +114,7 @@ def _variants(data: Data) -> Table:
         f"Lives in the order of the seeds {join(data.main)}; mean and median are of the questions that were not set "
         "aside. Times belong to the machine and its neighbours."
     )
-    return Table.of("Trace rules and w rules, larger alpha, smaller alpha_w", rows, note)
+    return Table.of("Trace rules and w rules, offsets, larger alpha, smaller alpha_w", rows, note)
 
 
 def _aside(data: Data, lesson: problem.VariantResult) -> str:

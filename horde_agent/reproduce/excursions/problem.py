@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -33,10 +33,12 @@ class Variant(NamedTuple):
     w_rule: str = "every-step"
     step_size: float = 0.1
     secondary_ratio: float = 0.001
+    offset: float | Literal["mean"] = 0.0
 
     def config(self) -> LearnerConfig:
         """Return the learner's settings."""
-        return LearnerConfig(**self._asdict(), vector_mspbe=False)
+        settings: dict[str, Any] = self._asdict()
+        return LearnerConfig(**settings, vector_mspbe=False)
 
 
 STEPS = {"paper": 261_681, "quick": 6_000}
@@ -44,6 +46,7 @@ PAPER = Variant()
 # The paper's pseudo-code is "plain"; the two others bound its trace.
 RULES = [Variant(trace_rule, w_rule) for trace_rule in ("clipped", "capped", "plain") for w_rule in W_RULES]
 LARGER_STEPS = [Variant(step_size=size) for size in (0.2, 0.5, 1.0)]
+WITH_OFFSETS = Variant(step_size=0.05, offset="mean")  # the defaults of `horde learn`
 SMALLER_RATIOS = [Variant(secondary_ratio=ratio) for ratio in (1e-4, 0.0)]
 
 # ---- learning -------------------------------------------------------------------------------------------------------
@@ -250,7 +253,7 @@ def largest_contributor(lesson: VariantResult, channels: Sequence[ChannelInfo]) 
 def gather(study: Study) -> tuple[Data, dict[str, object]]:
     """Simulate the lives and learn under every variant; cached results are reused."""
     first, lived = study.seeds[0], simulate_lives(study, lives(study))
-    pairs = [(variant, seed) for variant in RULES for seed in study.seeds]
+    pairs = [(variant, seed) for variant in [*RULES, WITH_OFFSETS] for seed in study.seeds]
     pairs += [(variant, first) for variant in LARGER_STEPS + SMALLER_RATIOS]
     # "capped", which learns on the plain engine, takes the longest.
     costs = {("capped", "every-step"): 10.0, ("capped", "importance-weighted"): 4.0}
