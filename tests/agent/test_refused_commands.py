@@ -233,7 +233,7 @@ FOLDERS = [
     Case(
         "resume run --steps 1300",
         "config.toml has changed since",
-        edit("config.toml", lambda text: text.replace("step_size = 0.1", "step_size = 0.2")),
+        edit("config.toml", lambda text: text.replace("step_size = 0.05", "step_size = 0.2")),
     ),
     Case(
         "resume run --steps 1300",
