@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from horde_agent import GVF, Channel, ConstantAction, Greedy, Horde, LearnerConfig, Prediction, Uniform
+from horde_agent import GVF, Channel, ConstantAction, Greedy, Horde, Interface, LearnerConfig, Prediction, Uniform
 from horde_agent.kernels import rules
 from horde_agent.learning.offsets import N_READINGS
+from horde_agent.questions import from_file
+from horde_agent.runs.config import BadInput, LearnConfig, offset_of, read_config, resolve
+from tests.agent.doubles import ToyBody
 from tests.agent.hordes import BEHAVIOUR, IN_ALL, N_ACTIONS, N_ACTIVE, N, RandomLife, ask, make
 
 PREDICTING = tuple(name for name in rules.names() if not rules.rule(name).FINDS_POLICY)
@@ -321,21 +326,17 @@ def test_a_demon_that_diverges_predicts_zero_and_its_siblings_keep_their_offset(
     assert (horde.offsets[1:] > 1.0).all()
 
 
-def test_bounds_of_weights_are_measured_from_the_offset() -> None:
-    """Readings of 1e5 that change by 1 bound theta by some thousands; a jump to 10 times 1e5 raises the bound.
-
-    Measured from 0 the bound would be 1e8, and a demon at 1e7 would still count as sound.
-    """
-    horde = make([ask("pressure", BEHAVIOUR, continuation=0.0)], offset="mean")
+@pytest.mark.parametrize(("offset", "lowest", "highest"), [("mean", 1e3, 1e4), (0.0, 1e8, 2e8)])
+def test_bounds_of_weights_are_measured_from_the_offset(offset: Any, lowest: float, highest: float) -> None:
+    """Readings of 1e5 that change by 1: theta, which grows by a step size of 30, is found at some thousands."""
+    horde = make([ask("pressure", BEHAVIOUR, continuation=0.0)], offset=offset, step_size=30.0)
     rng = np.random.default_rng(0)
     horde.begin(np.full(4, 1e5), probe())
-    for _ in range(50):
+    for _ in range(200):
         horde.learn(0, 1.0, np.full(4, 1e5 + rng.uniform(-1, 1)), probe())
-    assert horde.diverged == []
-    horde.reset_weights(np.full((1, N), 1e-3))
-    horde.learn(0, 1.0, np.full(4, 1e6), probe())
-    horde.learn(0, 1.0, np.full(4, 1e6), probe())
-    assert horde.diverged == []
+    reason = horde.divergence_reason["pressure"]
+    bound = float(reason.split("above their bound of ")[1].split()[0])
+    assert lowest <= bound <= highest
 
 
 def test_offsets_that_were_learned_elsewhere_stand_still() -> None:
@@ -378,3 +379,56 @@ def test_the_default_step_size_is_half_as_large_with_an_offset() -> None:
     assert LearnerConfig(offset="mean").step_size == 0.05
     assert LearnerConfig(offset="mean", step_size=0.1).step_size == 0.1
     assert LearnerConfig(algorithm="swift_td", offset=1.0).step_size == 0.005
+
+
+# ---- runs and question files ----------------------------------------------------------------------------------------
+
+
+def test_runs_have_offsets_unless_they_are_the_papers() -> None:
+    usual = resolve(LearnConfig())
+    paper = resolve(LearnConfig(paper=True))
+    assert (usual.offset, usual.step_size) == ("mean", 0.05)
+    assert (paper.offset, paper.step_size) == ("0", 0.1)
+    assert resolve(replace(paper, offset="0")) == paper
+    assert resolve(LearnConfig(offset="2.5", step_size=0.1)).step_size == 0.1
+
+
+@pytest.mark.parametrize(
+    ("settings", "sentence"),
+    [
+        ({"offset": "nan"}, "--offset must be mean, or a number of at most 3.4e+38"),
+        ({"offset": "1e39"}, "--offset must be mean, or a number of at most 3.4e+38"),
+        ({"offset": "median"}, "got median"),
+        ({"offset": "mean", "paper": True}, "--paper learns without an offset, and --offset mean is one"),
+        ({"offset": "1", "paper": True}, "--paper learns without an offset, and --offset 1 is one"),
+    ],
+)
+def test_a_run_with_an_impossible_offset_is_refused(settings: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(BadInput) as refusal:
+        resolve(LearnConfig(**settings))
+    assert sentence in str(refusal.value)
+
+
+def test_a_run_of_an_older_version_has_no_offset(tmp_path: Path) -> None:
+    """Its config.toml has versions, and does not mention an offset; a file of settings alone has the default."""
+    of_run = tmp_path / "config.toml"
+    of_run.write_text('step_size = 0.1\n\n[versions]\nhorde-gvf = "0.1.0"\n')
+    own = tmp_path / "own.toml"
+    own.write_text("steps = 100\n")
+    assert offset_of(read_config(of_run)) == 0.0
+    assert offset_of(resolve(read_config(own))) == "mean"
+
+
+def test_a_question_file_sets_the_offset_of_its_questions(tmp_path: Path) -> None:
+    body = ToyBody()
+    interface = Interface.of(body)
+    path = tmp_path / "questions.toml"
+    family = '[[family]]\npolicies = ["behaviour"]\ngammas = [0.5]\n'
+    path.write_text(
+        f'{family}offset = "mean"\n{family.replace("0.5", "0.0")}offset = 3\n{family.replace("0.5", "0.9")}'
+    )
+    offsets = {question.offset for question in from_file(path, interface)}
+    assert offsets == {"mean", 3, None}
+    path.write_text(f'{family}offset = "median"\n')
+    with pytest.raises(ValueError, match=r"family.* number 1: .*offset must be"):
+        from_file(path, interface)
