@@ -189,7 +189,10 @@ def test_a_serial_lines_parity_is_that_of_the_flag_else_of_the_robots_file(
         ("steps = 6e4\nseed = 1e0", {"steps": 60_000, "seed": 1}),
         ("shards = 4", {"shards": "4"}),
         ("\ufeffsteps = 77", {"steps": 77}),  # a byte order mark
-        (to_toml({"minari": 'a "quoted" \\ name\nand more'}, {}), {"minari": 'a "quoted" \\ name\nand more'}),
+        (
+            to_toml({"minari": 'a "quoted" \\ name\nand more'}, {}),  # of a run of version 0.1.0
+            {"minari": 'a "quoted" \\ name\nand more', "offset": "0"},
+        ),
     ],
 )
 def test_a_config_file_fills_settings_and_the_others_keep_their_defaults(

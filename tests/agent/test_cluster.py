@@ -205,7 +205,7 @@ def assert_same(one: Horde, many: ShardedHorde, life: Life) -> None:
     np.testing.assert_array_equal(many.ratio_totals(), one.ratio_totals())
     if one.config.vector_mspbe:
         np.testing.assert_array_equal(many.mspbe_vector(), one.mspbe_vector())
-    for name in ("predictions", "td_error", "mspbe_scalar", "max_trace", "max_traces", "rho", "n_skipped"):
+    for name in ("predictions", "offsets", "td_error", "mspbe_scalar", "max_trace", "max_traces", "rho", "n_skipped"):
         np.testing.assert_array_equal(getattr(many, name), getattr(one, name), err_msg=name)
     assert many.divergence_reason == one.divergence_reason
     assert many.skipped_because == one.skipped_because
@@ -218,6 +218,7 @@ def assert_same(one: Horde, many: ShardedHorde, life: Life) -> None:
         (constant_questions, LearnerConfig(trace_rule="plain"), 3),
         (both, LearnerConfig(w_rule="importance-weighted", vector_mspbe=False), 2),
         (mixed, F64, 3),
+        (mixed, replace(F64, offset="mean"), 3),
         (mixed, replace(F64, trace_rule="capped"), 2),
         (control, F64, 3),
         (control, F64, 1),

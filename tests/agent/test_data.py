@@ -76,7 +76,7 @@ def test_arrays_tables_and_files_give_the_same_weights(tmp_path: Path, columns: 
     """The weights are those of a Horde that is fed by hand, whatever holds the rows."""
     table = stream()
     interface = Interface.of(HeaderEnv(Table(lambda: chunks_of([table]), Columns.read(columns), "table").header))
-    horde = horde_of(questions.excursions(interface), interface, "deferred")
+    horde = horde_of(questions.excursions(interface), interface, "deferred", offset="mean")
     seen = np.column_stack([table["x"], table["y"]])
     horde.begin(seen[0], interface.encode(seen[0]))
     for t in range(1, N):
