@@ -58,10 +58,15 @@ class ReproduceConfig:
     experiment: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="EXPERIMENT")] = ""
     scale: Annotated[str, tyro.conf.arg(metavar="quick|paper")] = "quick"
     seeds: Annotated[
-        int | None, WHOLE, tyro.conf.arg(metavar="N", help_behavior_hint="(default: 1; with --scale paper 3)")
+        int | None,
+        WHOLE,
+        tyro.conf.arg(metavar="N", help_behavior_hint="(default: 1; with --scale paper 3)"),
     ] = None
     backend: Annotated[str, tyro.conf.arg(metavar="NAME")] = "simulator"
-    port: Annotated[str | None, tyro.conf.arg(metavar="PORT", help_behavior_hint="(default: none)")] = None
-    out: Annotated[Path | None, tyro.conf.arg(metavar="DIR", help_behavior_hint="(default: runs/reproduce-SCALE)")] = (
-        None
-    )
+    port: Annotated[
+        str | None, tyro.conf.arg(metavar="PORT", help_behavior_hint="(default: none)")
+    ] = None
+    out: Annotated[
+        Path | None,
+        tyro.conf.arg(metavar="DIR", help_behavior_hint="(default: runs/reproduce-SCALE)"),
+    ] = None
